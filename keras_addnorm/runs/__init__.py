@@ -1,0 +1,1 @@
+"""Whole runs: a configuration in, a trained, evaluated and exported translator out."""

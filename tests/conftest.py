@@ -1,0 +1,44 @@
+"""What every test shares: few threads, quiet logs, fixed seeds. Runs before Keras is imported."""
+
+import os
+
+# Several workers share few cores: one computing thread each, or they get in each other's way.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+import random
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seeds():
+    """Makes each test's random numbers its own: the order of the tests changes nothing."""
+    random.seed(17)
+    np.random.seed(17)
+    keras = _imported("keras")
+    if keras is not None:
+        keras.utils.set_random_seed(17)
+    yield
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    pyplot = _imported("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
+
+
+def _imported(name):
+    """Returns a module only if a test has imported it already: seeding must not cost an import."""
+    import sys
+
+    return sys.modules.get(name)
