@@ -1,0 +1,395 @@
+"""Batches for teacher forcing, in few shapes.
+
+XLA compiles a training step once for every shape it meets, so this pipeline makes exactly one
+shape a *bucket*: source, target and labels of a bucket are all `(batch size, bucket length)`, and
+the last batch of a bucket is filled up with rows of padding. Such rows have no label that counts:
+loss and metrics leave `pad_id` out.
+
+    source   tokens, end          1st argument of the encoder
+    target   start, tokens        what the decoder sees
+    labels   tokens, end          what the decoder must say next
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_addnorm.data.tokenizer import (
+    END_ID,
+    PAD_ID,
+    START_ID,
+    Tokenizer,
+    TokenizerPair,
+    string_pairs,
+)
+
+_TEXTS_AT_ONCE = 10_000
+
+Batch = tuple[dict[str, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    """What a training data set holds. Lengths count the end token.
+
+    Attributes:
+        kept: Sentence pairs in the batches.
+        empty: Pairs left out because a side has no tokens.
+        too_long: Pairs left out because a side is longer than the largest bucket.
+        source_tokens: Tokens of the kept source sentences.
+        target_tokens: Tokens of the kept target sentences: the labels that count.
+        batches: Batches an epoch.
+        padding: Share of the label positions of an epoch that is padding.
+        buckets: For each bucket its length, its batch size and its number of sentence pairs.
+    """
+
+    kept: int
+    empty: int
+    too_long: int
+    source_tokens: int
+    target_tokens: int
+    batches: int
+    padding: float
+    buckets: tuple[tuple[int, int, int], ...]
+
+    @property
+    def dropped(self) -> int:
+        """Pairs left out, for whatever reason."""
+        return self.empty + self.too_long
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kept:,} pairs kept, {self.empty:,} empty, {self.too_long:,} too long; "
+            f"{self.target_tokens:,} target tokens in {self.batches:,} batches, "
+            f"{self.padding:.1%} padding"
+        )
+
+
+def make_training_dataset(
+    pairs: Iterable[Any],
+    tokenizers: Tokenizer | TokenizerPair,
+    *,
+    tokens_per_batch: int = 4096,
+    bucket_lengths: Sequence[int] = (16, 32, 64, 128),
+    max_length: int | None = None,
+    shuffle_seed: int | None = None,
+    first_epoch: int = 0,
+) -> tf.data.Dataset:
+    """Tokenises sentence pairs once and serves them as bucketed batches.
+
+    The ids are kept in memory (4 bytes a token), so no epoch tokenises again. With a seed, every
+    iteration over the data set is the next epoch: sentences are shuffled within their bucket and
+    batches across buckets, anew in each epoch and the same in each run. Without one, the order is
+    fixed, as validation wants it. The number of batches is the same in every epoch and known.
+
+    Args:
+        pairs: Pairs (source text, target text): a `tf.data.Dataset` of two string scalars, or any
+            iterable of two strings each.
+        tokenizers: The pair of tokenizers, or one tokenizer for both languages.
+        tokens_per_batch: Target positions of a batch, padding included. A bucket of length L has
+            `tokens_per_batch // L` rows, and at least one.
+        bucket_lengths: Lengths of the buckets. A pair goes into the first one that holds both its
+            sides with their end tokens.
+        max_length: If given, the length of the largest bucket: longer ones in `bucket_lengths` are
+            left out.
+        shuffle_seed: Seed of the order, or `None` for a fixed order.
+        first_epoch: Number of the first iteration, for a run that goes on where another stopped.
+
+    Returns:
+        A data set of `({"source", "target"}, labels)`, int32 arrays of the shape of their bucket.
+        Its attribute `report` is a `PipelineReport`.
+
+    Raises:
+        TypeError: If an element of `pairs` is not a pair of strings.
+        ValueError: If a length is not positive, or no pair is left.
+
+    Example:
+        ```python
+        from keras_addnorm.data import TokenizerPair, make_training_dataset
+
+        pairs = [("a small house", "ein kleines Haus"), ("a mouse", "eine Maus")]
+        tokenizers = TokenizerPair.train(pairs, vocabulary_size=24)
+        dataset = make_training_dataset(
+            pairs, tokenizers, tokens_per_batch=64, bucket_lengths=(16, 32), shuffle_seed=1
+        )
+        for inputs, labels in dataset:
+            assert inputs["source"].shape == inputs["target"].shape == labels.shape
+        print(dataset.report)
+        ```
+    """
+    buckets = _buckets(bucket_lengths, max_length, tokens_per_batch=tokens_per_batch)
+    corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets)
+    report = corpus.report()
+    if not report.kept:
+        raise ValueError(
+            "No sentence pair is left to train on. Expected at least one pair with text on both "
+            f"sides and at most {buckets[-1].length} tokens; received {report.empty} pairs with an "
+            f"empty side and {report.too_long} that are too long. Check the files, or pass larger "
+            "bucket_lengths."
+        )
+    epochs = iter(range(first_epoch, 2**31))
+
+    def batches() -> Iterator[Batch]:
+        # Each iteration over the data set calls this once: it is the next epoch.
+        return corpus.batches(None if shuffle_seed is None else (shuffle_seed, next(epochs)))
+
+    ids = tf.TensorSpec((None, None), tf.int32)
+    dataset = tf.data.Dataset.from_generator(
+        batches, output_signature=({"source": ids, "target": ids}, ids)
+    )
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.batches))
+    dataset = dataset.prefetch(tf.data.AUTOTUNE)
+    dataset.report = report
+    return dataset
+
+
+def bucket_by_length(
+    dataset: tf.data.Dataset,
+    *,
+    bucket_lengths: Sequence[int],
+    tokens_per_batch: int | None = None,
+    batch_size: int | None = None,
+    pad_id: int = PAD_ID,
+) -> tf.data.Dataset:
+    """Batches a stream of token ids by length, for data that does not fit into memory.
+
+    As `make_training_dataset`, but over a `tf.data.Dataset` of ids, which is read as it comes.
+    Pairs longer than the largest bucket and pairs with an empty side are left out.
+
+    Args:
+        dataset: Elements `(source, target)`: integer vectors without start or end.
+        bucket_lengths: Lengths of the buckets. A pair goes into the first one that holds both its
+            sides with their end tokens.
+        tokens_per_batch: Target positions of a batch, padding included: a bucket of length L has
+            `tokens_per_batch // L` rows, and at least one. Either this or `batch_size`.
+        batch_size: Rows of a batch, the same in every bucket.
+        pad_id: The id of padding.
+
+    Returns:
+        A data set of `({"source", "target"}, labels)`, int32. All batches of a bucket have one
+        shape: the last is filled up with rows of padding.
+
+    Raises:
+        ValueError: If a length is not positive, or not exactly one of `tokens_per_batch` and
+            `batch_size` is given.
+
+    Example:
+        ```python
+        import tensorflow as tf
+
+        from keras_addnorm.data import bucket_by_length
+
+        ids = tf.data.Dataset.from_tensors(([5, 6], [7]))
+        (inputs, labels), = bucket_by_length(ids, bucket_lengths=(4,), batch_size=1)
+        assert inputs["source"].numpy().tolist() == [[5, 6, 2, 0]]
+        assert inputs["target"].numpy().tolist() == [[1, 7, 0, 0]]
+        assert labels.numpy().tolist() == [[7, 2, 0, 0]]
+        ```
+    """
+    buckets = _buckets(bucket_lengths, tokens_per_batch=tokens_per_batch, batch_size=batch_size)
+    lengths = tf.constant([bucket.length for bucket in buckets], tf.int64)
+    sizes = tf.constant([bucket.batch_size for bucket in buckets], tf.int64)
+
+    def length(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.maximum(tf.size(source), tf.size(target)) + 1, tf.int64)
+
+    def fits(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        filled = tf.logical_and(tf.size(source) > 0, tf.size(target) > 0)
+        return tf.logical_and(filled, length(source, target) <= lengths[-1])
+
+    def bucket_of(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        return tf.searchsorted(lengths, length(source, target)[None], out_type=tf.int64)[0]
+
+    def teacher_forcing(source: tf.Tensor, target: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        source, target = tf.cast(source, tf.int32), tf.cast(target, tf.int32)
+        shifted = tf.concat([[START_ID], target], 0)
+        inputs = {"source": tf.concat([source, [END_ID]], 0), "target": shifted}
+        return inputs, tf.concat([target, [END_ID]], 0)
+
+    def batch(bucket: tf.Tensor, members: tf.data.Dataset) -> tf.data.Dataset:
+        row, size = lengths[bucket], sizes[bucket]
+        padded = members.map(teacher_forcing).padded_batch(
+            size,
+            padded_shapes=({"source": [row], "target": [row]}, [row]),
+            padding_values=pad_id,
+        )
+
+        def fill(ids: tf.Tensor) -> tf.Tensor:
+            missing = size - tf.shape(ids, tf.int64)[0]
+            return tf.pad(ids, [[0, missing], [0, 0]], constant_values=pad_id)
+
+        return padded.map(lambda *arrays: tf.nest.map_structure(fill, arrays))
+
+    return dataset.filter(fits).group_by_window(
+        bucket_of, batch, window_size_func=lambda bucket: sizes[bucket]
+    )
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """The one shape of a group of pairs of like length."""
+
+    length: int
+    batch_size: int
+
+
+def _buckets(
+    bucket_lengths: Sequence[int],
+    max_length: int | None = None,
+    *,
+    tokens_per_batch: int | None = None,
+    batch_size: int | None = None,
+) -> tuple[_Bucket, ...]:
+    if (tokens_per_batch is None) == (batch_size is None):
+        raise ValueError(
+            "Expected either tokens_per_batch or batch_size; received "
+            f"tokens_per_batch={tokens_per_batch}, batch_size={batch_size}."
+        )
+    lengths = set(bucket_lengths)
+    if max_length is not None:
+        lengths = {length for length in lengths if length < max_length} | {max_length}
+    size = tokens_per_batch if batch_size is None else batch_size
+    if not lengths or min(lengths) < 2 or not size or size < 1:
+        raise ValueError(
+            "Expected bucket lengths of at least 2 (a token and the end) and a positive size of "
+            f"the batches; received bucket_lengths={tuple(bucket_lengths)}, "
+            f"max_length={max_length}, tokens_per_batch={tokens_per_batch}, "
+            f"batch_size={batch_size}."
+        )
+    return tuple(
+        _Bucket(length, batch_size or max(1, size // length)) for length in sorted(lengths)
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The ids of all sentences of one language, one after the other."""
+
+    ids: np.ndarray  # (tokens,) int32
+    offsets: np.ndarray  # (sentences + 1,) int64
+
+    @classmethod
+    def from_rows(cls, rows: list[np.ndarray]) -> _Side:
+        sizes = [len(row) for row in rows]
+        ids = np.concatenate([np.zeros(0, np.int32), *rows])
+        return cls(ids, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def rows(self, members: np.ndarray, shape: tuple[int, int], shift: int) -> np.ndarray:
+        """Lays sentences out in an array of padding, `shift` positions from its left edge."""
+        out = np.full(shape, PAD_ID, np.int32)
+        starts, sizes = self.offsets[members], self.lengths_of(members)
+        row = np.repeat(np.arange(len(members)), sizes)
+        column = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        out[row, column + shift] = self.ids[np.repeat(starts, sizes) + column]
+        return out
+
+    def lengths_of(self, members: np.ndarray) -> np.ndarray:
+        return self.offsets[members + 1] - self.offsets[members]
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """Tokenised pairs in memory, and which of them belong to which bucket."""
+
+    source: _Side
+    target: _Side
+    buckets: tuple[_Bucket, ...]
+    members: tuple[np.ndarray, ...]  # for each bucket the indices of its pairs
+    empty: int
+    too_long: int
+
+    @classmethod
+    def from_texts(
+        cls, pairs: Iterable[Any], tokenizers: TokenizerPair, buckets: tuple[_Bucket, ...]
+    ) -> _Corpus:
+        source, target = (_Side.from_rows(rows) for rows in _encode(pairs, tokenizers))
+        lengths = np.maximum(source.lengths, target.lengths) + 1
+        empty = np.minimum(source.lengths, target.lengths) == 0
+        bucket_of = np.searchsorted([bucket.length for bucket in buckets], lengths)
+        bucket_of[empty] = -1
+        members = tuple(np.flatnonzero(bucket_of == index) for index in range(len(buckets)))
+        too_long = int((bucket_of == len(buckets)).sum())
+        return cls(source, target, buckets, members, int(empty.sum()), too_long)
+
+    def report(self) -> PipelineReport:
+        kept = np.concatenate(self.members)
+        tokens = [
+            int(side.lengths_of(kept).sum()) + len(kept) for side in (self.source, self.target)
+        ]
+        batches = [
+            -(-len(members) // bucket.batch_size)
+            for bucket, members in zip(self.buckets, self.members, strict=True)
+        ]
+        positions = sum(
+            count * bucket.batch_size * bucket.length
+            for count, bucket in zip(batches, self.buckets, strict=True)
+        )
+        return PipelineReport(
+            kept=len(kept),
+            empty=self.empty,
+            too_long=self.too_long,
+            source_tokens=tokens[0],
+            target_tokens=tokens[1],
+            batches=sum(batches),
+            padding=1 - tokens[1] / positions if positions else 0.0,
+            buckets=tuple(
+                (bucket.length, bucket.batch_size, len(members))
+                for bucket, members in zip(self.buckets, self.members, strict=True)
+            ),
+        )
+
+    def batches(self, seed: tuple[int, int] | None) -> Iterator[Batch]:
+        """Makes the batches of one epoch, in the order of `seed` or in a fixed one."""
+        plan = []
+        generator = None if seed is None else np.random.default_rng(seed)
+        for bucket, members in zip(self.buckets, self.members, strict=True):
+            order = members if generator is None else generator.permutation(members)
+            plan += [
+                (bucket, order[first : first + bucket.batch_size])
+                for first in range(0, len(order), bucket.batch_size)
+            ]
+        order = range(len(plan)) if generator is None else generator.permutation(len(plan))
+        return (self._batch(*plan[index]) for index in order)
+
+    def _batch(self, bucket: _Bucket, members: np.ndarray) -> Batch:
+        shape = bucket.batch_size, bucket.length
+        row = np.arange(len(members))
+        source = self.source.rows(members, shape, 0)
+        source[row, self.source.lengths_of(members)] = END_ID
+        labels = self.target.rows(members, shape, 0)
+        labels[row, self.target.lengths_of(members)] = END_ID
+        target = self.target.rows(members, shape, 1)
+        target[row, 0] = START_ID
+        return {"source": source, "target": target}, labels
+
+
+def _encode(
+    pairs: Iterable[Any], tokenizers: TokenizerPair
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Tokenises in large portions, so that the texts are never all in memory."""
+    sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    portion: list[tuple[str, str]] = []
+
+    def flush() -> None:
+        for side, tokenizer, texts in zip(
+            sides, (tokenizers.source, tokenizers.target), zip(*portion, strict=True), strict=False
+        ):
+            side.extend(np.array(ids, np.int32) for ids in tokenizer.encode_batch(texts))
+        portion.clear()
+
+    for pair in string_pairs(pairs):
+        portion.append(pair)
+        if len(portion) == _TEXTS_AT_ONCE:
+            flush()
+    if portion:
+        flush()
+    return sides
