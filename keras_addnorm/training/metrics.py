@@ -1,0 +1,130 @@
+"""Metrics over real tokens, exact across batches of different length."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm.training.tokens import (
+    accumulation_dtype,
+    checked_labels_and_logits,
+    checked_pad_id,
+    real_tokens,
+    token_cross_entropy,
+    token_weights,
+)
+
+
+class _TokenMetric(keras.metrics.Metric):
+    """Σ w · value / Σ w over all tokens since the last reset; a subclass gives the values.
+
+    The weights are those of the loss: 0 on padding, else 1 or the sample weight. Keras passes
+    sample weights to the `weighted_metrics` of `compile` only.
+    """
+
+    def __init__(self, pad_id: int, name: str, dtype: Any) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.pad_id = checked_pad_id(pad_id)
+        self.total = self.add_variable((), "zeros", dtype="float32", name="total")
+        self.weight = self.add_variable((), "zeros", dtype="float32", name="weight")
+
+    def token_values(self, labels: Any, logits: Any) -> Any:
+        """Value of each token. (B, T), (B, T, V) -> (B, T)."""
+        raise NotImplementedError
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Adds one batch.
+
+        Args:
+            y_true: Labels, (B, T), integers.
+            y_pred: Logits, (B, T, V).
+            sample_weight: None, or (B,), (B, 1) or (B, T).
+        """
+        labels, logits = checked_labels_and_logits(y_true, y_pred, type(self).__name__)
+        weights = token_weights(labels, self.pad_id, sample_weight, accumulation_dtype(logits))
+        values = ops.cast(self.token_values(labels, logits), weights.dtype)
+        # where: 0 times a value that is not finite would still be NaN.
+        values = ops.where(real_tokens(labels, self.pad_id), values * weights, 0)
+        self.total.assign_add(ops.cast(ops.sum(values), "float32"))
+        self.weight.assign_add(ops.cast(ops.sum(weights), "float32"))
+
+    def mean(self) -> Any:
+        """The weighted mean so far; 0 before the first real token."""
+        return ops.divide_no_nan(self.total, self.weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "pad_id": self.pad_id}
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class MaskedAccuracy(_TokenMetric):
+    """Share of real tokens whose label has the highest logit, counted over the whole epoch.
+
+    Of equal highest logits the lowest id is the prediction, as with argmax.
+
+    Args:
+        pad_id: The label that counts nowhere.
+        name: Name in the logs.
+        dtype: Type of the result.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_addnorm.training import MaskedAccuracy
+        >>> metric = MaskedAccuracy()
+        >>> logits = np.eye(4, dtype="float32")[[[1, 3, 0]]]  # predicts 1, 3, 0
+        >>> float(metric(np.array([[1, 2, 0]]), logits))  # one of two; the third is padding
+        0.5
+    """
+
+    _direction = "up"  # what Keras' callbacks read when their mode is "auto"
+
+    def __init__(self, pad_id: int = 0, name: str = "accuracy", dtype: Any = None) -> None:
+        super().__init__(pad_id=pad_id, name=name, dtype=dtype)
+
+    def token_values(self, labels: Any, logits: Any) -> Any:
+        """1 where the prediction is the label, else 0. (B, T), (B, T, V) -> (B, T)."""
+        # argmax in two plain reductions: XLA's own does not use the CPU's vector units.
+        highest = ops.max(logits, axis=-1, keepdims=True)
+        ids = ops.arange(ops.shape(logits)[-1], dtype="int32")
+        vocabulary_size = ops.shape(logits)[-1]
+        prediction = ops.min(ops.where(ops.equal(logits, highest), ids, vocabulary_size), axis=-1)
+        return ops.cast(ops.equal(prediction, ops.cast(labels, "int32")), "float32")
+
+    def result(self) -> Any:
+        """Accuracy so far; 0 before the first real token."""
+        return ops.cast(self.mean(), self.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class Perplexity(_TokenMetric):
+    """exp of the mean cross-entropy per real token, without smoothing, over the whole epoch.
+
+    The mean is taken over all tokens before the exponential, so batches of different length
+    count by their tokens. A mean beyond about 88.7 gives infinity in float32, without a warning.
+
+    Args:
+        pad_id: The label that counts nowhere.
+        name: Name in the logs.
+        dtype: Type of the result.
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_addnorm.training import Perplexity
+        >>> metric = Perplexity()
+        >>> round(float(metric(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))), 3)
+        4.0
+    """
+
+    _direction = "down"
+
+    def __init__(self, pad_id: int = 0, name: str = "perplexity", dtype: Any = None) -> None:
+        super().__init__(pad_id=pad_id, name=name, dtype=dtype)
+
+    def token_values(self, labels: Any, logits: Any) -> Any:
+        """Cross-entropy of each token. (B, T), (B, T, V) -> (B, T)."""
+        return token_cross_entropy(labels, logits)
+
+    def result(self) -> Any:
+        """Perplexity so far; 1 before the first real token."""
+        return ops.cast(ops.exp(self.mean()), self.dtype)

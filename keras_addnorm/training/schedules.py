@@ -1,0 +1,139 @@
+"""Learning-rate schedules: a linear warm-up, then the inverse square root of the step.
+
+Step numbering, for both: the argument is the number of updates already made, which is what Keras
+passes (`optimizer.iterations`, 0 for the very first update), and it goes into the formula as it
+is. The first update of a run therefore has rate 0 and only starts the optimizer's moments; the
+peak is reached after exactly `warmup_steps` updates.
+"""
+
+import math
+import operator
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def _warmup_then_inverse_square_root(step: Any, warmup_steps: int) -> Any:
+    """min(step / warmup, sqrt(warmup / step)): 1 at its peak, finite at step 0."""
+    step = ops.cast(step, "float32")
+    warmup = float(warmup_steps)
+    return ops.minimum(step / warmup, ops.sqrt(warmup / ops.maximum(step, warmup)))
+
+
+def _positive_int(value: Any, name: str, hint: str) -> int:
+    """The value as a plain int of at least 1."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise ValueError(f"{name} must be an integer of at least 1. Received {value!r}. {hint}")
+    return number
+
+
+def _positive_float(value: Any, name: str, hint: str) -> float:
+    """The value as a plain finite float above 0."""
+    if not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0. Received {value!r}. {hint}")
+    return float(value)
+
+
+_WARMUP_HINT = "For no warm-up at all, pass 1: the rate then falls from the first step on."
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises linearly from 0 to a peak, then falls with the inverse square root of the step.
+
+    ::
+
+        rate(step) = peak · step / warmup_steps           for step ≤ warmup_steps
+                   = peak · sqrt(warmup_steps / step)     after
+
+    `step` is the number of updates already made (Keras passes 0 for the first update).
+
+    Args:
+        peak_learning_rate: The highest rate, reached at `step == warmup_steps`.
+        warmup_steps: Updates until the peak, at least 1.
+
+    Raises:
+        ValueError: If the peak is not a finite number above 0 or the warm-up is not an integer of
+            at least 1.
+
+    Example:
+        >>> from keras_addnorm.training import InverseSquareRootSchedule
+        >>> schedule = InverseSquareRootSchedule(peak_learning_rate=0.004, warmup_steps=1000)
+        >>> [round(float(schedule(step)), 6) for step in (0, 500, 1000, 4000)]
+        [0.0, 0.002, 0.004, 0.002]
+
+    Reference:
+        fairseq's `inverse_sqrt` schedule, with an initial warm-up rate of 0.
+    """
+
+    def __init__(self, peak_learning_rate: float, warmup_steps: int) -> None:
+        self.peak_learning_rate = _positive_float(
+            peak_learning_rate, "peak_learning_rate", "Between 0.0005 and 0.005 is usual."
+        )
+        self.warmup_steps = _positive_int(warmup_steps, "warmup_steps", _WARMUP_HINT)
+
+    def __call__(self, step: Any) -> Any:
+        """The rate, a float32 scalar."""
+        return self.peak_learning_rate * _warmup_then_inverse_square_root(step, self.warmup_steps)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "warmup_steps": self.warmup_steps,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The schedule of the original Transformer.
+
+    ::
+
+        rate(step) = factor · hidden_dim^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)
+
+    It is an `InverseSquareRootSchedule` with the peak factor / sqrt(hidden_dim · warmup_steps).
+    `step` is the number of updates already made (Keras passes 0 for the first update, whose rate
+    is 0).
+
+    Args:
+        hidden_dim: Width of the model (the paper's d_model).
+        warmup_steps: Updates until the peak, at least 1.
+        factor: Multiplies the whole schedule; 1 in the paper.
+
+    Raises:
+        ValueError: If the width or the warm-up is not an integer of at least 1, or the factor is
+            not a finite number above 0.
+
+    Example:
+        >>> from keras_addnorm.training import NoamSchedule
+        >>> schedule = NoamSchedule(hidden_dim=512, warmup_steps=4000)
+        >>> [round(float(schedule(step)), 7) for step in (0, 4000, 16000)]
+        [0.0, 0.0006988, 0.0003494]
+
+    Reference:
+        Vaswani et al., Attention Is All You Need (2017), equation 3.
+    """
+
+    def __init__(self, hidden_dim: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
+        self.hidden_dim = _positive_int(hidden_dim, "hidden_dim", "It is the width of the model.")
+        self.warmup_steps = _positive_int(warmup_steps, "warmup_steps", _WARMUP_HINT)
+        self.factor = _positive_float(factor, "factor", "The paper has 1.")
+
+    def __call__(self, step: Any) -> Any:
+        """The rate, a float32 scalar."""
+        peak = self.factor / math.sqrt(self.hidden_dim * self.warmup_steps)
+        return peak * _warmup_then_inverse_square_root(step, self.warmup_steps)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            "hidden_dim": self.hidden_dim,
+            "warmup_steps": self.warmup_steps,
+            "factor": self.factor,
+        }
