@@ -293,7 +293,8 @@ class _Side:
         return out
 
     def lengths_of(self, members: np.ndarray) -> np.ndarray:
-        return self.offsets[members + 1] - self.offsets[members]
+        sizes: np.ndarray = self.offsets[members + 1] - self.offsets[members]
+        return sizes
 
 
 @dataclass(frozen=True)
@@ -357,8 +358,8 @@ class _Corpus:
                 (bucket, order[first : first + bucket.batch_size])
                 for first in range(0, len(order), bucket.batch_size)
             ]
-        order = range(len(plan)) if generator is None else generator.permutation(len(plan))
-        return (self._batch(*plan[index]) for index in order)
+        turns = range(len(plan)) if generator is None else generator.permutation(len(plan))
+        return (self._batch(*plan[turn]) for turn in turns)
 
     def _batch(self, bucket: _Bucket, members: np.ndarray) -> Batch:
         shape = bucket.batch_size, bucket.length

@@ -28,6 +28,8 @@ PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 SPACE_MARK = "\u2581"
 UNKNOWN_SURFACE = " \u2047 "
 
+# protobuf makes this class when it is imported, where type checkers cannot see it.
+_ModelProto: Any = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _PIECE_TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "user_defined", 5: "unused", 6: "byte"}
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TOO_LARGE = re.compile(r"Vocabulary size too high.*value <= (\d+)")
@@ -62,6 +64,12 @@ class Tokenizer:
     Args:
         proto: A serialised SentencePiece model, as `Tokenizer.proto` gives it.
 
+    Attributes:
+        proto: The serialised model.
+        kind: `"unigram"` or `"bpe"`.
+        pieces: All pieces, in the order of their ids.
+        surfaces: What each piece reads as in a decoded text.
+
     Raises:
         TypeError: If `proto` is not bytes.
         ValueError: If `proto` is no SentencePiece model, or one with other special ids.
@@ -93,7 +101,7 @@ class Tokenizer:
             Piece(piece.piece, piece.score, _PIECE_TYPES[piece.type]) for piece in model.pieces
         )
         _check_special_ids(self.pieces)
-        self._surfaces = [_surface(piece) for piece in self.pieces]
+        self.surfaces = tuple(_surface(piece) for piece in self.pieces)
         sentencepiece.set_min_log_level(2)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
 
@@ -229,7 +237,8 @@ class Tokenizer:
         Raises:
             TypeError: If `text` is not a string.
         """
-        return self._processor.encode(self.normalize(text))
+        ids: list[int] = self._processor.encode(self.normalize(text))
+        return ids
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """Splits many texts at once, on all cores.
@@ -247,7 +256,8 @@ class Tokenizer:
             raise TypeError(
                 "Expected several texts; received one. Use encode, or put it in a list."
             )
-        return self._processor.encode([self.normalize(text) for text in texts])
+        rows: list[list[int]] = self._processor.encode([self.normalize(text) for text in texts])
+        return rows
 
     def decode(self, ids: Iterable[int]) -> str:
         """Joins the pieces of `ids` to a text.
@@ -266,13 +276,13 @@ class Tokenizer:
         for token in ids:
             if token == END_ID:
                 break
-            if not 0 <= token < len(self._surfaces):
+            if not 0 <= token < len(self.surfaces):
                 raise ValueError(
                     f"Cannot decode token id {token}. Expected ids from 0 to "
-                    f"{len(self._surfaces) - 1}, the vocabulary of this tokenizer. Were they made "
+                    f"{len(self.surfaces) - 1}, the vocabulary of this tokenizer. Were they made "
                     "with another tokenizer?"
                 )
-            surfaces.append(self._surfaces[token])
+            surfaces.append(self.surfaces[token])
         return "".join(surfaces).strip(" ")
 
     def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
@@ -553,10 +563,11 @@ def _training_error(message: str, vocabulary_size: int, kind: str) -> str:
 
 
 def _with_exact_scores(proto: bytes) -> bytes:
-    model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    model = _ModelProto.FromString(proto)
     for piece in model.pieces:
         piece.score = round(piece.score * _SCORE_STEPS_PER_UNIT) / _SCORE_STEPS_PER_UNIT
-    return model.SerializeToString(deterministic=True)
+    exact: bytes = model.SerializeToString(deterministic=True)
+    return exact
 
 
 def _parse_model(proto: bytes) -> Any:
@@ -565,7 +576,7 @@ def _parse_model(proto: bytes) -> Any:
             f"Expected a serialised SentencePiece model (bytes); received {_describe(proto)}. "
             "Read a file with Tokenizer.load(path)."
         )
-    model = sentencepiece_model_pb2.ModelProto()
+    model = _ModelProto()
     try:
         model.ParseFromString(proto)
     except Exception as error:  # protobuf's DecodeError, whose module differs between versions
