@@ -1,0 +1,29 @@
+"""Keras layers. Every weight of the library lives here; nothing but Keras is imported.
+
+Shape letters, used in all comments and docstrings:
+
+B batch, T target (query) length, S source (key) length, D hidden width, H heads, K head width,
+F intermediate width, V vocabulary, L layers.
+"""
+
+from keras_addnorm.layers.add_norm import AddNorm
+from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
+from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
+from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
+from keras_addnorm.layers.feed_forward import FeedForward
+from keras_addnorm.layers.positional_embedding import PositionalEmbedding
+from keras_addnorm.layers.projection import Projection
+from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
+
+__all__ = [
+    "AddNorm",
+    "FeedForward",
+    "MultiHeadCrossAttention",
+    "MultiHeadSelfAttention",
+    "PositionalEmbedding",
+    "Projection",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]

@@ -1,0 +1,163 @@
+"""`AddNorm`: the residual connection and the normalisation around a sublayer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_addnorm import norms, schemes
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class AddNorm(keras.layers.Layer):
+    """Joins a sublayer `F` to the residual stream `x`, in the way that a scheme says.
+
+    By default, and used alone, it is the box that papers draw:
+    `AddNorm()(x, f) = LayerNorm(x + f)`. Around a sublayer it is called twice:
+
+    ```python
+    h = add_norm.branch_input(x)  # what the sublayer reads: x, or LN(x) in Pre-LN
+    f = sublayer(h)
+    x = add_norm(x, f)            # the merged stream: LN(x + f), or x + f in Pre-LN
+    ```
+
+    Norms work on the last axis, for each position by itself; their gain starts at ones, their
+    offset at zeros; their statistics are computed in float32 under mixed precision. The mask of
+    `residual` goes on to the output.
+
+    Args:
+        scheme: A name of `keras_addnorm.schemes.names()`, a dict with a name and the scheme's
+            fields, or a `ResidualScheme`.
+        norm: A name of `keras_addnorm.norms.names()`.
+        epsilon: Added to the variance (or mean square) in the norm.
+        dropout: Share of the sublayer's output that is dropped before it is merged.
+        position: Where the sublayer stands, a `StackPosition` or its config; schemes that depend
+            on the depth of the model need it.
+        **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
+
+    Raises:
+        ValueError: If the scheme or norm is unknown, if the scheme needs a position and there is
+            none, or if `residual` and `branch` differ in shape.
+
+    Weights:
+        `pre_norm/...`, `branch_norm/...`, `post_norm/...`: those that the scheme asks for.
+        `branch_scale`: a scalar (ReZero) or `(D,)` (LayerScale).
+
+    Example:
+
+    ```python
+    import keras
+    from keras_addnorm.layers import AddNorm
+
+    x = keras.random.normal((2, 5, 8))
+    y = AddNorm()(x, keras.layers.Dense(8)(x))  # LayerNorm(x + Dense(x)), (2, 5, 8)
+    ```
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.1, and each scheme's own.
+    """
+
+    def __init__(
+        self,
+        scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
+        norm: str = "layer_norm",
+        epsilon: float = 1e-6,
+        dropout: float = 0.0,
+        position: schemes.StackPosition | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.scheme = schemes.get(scheme)
+        self.norm = norm
+        self.epsilon = epsilon
+        self.dropout = dropout
+        self.position = schemes.StackPosition.get(position)
+        self._make_norm = norms.get(norm)
+        self._plan = self.scheme.plan(self.position)
+        self.supports_masking = True
+
+    @property
+    def init_gain(self) -> float:
+        """Factor that the scheme wants on the sublayer's initial kernels (DeepNorm's beta)."""
+        return self._plan.init_gain
+
+    def build(self, residual_shape: tuple[int | None, ...], branch_shape: Any = None) -> None:
+        """Make the parts that the scheme's plan asks for.
+
+        Args:
+            residual_shape: `(..., D)`.
+            branch_shape: Equal to `residual_shape`, or `None`.
+        """
+        for slot in self._plan.norm_slots:
+            norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)
+            norm.build(residual_shape)
+            setattr(self, slot, norm)
+        scale = self._plan.branch_scale
+        self.branch_scale = None
+        if scale is not None:
+            self.branch_scale = self.add_weight(
+                shape=(residual_shape[-1],) if scale.per_channel else (),
+                initializer=keras.initializers.Constant(scale.initial_value),
+                name="branch_scale",
+            )
+        self._branch_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+
+    def call(
+        self, residual: Tensor, branch: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        """Return the sublayer's input, or merge the sublayer's output into the stream.
+
+        Args:
+            residual: The residual stream, `(..., D)`.
+            branch: The sublayer's output, of the same shape; `None` to get the sublayer's input.
+            training: Whether to drop parts of the branch.
+
+        Returns:
+            A tensor of the shape of `residual`.
+        """
+        if branch is None:
+            return self.scheme.branch_input(residual, self._parts())
+        if len(branch.shape) != len(residual.shape) or branch.shape[-1] != residual.shape[-1]:
+            raise ValueError(
+                "The sublayer's output does not fit the residual stream. Expected both of one "
+                f"shape. Received: residual {tuple(residual.shape)}, branch "
+                f"{tuple(branch.shape)}. End the sublayer with a projection to "
+                f"{residual.shape[-1]} units."
+            )
+        branch = self._branch_dropout(branch, training=training)
+        return self.scheme.merge(residual, branch, self._parts())
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        """Return what the sublayer reads. A readable name for calling the layer with `x` alone.
+
+        Args:
+            x: The residual stream, `(..., D)`.
+
+        Returns:
+            A tensor of the shape of `x`.
+        """
+        return self(x)
+
+    def compute_output_shape(
+        self, residual_shape: tuple[int | None, ...], branch_shape: Any = None
+    ) -> tuple[int | None, ...]:
+        """Return the shape of `residual`."""
+        return residual_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "scheme": schemes.serialize(self.scheme),
+            "norm": self.norm,
+            "epsilon": self.epsilon,
+            "dropout": self.dropout,
+            "position": None if self.position is None else self.position.to_dict(),
+        }
+
+    def _parts(self) -> schemes.ResidualParts:
+        made = {slot: getattr(self, slot) for slot in self._plan.norm_slots}
+        return schemes.ResidualParts(plan=self._plan, branch_scale=self.branch_scale, **made)

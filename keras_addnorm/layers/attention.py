@@ -1,0 +1,369 @@
+"""Multi-head attention: self-attention and cross-attention over one shared core."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.masks import (
+    causal_mask,
+    combine_masks,
+    explicit_or_implicit,
+    masked_softmax,
+)
+from keras_addnorm.layers.projection import Projection
+
+Tensor = Any
+Shape = tuple[int | None, ...]
+
+
+class MultiHeadAttention(keras.layers.Layer, abc.ABC):
+    """What self- and cross-attention share: arguments, weights, and the attention itself.
+
+    `softmax(q k^T / sqrt(K)) v` in each head. The constructor's arguments, errors and weights are
+    documented in `MultiHeadSelfAttention`.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        query_initializer: InitializerLike = "glorot_uniform",
+        key_initializer: InitializerLike = "glorot_uniform",
+        value_initializer: InitializerLike = "glorot_uniform",
+        output_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        init_gain: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if num_heads < 1:
+            raise ValueError(f"`num_heads` has to be positive. Expected >= 1. Received: {num_heads}")
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.query_initializer = keras.initializers.get(query_initializer)
+        self.key_initializer = keras.initializers.get(key_initializer)
+        self.value_initializer = keras.initializers.get(value_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.init_gain = init_gain
+        self.supports_masking = True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        serialize = keras.initializers.serialize
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "query_initializer": serialize(self.query_initializer),
+            "key_initializer": serialize(self.key_initializer),
+            "value_initializer": serialize(self.value_initializer),
+            "output_initializer": serialize(self.output_initializer),
+            "bias_initializer": serialize(self.bias_initializer),
+            "init_gain": self.init_gain,
+        }
+
+    @abc.abstractmethod
+    def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Attend; see the subclasses."""
+
+    def _build_projections(self, query_shape: Shape, memory_shape: Shape) -> None:
+        hidden_dim = query_shape[-1]
+        if hidden_dim is None:
+            raise ValueError(
+                "The width of the residual stream has to be known when attention is built. "
+                f"Expected (..., hidden_dim). Received shape: {query_shape}"
+            )
+        self._head_dim = self.head_dim or _divide_heads(hidden_dim, self.num_heads)
+        inner_dim = self.num_heads * self._head_dim
+        gain = self.init_gain
+        self.query_projection = self._make(inner_dim, self.query_initializer, query_shape)
+        self.key_projection = self._make(inner_dim, self.key_initializer, memory_shape)
+        self.value_projection = self._make(inner_dim, self.value_initializer, memory_shape, gain)
+        inner_shape = (*query_shape[:-1], inner_dim)
+        self.output_projection = self._make(
+            hidden_dim, self.output_initializer, inner_shape, gain
+        )
+        self._weights_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+
+    def _make(
+        self, units: int, initializer: Any, input_shape: Shape, gain: float = 1.0
+    ) -> Projection:
+        projection = Projection(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=fresh_initializer(initializer, gain),
+            bias_initializer=fresh_initializer(self.bias_initializer),
+            dtype=self.dtype_policy,
+        )
+        projection.build(input_shape)
+        return projection
+
+    def _project_keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        # (B, S, D) -> (B, S, H, K), twice
+        keys = self._split_heads(self.key_projection(memory))
+        return keys, self._split_heads(self.value_projection(memory))
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        # (B, T, H*K) -> (B, T, H, K)
+        return ops.reshape(x, (*tuple(ops.shape(x))[:2], self.num_heads, self._head_dim))
+
+    def _attend(
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, training: bool | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the output `(B, T, D)` and the attention weights `(B, H, T, S)`."""
+        # The scale goes on the query: in float16, unscaled logits can overflow.
+        queries = self._split_heads(self.query_projection(x)) * self._head_dim**-0.5
+        # (B, T, H, K) x (B, S, H, K) -> (B, H, T, S)
+        logits = ops.einsum("bthk,bshk->bhts", queries, keys)
+        logits = ops.cast(logits, keras.backend.result_type(self.compute_dtype, "float32"))
+        weights = ops.cast(masked_softmax(logits, mask), self.compute_dtype)
+        dropped = self._weights_dropout(weights, training=training)
+        # (B, H, T, S) x (B, S, H, K) -> (B, T, H, K) -> (B, T, H*K) -> (B, T, D)
+        context = ops.einsum("bhts,bshk->bthk", dropped, values)
+        leading = tuple(ops.shape(context))[:2]
+        context = ops.reshape(context, (*leading, self.num_heads * self._head_dim))
+        return self.output_projection(context), weights
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class MultiHeadSelfAttention(MultiHeadAttention):
+    """Attention of a sequence to itself: `softmax(q k^T / sqrt(K)) v` in each head.
+
+    A query that has nothing to attend to gets zeros before the output projection, never NaN, in
+    every precision. The softmax runs in float32 under mixed precision.
+
+    Args:
+        num_heads: Number of heads, H.
+        head_dim: Width of a head, K; `None` for `hidden_dim / num_heads`.
+        dropout: Share of the attention weights that is dropped.
+        use_bias: Whether the four projections have biases.
+        query_initializer: Initialiser of the query kernel.
+        key_initializer: Initialiser of the key kernel.
+        value_initializer: Initialiser of the value kernel.
+        output_initializer: Initialiser of the output kernel.
+        bias_initializer: Initialiser of the biases.
+        init_gain: Factor on the initial value and output kernels (DeepNorm's beta).
+        **kwargs: The arguments of a Keras layer.
+
+    Raises:
+        ValueError: If `num_heads` does not divide the width of the input, if a mask has the wrong
+            rank, or if only one of `cache` and `cache_update_index` is passed.
+
+    Weights:
+        `{query,key,value}_projection/{kernel,bias}`: `(D, H*K)`, `(H*K,)`.
+        `output_projection/{kernel,bias}`: `(H*K, D)`, `(D,)`.
+
+    Example:
+
+    ```python
+    import keras
+    from keras_addnorm.layers import MultiHeadSelfAttention
+
+    x = keras.random.normal((2, 5, 8))
+    y = MultiHeadSelfAttention(num_heads=2)(x, use_causal_mask=True)  # (2, 5, 8)
+    ```
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.2.
+    """
+
+    def build(self, x_shape: Shape) -> None:
+        """Make the projections.
+
+        Args:
+            x_shape: `(B, T, D)`.
+        """
+        self._build_projections(x_shape, x_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Attend.
+
+        Args:
+            x: `(B, T, D)`.
+            padding_mask: `(B, T)`, True at real tokens; `None` for the mask attached to `x`. With
+                a cache it speaks of the cache's positions, `(B, S)`.
+            attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
+            use_causal_mask: Whether to hide later positions. A cache always does.
+            cache: Keys and values of earlier positions, `(B, 2, S, H, K)`, from `empty_cache` or
+                an earlier call.
+            cache_update_index: Position of `x[:, 0]` in the cache.
+            return_attention_scores: Whether to return the attention weights too.
+            training: Whether to apply dropout.
+
+        Returns:
+            The output `(B, T, D)`; with `return_attention_scores`, also the weights
+            `(B, H, T, S)`; with `cache`, last, the updated cache.
+        """
+        if (cache is None) != (cache_update_index is None):
+            raise ValueError(
+                "A cache needs the index that it is written at. Expected both of `cache` and "
+                "`cache_update_index`, or neither. Received only "
+                f"{'cache_update_index' if cache is None else 'cache'}."
+            )
+        keys, values = self._project_keys_values(x)
+        if cache is None:
+            padding_mask = explicit_or_implicit(padding_mask, x)
+            offset: int | Tensor = 0
+        else:
+            cache, keys, values = _write_cache(cache, keys, values, cache_update_index)
+            offset = cache_update_index
+        causal = None
+        if use_causal_mask or cache is not None:
+            causal = causal_mask(ops.shape(x)[1], ops.shape(keys)[1], offset)
+        mask = combine_masks(padding_mask, attention_mask, causal)
+        y, weights = self._attend(x, keys, values, mask, training)
+        outputs = [y]
+        if return_attention_scores:
+            outputs.append(weights)
+        if cache is not None:
+            outputs.append(cache)
+        return y if len(outputs) == 1 else tuple(outputs)
+
+    def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
+        """Return a cache with room for `max_length` positions.
+
+        Args:
+            batch_size: Number of sequences, B.
+            max_length: Number of positions, S.
+
+        Returns:
+            Zeros of shape `(B, 2, S, H, K)`: `2 B S H K` times the size of a number in bytes.
+        """
+        shape = (batch_size, 2, max_length, self.num_heads, self._head_dim)
+        return ops.zeros(shape, dtype=self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class MultiHeadCrossAttention(MultiHeadAttention):
+    """Attention of one sequence to another, the encoder's output ("memory").
+
+    Arguments, errors and weights are those of `MultiHeadSelfAttention`.
+
+    Example:
+
+    ```python
+    import keras
+    from keras_addnorm.layers import MultiHeadCrossAttention
+
+    x, memory = keras.random.normal((2, 5, 8)), keras.random.normal((2, 7, 8))
+    y = MultiHeadCrossAttention(num_heads=2)(x, memory)  # (2, 5, 8)
+    ```
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.2.3.
+    """
+
+    def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
+        """Make the projections.
+
+        Args:
+            x_shape: `(B, T, D)`.
+            memory_shape: `(B, S, D_memory)`.
+        """
+        self._build_projections(x_shape, memory_shape or x_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        cache: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Attend to the memory, or to its cached projection.
+
+        Args:
+            x: `(B, T, D)`. With a cache it may have `n B` rows, those of one sentence side by
+                side (the hypotheses of a beam): they share the sentence's keys and values.
+            memory: `(B, S, D_memory)`; not needed with a cache.
+            memory_padding_mask: `(B, S)`, True at real tokens; `None` for the mask attached to
+                `memory`.
+            attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
+            cache: The memory's keys and values from `project_memory`, `(B, 2, S, H, K)`.
+            return_attention_scores: Whether to return the attention weights too.
+            training: Whether to apply dropout.
+
+        Returns:
+            The output, of the shape of `x`; with `return_attention_scores`, also the weights
+            `(B, H, T, S)` (with a cache, `T` counts all rows of a sentence).
+
+        Raises:
+            ValueError: If there is neither a memory nor a cache.
+        """
+        if cache is not None:
+            keys, values = cache[:, 0], cache[:, 1]
+            # (n B, T, D) -> (B, n T, D)
+            queries = ops.reshape(x, (ops.shape(keys)[0], -1, x.shape[-1]))
+        elif memory is not None:
+            memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
+            keys, values = self._project_keys_values(memory)
+            queries = x
+        else:
+            raise ValueError(
+                "Cross-attention has nothing to attend to. Expected `memory` or `cache`. "
+                "Received neither."
+            )
+        mask = combine_masks(memory_padding_mask, attention_mask)
+        y, weights = self._attend(queries, keys, values, mask, training)
+        if cache is not None:
+            y = ops.reshape(y, ops.shape(x))
+        return (y, weights) if return_attention_scores else y
+
+    def project_memory(self, memory: Tensor) -> Tensor:
+        """Project the memory to keys and values once, for all decoding steps.
+
+        Args:
+            memory: `(B, S, D_memory)`.
+
+        Returns:
+            `(B, 2, S, H, K)`.
+        """
+        return ops.stack(self._project_keys_values(memory), axis=1)
+
+
+def _divide_heads(hidden_dim: int, num_heads: int) -> int:
+    if hidden_dim % num_heads == 0:
+        return hidden_dim // num_heads
+    divisors = [n for n in range(1, hidden_dim + 1) if hidden_dim % n == 0]
+    below = max(n for n in divisors if n < num_heads)
+    above = min((n for n in divisors if n > num_heads), default=None)
+    nearest = f"{below}" if above is None else f"{below} or {above}"
+    raise ValueError(
+        "The heads cannot share the residual stream evenly. Expected hidden_dim to be a multiple "
+        f"of num_heads. Received: hidden_dim={hidden_dim}, num_heads={num_heads}. Use "
+        f"num_heads={nearest}, or set head_dim."
+    )
+
+
+def _write_cache(
+    cache: Tensor, keys: Tensor, values: Tensor, index: int | Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    # (B, T, H, K), twice -> (B, 2, T, H, K)
+    update = ops.cast(ops.stack([keys, values], axis=1), cache.dtype)
+    start = (0, 0, index, 0, 0)
+    cache = ops.slice_update(cache, start, update)
+    return cache, cache[:, 0], cache[:, 1]

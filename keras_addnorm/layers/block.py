@@ -1,0 +1,130 @@
+"""What the encoder and the decoder layer share: their arguments and how sublayers are made."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import keras
+
+from keras_addnorm import schemes
+from keras_addnorm.layers.add_norm import AddNorm
+from keras_addnorm.layers.attention import MultiHeadAttention
+from keras_addnorm.layers.feed_forward import FeedForward
+from keras_addnorm.layers.initializers import InitializerLike
+
+Shape = tuple[int | None, ...]
+
+
+class TransformerBlock(keras.layers.Layer, abc.ABC):
+    """A layer of a stack: sublayers, each with its Add & Norm.
+
+    The arguments are documented in `TransformerEncoderLayer`.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str = "relu",
+        scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
+        norm: str = "layer_norm",
+        epsilon: float = 1e-6,
+        use_bias: bool = True,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        position: schemes.StackPosition | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = activation
+        self.scheme = schemes.get(scheme)
+        self.norm = norm
+        self.epsilon = epsilon
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.position = schemes.StackPosition.get(position)
+        self.supports_masking = True
+
+    @abc.abstractmethod
+    def call(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run the sublayers; see the subclasses."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": self.activation,
+            "scheme": schemes.serialize(self.scheme),
+            "norm": self.norm,
+            "epsilon": self.epsilon,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "position": None if self.position is None else self.position.to_dict(),
+        }
+
+    def _build_attention(
+        self, name: str, attention: type[MultiHeadAttention], x_shape: Shape, *memory_shape: Shape
+    ) -> None:
+        add_norm = self._build_add_norm(name, x_shape)
+        kernel = self.kernel_initializer
+        sublayer = attention(
+            num_heads=self.num_heads,
+            dropout=self.attention_dropout,
+            use_bias=self.use_bias,
+            query_initializer=kernel,
+            key_initializer=kernel,
+            value_initializer=kernel,
+            output_initializer=kernel,
+            bias_initializer=self.bias_initializer,
+            init_gain=add_norm.init_gain,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        sublayer.build(x_shape, *memory_shape)
+        setattr(self, name, sublayer)
+
+    def _build_feed_forward(self, x_shape: Shape) -> None:
+        add_norm = self._build_add_norm("feed_forward", x_shape)
+        self.feed_forward = FeedForward(
+            self.intermediate_dim,
+            activation=self.activation,
+            dropout=self.activation_dropout,
+            use_bias=self.use_bias,
+            kernel_initializer=self.kernel_initializer,
+            bias_initializer=self.bias_initializer,
+            init_gain=add_norm.init_gain,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        self.feed_forward.build(x_shape)
+
+    def _build_add_norm(self, sublayer: str, x_shape: Shape) -> AddNorm:
+        name = f"{sublayer}_add_norm"
+        add_norm = AddNorm(
+            scheme=self.scheme,
+            norm=self.norm,
+            epsilon=self.epsilon,
+            dropout=self.dropout,
+            position=None if self.position is None else self.position.at(sublayer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        add_norm.build(x_shape)
+        setattr(self, name, add_norm)
+        return add_norm

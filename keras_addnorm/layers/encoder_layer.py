@@ -1,0 +1,111 @@
+"""One encoder layer: self-attention and feed-forward, each in its Add & Norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_addnorm.layers.attention import MultiHeadSelfAttention
+from keras_addnorm.layers.block import TransformerBlock
+from keras_addnorm.layers.masks import explicit_or_implicit
+
+Tensor = Any
+Shape = tuple[int | None, ...]
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class TransformerEncoderLayer(TransformerBlock):
+    """Self-attention and feed-forward, each followed (or preceded) by Add & Norm.
+
+    With the default scheme, Post-LN: `x = LN(x + SelfAttention(x))`, then
+    `x = LN(x + FeedForward(x))`. The width of the residual stream is that of the input.
+
+    The padding mask hides keys; outputs at padded positions are finite and mean nothing. The mask
+    of `x` goes on to the output.
+
+    Args:
+        num_heads: Number of attention heads, H; has to divide the width of the input.
+        intermediate_dim: Width inside the feed-forward sublayer, F.
+        dropout: Share of each sublayer's output that is dropped before it is merged.
+        attention_dropout: Share of the attention weights that is dropped.
+        activation_dropout: Share of the intermediate activations that is dropped.
+        activation: The feed-forward activation; see `FeedForward`.
+        scheme: The residual scheme; see `AddNorm`.
+        norm: The normalisation; see `AddNorm`.
+        epsilon: The norms' epsilon.
+        use_bias: Whether projections have biases.
+        kernel_initializer: Initialiser of all kernels.
+        bias_initializer: Initialiser of all biases.
+        position: Where the layer stands, a `StackPosition` or its config.
+        **kwargs: The arguments of a Keras layer.
+
+    Raises:
+        ValueError: If a size, a name or the position does not fit.
+
+    Weights:
+        `self_attention/...`, `self_attention_add_norm/...`, `feed_forward/...`,
+        `feed_forward_add_norm/...`
+
+    Example:
+
+    ```python
+    import keras
+    from keras_addnorm.layers import TransformerEncoderLayer
+
+    x = keras.random.normal((2, 5, 8))
+    y = TransformerEncoderLayer(num_heads=2, intermediate_dim=32, scheme="pre_ln")(x)  # (2, 5, 8)
+    ```
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, figure 1 (left).
+    """
+
+    def build(self, x_shape: Shape) -> None:
+        """Make the two sublayers.
+
+        Args:
+            x_shape: `(B, T, D)`.
+        """
+        self._build_attention("self_attention", MultiHeadSelfAttention, x_shape)
+        self._build_feed_forward(x_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Encode.
+
+        Args:
+            x: `(B, T, D)`.
+            padding_mask: `(B, T)`, True at real tokens; `None` for the mask attached to `x`.
+            attention_mask: `(B, T, T)` or `(T, T)`, True where a query may attend to a key.
+            return_attention_scores: Whether to return the attention weights too.
+            training: Whether to apply dropout.
+
+        Returns:
+            `(B, T, D)`; with `return_attention_scores`, also the weights `(B, H, T, T)`.
+        """
+        padding_mask = explicit_or_implicit(padding_mask, x)
+
+        # Self-attention
+        h = self.self_attention_add_norm.branch_input(x)
+        f, scores = self.self_attention(
+            h,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=True,
+            training=training,
+        )
+        x = self.self_attention_add_norm(x, f, training=training)
+
+        # Feed-forward
+        h = self.feed_forward_add_norm.branch_input(x)
+        f = self.feed_forward(h, training=training)
+        x = self.feed_forward_add_norm(x, f, training=training)
+
+        return (x, scores) if return_attention_scores else x

@@ -1,0 +1,180 @@
+"""The position-wise feed-forward sublayer, plain or gated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.projection import Projection
+
+Tensor = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Activation:
+    """A nonlinearity, and whether it acts on a gate that multiplies a second projection."""
+
+    function: Callable[[Tensor], Tensor]
+    is_gated: bool = False
+
+
+_GATED: dict[str, Activation] = {
+    "glu": Activation(ops.sigmoid, is_gated=True),
+    "reglu": Activation(ops.relu, is_gated=True),
+    "geglu": Activation(ops.gelu, is_gated=True),
+    "swiglu": Activation(ops.silu, is_gated=True),
+}
+
+
+def get_activation(name: str) -> Activation:
+    """Return an activation by name.
+
+    Args:
+        name: A Keras activation (`"relu"`, `"gelu"`, ...) or a gated one: `"glu"`, `"reglu"`,
+            `"geglu"`, `"swiglu"` (Shazeer, 2020, arXiv:2002.05202).
+
+    Returns:
+        The activation.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if name in _GATED:
+        return _GATED[name]
+    try:
+        return Activation(keras.activations.get(name))
+    except ValueError as error:
+        raise ValueError(
+            "There is no such activation. Expected the name of a Keras activation (relu, gelu, "
+            f"silu, ...) or one of {', '.join(_GATED)}. Received: {name!r}"
+        ) from error
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class FeedForward(keras.layers.Layer):
+    """`act(x W1 + b1) W2 + b2`; gated: `(act(x Wg + bg) * (x W1 + b1)) W2 + b2`.
+
+    Args:
+        intermediate_dim: Width inside, F.
+        activation: A Keras activation's name, or `"glu"`, `"reglu"`, `"geglu"`, `"swiglu"`.
+        dropout: Share of the intermediate activations that is dropped.
+        use_bias: Whether the projections have biases.
+        kernel_initializer: Initialiser of the kernels.
+        bias_initializer: Initialiser of the biases.
+        init_gain: Factor on the initial kernels (DeepNorm's beta).
+        **kwargs: The arguments of a Keras layer.
+
+    Raises:
+        ValueError: If `intermediate_dim` is not positive or the activation is unknown.
+
+    Weights:
+        `intermediate_projection/{kernel,bias}`: `(D, F)`, `(F,)`.
+        `gate_projection/{kernel,bias}`: likewise, gated activations only.
+        `output_projection/{kernel,bias}`: `(F, D)`, `(D,)`.
+
+    Example:
+
+    ```python
+    import keras
+    from keras_addnorm.layers import FeedForward
+
+    y = FeedForward(32, activation="swiglu")(keras.random.normal((2, 5, 8)))  # (2, 5, 8)
+    ```
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, equation 2; Shazeer, "GLU Variants
+        Improve Transformer", 2020.
+    """
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        init_gain: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if intermediate_dim < 1:
+            raise ValueError(
+                "`intermediate_dim` has to be positive. Expected >= 1. "
+                f"Received: {intermediate_dim}"
+            )
+        self.intermediate_dim = intermediate_dim
+        self.activation = activation
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.init_gain = init_gain
+        self._activation = get_activation(activation)
+        self.supports_masking = True
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Make the projections.
+
+        Args:
+            input_shape: `(..., D)`.
+        """
+        self.intermediate_projection = self._make_projection(self.intermediate_dim, input_shape)
+        if self._activation.is_gated:
+            self.gate_projection = self._make_projection(self.intermediate_dim, input_shape)
+        inner_shape = (*input_shape[:-1], self.intermediate_dim)
+        self.output_projection = self._make_projection(input_shape[-1], inner_shape)
+        self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+        """Transform each position by itself.
+
+        Args:
+            x: `(B, T, D)`.
+            training: Whether to apply dropout.
+
+        Returns:
+            `(B, T, D)`.
+        """
+        # (B, T, D) -> (B, T, F)
+        h = self.intermediate_projection(x)
+        if self._activation.is_gated:
+            h = self._activation.function(self.gate_projection(x)) * h
+        else:
+            h = self._activation.function(h)
+        h = self._dropout(h, training=training)
+        # (B, T, F) -> (B, T, D)
+        return self.output_projection(h)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Return the shape of the input."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": self.activation,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "init_gain": self.init_gain,
+        }
+
+    def _make_projection(self, units: int, input_shape: tuple[int | None, ...]) -> Projection:
+        projection = Projection(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=fresh_initializer(self.kernel_initializer, self.init_gain),
+            bias_initializer=fresh_initializer(self.bias_initializer),
+            dtype=self.dtype_policy,
+        )
+        projection.build(input_shape)
+        return projection

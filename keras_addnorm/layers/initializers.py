@@ -1,0 +1,45 @@
+"""Initialisers: one instance a weight, and DeepNorm's gain on some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+InitializerLike = str | dict[str, Any] | keras.initializers.Initializer
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class ScaledInitializer(keras.initializers.Initializer):
+    """Another initialiser's values, times a constant.
+
+    Args:
+        initializer: The initialiser to scale.
+        gain: The factor.
+    """
+
+    def __init__(self, initializer: InitializerLike, gain: float) -> None:
+        self.initializer = keras.initializers.get(initializer)
+        self.gain = gain
+
+    def __call__(self, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+        """Return `gain` times the initialiser's values."""
+        return self.gain * self.initializer(shape, dtype=dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        serialized = keras.initializers.serialize(self.initializer)
+        return {"initializer": serialized, "gain": self.gain}
+
+
+def fresh_initializer(
+    initializer: InitializerLike, gain: float = 1.0
+) -> keras.initializers.Initializer:
+    """Return an initialiser for one weight, scaled by `gain`.
+
+    Keras' initialisers are stateless: one instance gives two weights of one shape the same values.
+    So each weight needs an instance of its own.
+    """
+    found = keras.initializers.get(initializer)
+    clone = found.__class__.from_config(found.get_config())
+    return clone if gain == 1.0 else ScaledInitializer(clone, gain)

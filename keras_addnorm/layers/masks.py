@@ -1,0 +1,103 @@
+"""Attention masks as pure functions. True means "attend" (or "a real token") everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
+
+Tensor = Any
+
+
+def causal_mask(num_queries: int | Tensor, num_keys: int | Tensor, offset: int | Tensor = 0) -> Tensor:
+    """Let each query see the keys up to its own position.
+
+    Args:
+        num_queries: Number of query positions, T.
+        num_keys: Number of key positions, S.
+        offset: Position of the first query among the keys; in cached decoding, the number of
+            positions that are in the cache already.
+
+    Returns:
+        Booleans of shape `(T, S)`: entry `(t, s)` is `s <= t + offset`.
+
+    Example:
+
+    ```python
+    causal_mask(2, 3, offset=1)  # [[True, True, False], [True, True, True]]
+    ```
+    """
+    queries = ops.expand_dims(ops.arange(num_queries, dtype="int32") + offset, axis=-1)
+    return ops.arange(num_keys, dtype="int32") <= queries
+
+
+def combine_masks(
+    padding_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    causal: Tensor | None = None,
+) -> Tensor | None:
+    """Combine the three kinds of mask into one that fits attention logits of `(B, H, T, S)`.
+
+    Args:
+        padding_mask: `(B, S)`, True at real keys.
+        attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
+        causal: `(T, S)`, from `causal_mask`.
+
+    Returns:
+        Booleans that broadcast to `(B, 1, T, S)`, or `None` if there is no mask at all.
+
+    Raises:
+        ValueError: If a mask has the wrong rank.
+    """
+    masks = []
+    if padding_mask is not None:
+        _check_rank("padding_mask", padding_mask, {2: "(batch, keys)"})
+        masks.append(ops.cast(padding_mask, "bool")[:, None, None, :])
+    if attention_mask is not None:
+        ranks = {2: "(queries, keys)", 3: "(batch, queries, keys)"}
+        _check_rank("attention_mask", attention_mask, ranks)
+        attention_mask = ops.cast(attention_mask, "bool")
+        is_batched = len(attention_mask.shape) == 3
+        masks.append(attention_mask[:, None] if is_batched else attention_mask[None, None])
+    if causal is not None:
+        masks.append(causal[None, None])
+    if not masks:
+        return None
+    combined = masks[0]
+    for mask in masks[1:]:
+        combined = ops.logical_and(combined, mask)
+    return combined
+
+
+def explicit_or_implicit(mask: Tensor | None, x: Tensor | None) -> Tensor | None:
+    """Return the mask that was passed, or else the one that Keras attached to `x`."""
+    return get_keras_mask(x) if mask is None and x is not None else mask
+
+
+def masked_softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the last axis among the True entries of `mask`, in float32 or better.
+
+    A row with no True entry gives zeros: with nothing to attend to there is nothing to add.
+
+    Args:
+        logits: `(..., S)`.
+        mask: Booleans that broadcast to `logits`, or `None`.
+
+    Returns:
+        Weights that sum to one in each row (to zero in a row with nothing to attend to).
+    """
+    if mask is None:
+        return ops.softmax(logits, axis=-1)
+    # A finite stand-in for minus infinity: a row of infinities would be NaN, also in its gradient.
+    weights = ops.softmax(ops.where(mask, logits, -1e30), axis=-1)
+    has_key = ops.any(mask, axis=-1, keepdims=True)
+    return weights * ops.cast(has_key, weights.dtype)
+
+
+def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:
+    if len(mask.shape) not in shapes:
+        raise ValueError(
+            f"`{name}` has the wrong number of axes. Expected {' or '.join(shapes.values())}. "
+            f"Received shape: {tuple(mask.shape)}"
+        )

@@ -1,0 +1,227 @@
+"""Token embedding, positions and the tied output projection in one layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm.layers import positions as position_encodings
+from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class PositionalEmbedding(keras.layers.Layer):
+    """`E[id] * sqrt(D) + P[position]`, and with `reverse=True` the way back to the vocabulary.
+
+    The mask (True at real tokens) is attached to the output and travels on to every layer that
+    follows, as from `keras.layers.Embedding(mask_zero=True)`.
+
+    Args:
+        vocabulary_size: Number of tokens, V.
+        hidden_dim: Width of the residual stream, D.
+        max_length: Number of positions; needed by learned positions, no limit for sinusoidal ones.
+        positions: `"sinusoidal"` or `"learned"`.
+        mask_zero: Whether tokens equal to `pad_id` are masked.
+        pad_id: The id of the padding token.
+        dropout: Share of the sum that is dropped.
+        embeddings_initializer: `None` for a normal distribution of standard deviation `1/sqrt(D)`,
+            so that the scaled embedding and the tied logits both start at a variance near one.
+        **kwargs: The arguments of a Keras layer.
+
+    Raises:
+        ValueError: If a size is not positive, if the input is not a rank-2 tensor of integers, or
+            if it is longer than a learned table. An id outside the vocabulary cannot be seen in a
+            compiled graph: TensorFlow on CPU raises, other devices clip or give NaN.
+
+    Weights:
+        `embeddings`: `(V, D)`. `position_encoding/embeddings`: `(max_length, D)`, learned positions only.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from keras_addnorm.layers import PositionalEmbedding
+
+    embedding = PositionalEmbedding(vocabulary_size=11, hidden_dim=8)
+    x = embedding(np.array([[4, 5, 6, 0]]))  # (1, 4, 8), the last position masked
+    logits = embedding(x, reverse=True)      # (1, 4, 11), float32
+    ```
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, sections 3.4 and 3.5; Press and Wolf,
+        "Using the Output Embedding to Improve Language Models", 2017 (the tied projection).
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        hidden_dim: int,
+        max_length: int | None = None,
+        positions: str = "sinusoidal",
+        mask_zero: bool = True,
+        pad_id: int = 0,
+        dropout: float = 0.0,
+        embeddings_initializer: InitializerLike | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
+            if size < 1:
+                raise ValueError(f"`{name}` has to be positive. Expected >= 1. Received: {size}")
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.max_length = max_length
+        self.positions = positions
+        self.mask_zero = mask_zero
+        self.pad_id = pad_id
+        self.dropout = dropout
+        self.embeddings_initializer = (
+            None
+            if embeddings_initializer is None
+            else keras.initializers.get(embeddings_initializer)
+        )
+        self.supports_masking = True
+        # Token ids must not be cast to the compute dtype: float16 cannot count past 2048.
+        self.autocast = False
+
+        self.embeddings = self.add_weight(
+            shape=(vocabulary_size, hidden_dim),
+            initializer=(
+                keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
+                if self.embeddings_initializer is None
+                else fresh_initializer(self.embeddings_initializer)
+            ),
+            name="embeddings",
+        )
+        self.position_encoding = position_encodings.get(positions)(
+            hidden_dim=hidden_dim, max_length=max_length, dtype=self.dtype_policy, name="positions"
+        )
+        self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.built = True
+
+    def call(
+        self,
+        inputs: Tensor,
+        start_index: int | Tensor = 0,
+        reverse: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
+        """Embed token ids, or project hidden states on the vocabulary.
+
+        Args:
+            inputs: Token ids, `(B, T)`; with `reverse=True` hidden states, `(B, T, D)`.
+            start_index: Position of the first token, for cached decoding.
+            reverse: Whether to project on the vocabulary with the transposed embedding table.
+            training: Whether to apply dropout.
+
+        Returns:
+            `(B, T, D)`; with `reverse=True` logits `(B, T, V)` in float32 (or float64).
+        """
+        return self._project(inputs) if reverse else self._embed(inputs, start_index, training)
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        """Return where tokens are real; for hidden states, the mask they came with.
+
+        Args:
+            inputs: Token ids or hidden states.
+            previous_mask: The mask of the hidden states.
+
+        Returns:
+            Booleans `(B, T)`, or `None`.
+        """
+        if len(inputs.shape) == 3:
+            return previous_mask
+        return ops.not_equal(inputs, self.pad_id) if self.mask_zero else None
+
+    def compute_output_spec(
+        self, inputs: Tensor, start_index: Any = 0, reverse: bool = False, training: Any = None
+    ) -> keras.KerasTensor:
+        """Return shape and dtype of the output, without tracing.
+
+        Args:
+            inputs: As in `call`.
+            start_index: As in `call`.
+            reverse: As in `call`.
+            training: As in `call`.
+
+        Returns:
+            The symbolic output.
+        """
+        if reverse:
+            self._check_hidden_states(inputs)
+            shape = (*inputs.shape[:-1], self.vocabulary_size)
+            return keras.KerasTensor(shape, dtype=self._logits_dtype)
+        self._check_token_ids(inputs, start_index)
+        return keras.KerasTensor((*inputs.shape, self.hidden_dim), dtype=self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        initializer = self.embeddings_initializer
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "max_length": self.max_length,
+            "positions": self.positions,
+            "mask_zero": self.mask_zero,
+            "pad_id": self.pad_id,
+            "dropout": self.dropout,
+            "embeddings_initializer": (
+                None if initializer is None else keras.initializers.serialize(initializer)
+            ),
+        }
+
+    @property
+    def _logits_dtype(self) -> str:
+        return keras.backend.result_type(self.compute_dtype, "float32")
+
+    def _embed(self, token_ids: Tensor, start_index: int | Tensor, training: bool | None) -> Tensor:
+        self._check_token_ids(token_ids, start_index)
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        x = ops.take(table, token_ids, axis=0) * self.hidden_dim**0.5
+        positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
+        return self._dropout(x + self.position_encoding(positions), training=training)
+
+    def _project(self, x: Tensor) -> Tensor:
+        self._check_hidden_states(x)
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        leading = tuple(ops.shape(x))[:-1]
+        # (B, T, D) -> (N, D) -> (N, V) -> (B, T, V): one flat product, as in Projection
+        flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, self.hidden_dim))
+        logits = ops.einsum("nd,vd->nv", flat, table)
+        logits = ops.reshape(logits, (*leading, self.vocabulary_size))
+        return ops.cast(logits, self._logits_dtype)
+
+    def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:
+        if len(token_ids.shape) != 2:
+            raise ValueError(
+                "Token ids need two axes. Expected shape (batch, length). "
+                f"Received: {tuple(token_ids.shape)}. For one sentence, add a batch axis: ids[None]"
+            )
+        dtype = keras.backend.standardize_dtype(token_ids.dtype)
+        if "int" not in dtype:
+            raise ValueError(
+                "Token ids have to be integers. Expected a dtype such as int32. "
+                f"Received: {dtype}. (To project hidden states on the vocabulary, pass "
+                "reverse=True.)"
+            )
+        length = token_ids.shape[1]
+        if self.positions != "learned" or length is None or not isinstance(start_index, int):
+            return
+        if start_index + length > self.max_length:
+            raise ValueError(
+                "The sequence is longer than the table of learned positions. Expected at most "
+                f"{self.max_length} positions. Received: {start_index + length}. Raise max_length, "
+                "shorten the sequence, or use positions='sinusoidal', which has no limit."
+            )
+
+    def _check_hidden_states(self, x: Tensor) -> None:
+        if len(x.shape) < 2 or x.shape[-1] != self.hidden_dim:
+            raise ValueError(
+                "reverse=True projects hidden states on the vocabulary. Expected shape "
+                f"(batch, length, {self.hidden_dim}). Received: {tuple(x.shape)}"
+            )

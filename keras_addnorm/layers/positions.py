@@ -1,0 +1,143 @@
+"""Absolute position encodings that are added to token embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class SinusoidalPositions(keras.layers.Layer):
+    """`PE(pos, 2i) = sin(pos / 10000^(2i/D))`, `PE(pos, 2i+1) = cos(pos / 10000^(2i/D))`.
+
+    Any position can be asked for, and the error stays below 1e-6 for thousands of positions. A
+    float32 product of position and frequency would be off by 1e-4 at position 1,000 already.
+    So positions turn by a whole number of 2^-32 turns: integer products wrap around exactly as
+    angles do.
+
+    Args:
+        hidden_dim: Number of channels, D.
+        max_length: Unused; there is no limit.
+        **kwargs: The arguments of a Keras layer.
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
+    """
+
+    def __init__(self, hidden_dim: int, max_length: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hidden_dim = hidden_dim
+        self.max_length = max_length
+        pairs = np.arange((hidden_dim + 1) // 2)
+        turns = 10000.0 ** (-2.0 * pairs / hidden_dim) / (2.0 * math.pi)
+        self._steps = np.round(turns * 2.0**32).astype("int64").astype("int32")
+
+    def call(self, positions: Tensor) -> Tensor:
+        """Encode positions.
+
+        Args:
+            positions: Integers, `(T,)`.
+
+        Returns:
+            `(T, D)`, in the layer's compute dtype.
+        """
+        # (T,) x (D/2,) -> (T, D/2)
+        phases = ops.expand_dims(ops.cast(positions, "int32"), -1) * ops.convert_to_tensor(
+            self._steps, "int32"
+        )
+        angle_dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        angles = ops.cast(phases, angle_dtype) * (math.pi / 2.0**31)
+        # sine and cosine side by side: (T, D/2, 2) -> (T, D)
+        pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+        encoding = ops.reshape(pairs, (-1, 2 * len(self._steps)))[:, : self.hidden_dim]
+        return ops.cast(encoding, self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = {"hidden_dim": self.hidden_dim, "max_length": self.max_length}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class LearnedPositions(keras.layers.Layer):
+    """One learned vector a position.
+
+    Args:
+        hidden_dim: Number of channels, D.
+        max_length: Number of positions.
+        **kwargs: The arguments of a Keras layer.
+
+    Raises:
+        ValueError: If there is no `max_length`.
+
+    Weights:
+        `embeddings`: `(max_length, D)`.
+
+    Reference:
+        Gehring et al., "Convolutional Sequence to Sequence Learning", 2017, section 3.1.
+    """
+
+    def __init__(self, hidden_dim: int, max_length: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if max_length is None or max_length < 1:
+            raise ValueError(
+                "Learned positions need a table of a known size. Expected max_length >= 1. "
+                f"Received: max_length={max_length}. Set it to the longest sequence you will use."
+            )
+        self.hidden_dim = hidden_dim
+        self.max_length = max_length
+        self.embeddings = self.add_weight(
+            shape=(max_length, hidden_dim),
+            initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
+            name="embeddings",
+        )
+        self.built = True
+
+    def call(self, positions: Tensor) -> Tensor:
+        """Look positions up.
+
+        Args:
+            positions: Integers, `(T,)`, below `max_length`.
+
+        Returns:
+            `(T, D)`, in the layer's compute dtype.
+        """
+        return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = {"hidden_dim": self.hidden_dim, "max_length": self.max_length}
+        return {**super().get_config(), **config}
+
+
+_POSITIONS: dict[str, Callable[..., keras.layers.Layer]] = {
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
+}
+
+
+def get(name: str) -> Callable[..., keras.layers.Layer]:
+    """Return the layer class behind a name.
+
+    Args:
+        name: `"sinusoidal"` or `"learned"`.
+
+    Returns:
+        A callable that takes `hidden_dim`, `max_length` and Keras' layer arguments.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if name not in _POSITIONS:
+        raise ValueError(
+            "There is no such position encoding. Expected one of "
+            f"{', '.join(_POSITIONS)}. Received: {name!r}"
+        )
+    return _POSITIONS[name]

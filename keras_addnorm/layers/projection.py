@@ -1,0 +1,37 @@
+"""The linear map that every sublayer is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class Projection(keras.layers.Dense):
+    """A `keras.layers.Dense` that multiplies a flat list of tokens.
+
+    The same weights, the same result and the same features (LoRA, quantisation); but a
+    `(B, T, D)` input is multiplied as one `(B T, D)` matrix. TensorFlow without XLA multiplies a
+    3-D tensor with a 2-D kernel about 1.6 times more slowly.
+    """
+
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        """Project the last axis.
+
+        Args:
+            inputs: `(..., D)`.
+            training: Unused, as in `Dense`.
+
+        Returns:
+            `(..., units)`.
+        """
+        if len(inputs.shape) <= 2:
+            return super().call(inputs, training=training)
+        leading = tuple(ops.shape(inputs))[:-1]
+        # (..., D) -> (N, D) -> (N, units) -> (..., units)
+        flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        return ops.reshape(super().call(flat, training=training), (*leading, self.units))

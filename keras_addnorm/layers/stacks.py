@@ -1,0 +1,317 @@
+"""Stacks of layers, which own the final norm where their scheme needs one."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import keras
+
+from keras_addnorm import norms, schemes
+from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
+from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
+from keras_addnorm.layers.initializers import InitializerLike
+from keras_addnorm.layers.masks import explicit_or_implicit
+
+Tensor = Any
+Shape = tuple[int | None, ...]
+
+
+class TransformerStack(keras.layers.Layer, abc.ABC):
+    """What both stacks share; the arguments are documented in `TransformerEncoder`."""
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        intermediate_dim: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str = "relu",
+        scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
+        norm: str = "layer_norm",
+        epsilon: float = 1e-6,
+        use_bias: bool = True,
+        kernel_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        num_other_layers: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if num_layers < 1:
+            raise ValueError(f"A stack needs layers. Expected num_layers >= 1. Received: {num_layers}")
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = activation
+        self.scheme = schemes.get(scheme)
+        self.norm = norm
+        self.epsilon = epsilon
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.num_other_layers = num_other_layers
+        self.supports_masking = True
+
+    @abc.abstractmethod
+    def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Run the layers; see the subclasses."""
+
+    @abc.abstractmethod
+    def _position(self, layer_index: int) -> schemes.StackPosition:
+        """Return where a layer of this stack stands."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            **self._layer_config(),
+            "num_other_layers": self.num_other_layers,
+        }
+
+    def _layer_config(self) -> dict[str, Any]:
+        return {
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": self.activation,
+            "scheme": schemes.serialize(self.scheme),
+            "norm": self.norm,
+            "epsilon": self.epsilon,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+    def _build_layers(
+        self,
+        layer_class: type[TransformerEncoderLayer] | type[TransformerDecoderLayer],
+        *shapes: Shape | None,
+    ) -> None:
+        arguments = {
+            **self._layer_config(),
+            "scheme": self.scheme,
+            "kernel_initializer": self.kernel_initializer,
+            "bias_initializer": self.bias_initializer,
+            "dtype": self.dtype_policy,
+        }
+        self.layers = []
+        for index in range(self.num_layers):
+            name = f"layer_{index}"
+            layer = layer_class(**arguments, position=self._position(index), name=name)
+            layer.build(*shapes)
+            self.layers.append(layer)
+        self.final_norm = None
+        if self.scheme.needs_final_norm:
+            make_norm = norms.get(self.norm)
+            self.final_norm = make_norm(
+                epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
+            )
+            self.final_norm.build(shapes[0])
+
+    def _finish(self, x: Tensor) -> Tensor:
+        return x if self.final_norm is None else self.final_norm(x)
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class TransformerEncoder(TransformerStack):
+    """A stack of `TransformerEncoderLayer`s, with a final norm where the scheme needs one.
+
+    Args:
+        num_layers: Number of layers, L.
+        num_heads: See `TransformerEncoderLayer`, as all arguments down to `bias_initializer`.
+        intermediate_dim: Width inside the feed-forward sublayers.
+        dropout: Share of each sublayer's output that is dropped.
+        attention_dropout: Share of the attention weights that is dropped.
+        activation_dropout: Share of the intermediate activations that is dropped.
+        activation: The feed-forward activation.
+        scheme: The residual scheme.
+        norm: The normalisation.
+        epsilon: The norms' epsilon.
+        use_bias: Whether projections have biases.
+        kernel_initializer: Initialiser of all kernels.
+        bias_initializer: Initialiser of all biases.
+        num_other_layers: Depth of the stack on the other side (the decoder that reads this
+            encoder, or the encoder that a decoder reads), 0 if there is none. Schemes that depend
+            on the depth of both, such as DeepNorm, read it.
+        **kwargs: The arguments of a Keras layer.
+
+    Raises:
+        ValueError: If a size or a name does not fit.
+
+    Weights:
+        `layers/transformer_encoder_layer`, `layers/transformer_encoder_layer_1`, ...;
+        `final_norm/...` where the scheme needs it.
+
+    Example:
+
+    ```python
+    import keras
+    from keras_addnorm.layers import TransformerEncoder
+
+    x = keras.random.normal((2, 5, 8))
+    y = TransformerEncoder(num_layers=2, num_heads=2, intermediate_dim=32, scheme="pre_ln")(x)
+    ```
+    """
+
+    def build(self, x_shape: Shape) -> None:
+        """Make the layers.
+
+        Args:
+            x_shape: `(B, T, D)`.
+        """
+        self._build_layers(TransformerEncoderLayer, x_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Encode.
+
+        Args:
+            x: `(B, T, D)`.
+            padding_mask: `(B, T)`, True at real tokens; `None` for the mask attached to `x`.
+            attention_mask: `(B, T, T)` or `(T, T)`, True where a query may attend to a key.
+            return_attention_scores: Whether to return the attention weights too.
+            training: Whether to apply dropout.
+
+        Returns:
+            `(B, T, D)`; with `return_attention_scores`, also a list of weights, one a layer.
+        """
+        padding_mask = explicit_or_implicit(padding_mask, x)
+        scores = []
+        for layer in self.layers:
+            x, layer_scores = layer(
+                x,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                return_attention_scores=True,
+                training=training,
+            )
+            scores.append(layer_scores)
+        x = self._finish(x)
+        return (x, scores) if return_attention_scores else x
+
+    def _position(self, layer_index: int) -> schemes.StackPosition:
+        return schemes.StackPosition(
+            self.num_layers, self.num_other_layers, "encoder", layer_index
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class TransformerDecoder(TransformerStack):
+    """A stack of `TransformerDecoderLayer`s, with a final norm where the scheme needs one.
+
+    Arguments and errors are those of `TransformerEncoder`. Built without a memory it is a
+    decoder-only stack.
+
+    Weights:
+        `layers/transformer_decoder_layer`, `layers/transformer_decoder_layer_1`, ...;
+        `final_norm/...` where the scheme needs it.
+
+    Example:
+
+    ```python
+    import keras
+    from keras_addnorm.layers import TransformerDecoder
+
+    x, memory = keras.random.normal((2, 5, 8)), keras.random.normal((2, 7, 8))
+    y = TransformerDecoder(num_layers=2, num_heads=2, intermediate_dim=32)(x, memory)
+    ```
+    """
+
+    def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
+        """Make the layers.
+
+        Args:
+            x_shape: `(B, T, D)`.
+            memory_shape: `(B, S, D_memory)`, or `None`.
+        """
+        self._build_layers(TransformerDecoderLayer, x_shape, memory_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        cache: list[dict[str, Tensor]] | None = None,
+        cache_update_index: int | Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Decode.
+
+        Args:
+            x: `(B, T, D)`.
+            memory: The encoder's output, `(B, S, D_memory)`; not needed with a cache.
+            padding_mask: `(B, T)`, True at real tokens; `None` for the mask attached to `x`.
+            memory_padding_mask: `(B, S)`, True at real tokens of the memory; `None` for the mask
+                attached to `memory`.
+            attention_mask: `(B, T, T)` or `(T, T)` for the self-attention, besides the causal
+                mask.
+            cache: One dict a layer, from `initial_cache` or an earlier call.
+            cache_update_index: Position of `x[:, 0]` in the sequence.
+            return_attention_scores: Whether to return the attention weights too.
+            training: Whether to apply dropout.
+
+        Returns:
+            `(B, T, D)`; with `return_attention_scores`, also a list of dicts, one a layer; with
+            `cache`, last, the list of updated caches.
+        """
+        if cache is None:
+            padding_mask = explicit_or_implicit(padding_mask, x)
+        memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
+        scores, new_cache = [], []
+        for index, layer in enumerate(self.layers):
+            x, layer_scores, *layer_cache = layer(
+                x,
+                memory,
+                padding_mask=padding_mask,
+                memory_padding_mask=memory_padding_mask,
+                attention_mask=attention_mask,
+                cache=None if cache is None else cache[index],
+                cache_update_index=cache_update_index,
+                return_attention_scores=True,
+                training=training,
+            )
+            scores.append(layer_scores)
+            new_cache.extend(layer_cache)
+        outputs = [self._finish(x)]
+        if return_attention_scores:
+            outputs.append(scores)
+        if cache is not None:
+            outputs.append(new_cache)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def initial_cache(
+        self, batch_size: int | Tensor, max_length: int, memory: Tensor | None = None
+    ) -> list[dict[str, Tensor]]:
+        """Return empty self-attention caches and the projected memory, one dict a layer.
+
+        Args:
+            batch_size: Number of rows that will be decoded; with a beam, more than the memory has.
+            max_length: Number of positions that will be decoded at most.
+            memory: The encoder's output; `None` for a decoder-only stack.
+
+        Returns:
+            The `cache` argument of the first call.
+        """
+        return [layer.initial_cache(batch_size, max_length, memory) for layer in self.layers]
+
+    def _position(self, layer_index: int) -> schemes.StackPosition:
+        return schemes.StackPosition(
+            self.num_other_layers, self.num_layers, "decoder", layer_index
+        )

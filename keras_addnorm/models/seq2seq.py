@@ -1,0 +1,248 @@
+"""`Seq2SeqTransformer`: the encoder-decoder Transformer as a functional Keras model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_addnorm.layers import PositionalEmbedding, Projection
+from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
+from keras_addnorm.models.config import Seq2SeqConfig
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class Seq2SeqTransformer(keras.Model):
+    """An encoder-decoder Transformer: token ids in, logits over the target vocabulary out.
+
+    Inputs are a dict: `"source"` `(B, S)` and `"target"` `(B, T)`, integer ids padded with
+    `config.pad_id`; the target starts with `config.start_id`, so that the logits at position `t`
+    speak of token `t + 1`. The output is float32 logits `(B, T, V)`.
+
+    Args:
+        config: The shape of the model, a `Seq2SeqConfig` or its dict.
+        **kwargs: `name`.
+
+    Weights:
+        `encoder_embedding/...`, `encoder/...`, `decoder_embedding/...` (not with shared
+        embeddings), `decoder/...`, `vocabulary_projection/...` (only with untied embeddings).
+
+    Example:
+
+    ```python
+    import numpy as np
+    from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+    config = Seq2SeqConfig.preset(
+        "tiny", source_vocabulary_size=20, target_vocabulary_size=20, num_encoder_layers=1,
+        num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+    )
+    model = Seq2SeqTransformer(config)
+    source = np.array([[5, 6, 7, 2]])
+    logits = model({"source": source, "target": np.array([[1, 8, 9]])})  # (1, 3, 20)
+    ids, scores = model.generate(source, num_beams=2, length_penalty=0.6)
+    ```
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, figure 1.
+    """
+
+    def __init__(self, config: Seq2SeqConfig | dict[str, Any], **kwargs: Any) -> None:
+        if isinstance(config, dict):
+            config = Seq2SeqConfig.from_dict(config)
+        dtype = kwargs.pop("dtype", None)
+
+        encoder = TransformerEncoder(
+            config.num_encoder_layers,
+            num_other_layers=config.num_decoder_layers,
+            **_stack_arguments(config),
+            dtype=dtype,
+            name="encoder",
+        )
+        decoder = TransformerDecoder(
+            config.num_decoder_layers,
+            num_other_layers=config.num_encoder_layers,
+            **_stack_arguments(config),
+            dtype=dtype,
+            name="decoder",
+        )
+        if config.share_embeddings:
+            embedding = _embedding(config, config.target_vocabulary_size, dtype, "embedding")
+            encoder_embedding = decoder_embedding = embedding
+        else:
+            encoder_embedding = _embedding(
+                config, config.source_vocabulary_size, dtype, "encoder_embedding"
+            )
+            decoder_embedding = _embedding(
+                config, config.target_vocabulary_size, dtype, "decoder_embedding"
+            )
+        vocabulary_projection = None
+        if not config.tie_embeddings:
+            vocabulary_projection = Projection(
+                config.target_vocabulary_size, dtype="float32", name="vocabulary_projection"
+            )
+
+        source = keras.Input((None,), dtype="int32", name="source")
+        target = keras.Input((None,), dtype="int32", name="target")
+        memory = encoder(encoder_embedding(source))
+        hidden = decoder(decoder_embedding(target), memory)
+        if vocabulary_projection is None:
+            logits = decoder_embedding(hidden, reverse=True)
+        else:
+            logits = vocabulary_projection(hidden)
+        super().__init__({"source": source, "target": target}, logits, **kwargs)
+
+        # Keras keys the weight file by these names. Those that sort after "layers" would lose
+        # theirs, hence `decoder_embedding` and not `target_embedding`.
+        self.config = config
+        self.encoder = encoder
+        self.decoder = decoder
+        self.encoder_embedding = encoder_embedding
+        self.decoder_embedding = decoder_embedding
+        self.vocabulary_projection = vocabulary_projection
+
+    def encode(self, source_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the encoder.
+
+        Args:
+            source_ids: `(B, S)`.
+
+        Returns:
+            The memory `(B, S, D)` and its padding mask `(B, S)`.
+        """
+        mask = keras.ops.not_equal(source_ids, self.config.pad_id)
+        return self.encoder(self.encoder_embedding(source_ids), padding_mask=mask), mask
+
+    def initial_cache(
+        self, memory: Tensor, batch_size: int | Tensor, max_length: int
+    ) -> list[dict[str, Tensor]]:
+        """Return the decoder's caches before the first step.
+
+        Args:
+            memory: The encoder's output, `(B, S, D)`.
+            batch_size: Number of rows to decode, a multiple of B.
+            max_length: Number of positions to decode at most.
+
+        Returns:
+            One dict a layer.
+        """
+        return self.decoder.initial_cache(batch_size, max_length, memory)
+
+    def decode_step(
+        self,
+        token_ids: Tensor,
+        cache: list[dict[str, Tensor]],
+        index: int | Tensor,
+        memory_padding_mask: Tensor | None = None,
+    ) -> tuple[Tensor, list[dict[str, Tensor]]]:
+        """Decode one position.
+
+        Args:
+            token_ids: The tokens at position `index`, `(N,)`.
+            cache: From `initial_cache` or the step before.
+            index: The position, from 0.
+            memory_padding_mask: `(B, S)`, from `encode`.
+
+        Returns:
+            Logits for the next token, `(N, V)`, and the updated cache.
+        """
+        x = self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index)
+        x, cache = self.decoder(
+            x, memory_padding_mask=memory_padding_mask, cache=cache, cache_update_index=index
+        )
+        if self.vocabulary_projection is None:
+            logits = self.decoder_embedding(x, reverse=True)
+        else:
+            logits = self.vocabulary_projection(x)
+        return logits[:, 0], cache
+
+    def generate(
+        self,
+        source_ids: Any,
+        num_beams: int = 1,
+        length_penalty: float = 0.0,
+        max_length: int | None = None,
+        jit_compile: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Translate token ids with greedy search or a beam.
+
+        The batch is padded to a power of two and the source to a multiple of 16, so that few
+        shapes are compiled; neither changes the result.
+
+        Args:
+            source_ids: Integers, `(B, S)`, each row ended with `end_id` and padded with `pad_id`.
+                A row of padding only gives a row of padding and the score 0.
+            num_beams: Number of hypotheses kept; 1 is greedy search.
+            length_penalty: The exponent alpha of the GNMT penalty `((5 + n) / 6)^alpha`.
+            max_length: Number of tokens to generate at most, end token included; `None` for
+                `config.max_length`.
+            jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
+
+        Returns:
+            Token ids `(B, max_length)` without the start token, padded after the end token, and
+            scores `(B,)`: the sum of log-probabilities divided by the length penalty.
+
+        Raises:
+            ValueError: If the ids have the wrong rank, dtype or range, or an option is not
+                positive.
+        """
+        # The model offers decoding as a method; the room above it does the work.
+        from keras_addnorm.decoding import generate
+
+        return generate(
+            self,
+            source_ids,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            max_length=max_length,
+            jit_compile=jit_compile,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"config": self.config.to_dict(), "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Seq2SeqTransformer:
+        """Return the model that `get_config` described, with new weights.
+
+        Args:
+            config: From `get_config`.
+            custom_objects: Unused.
+
+        Returns:
+            The model.
+        """
+        return cls(**config)
+
+
+def _stack_arguments(config: Seq2SeqConfig) -> dict[str, Any]:
+    return {
+        "num_heads": config.num_heads,
+        "intermediate_dim": config.intermediate_dim,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        "activation": config.activation,
+        "scheme": config.scheme,
+        "norm": config.norm,
+        "epsilon": config.epsilon,
+    }
+
+
+def _embedding(
+    config: Seq2SeqConfig, vocabulary_size: int, dtype: Any, name: str
+) -> PositionalEmbedding:
+    return PositionalEmbedding(
+        vocabulary_size,
+        config.hidden_dim,
+        max_length=config.max_length,
+        positions=config.positions,
+        pad_id=config.pad_id,
+        dropout=config.dropout,
+        dtype=dtype,
+        name=name,
+    )

@@ -1,0 +1,74 @@
+"""DeepNorm: Post-LN with a stronger skip and smaller initial kernels, for very deep stacks."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeepNorm(ResidualScheme):
+    """`y = LN(alpha x + F(x))`, with the kernels of value, output and feed-forward times `beta`.
+
+    With `N` encoder and `M` decoder layers (table 2 of the paper):
+
+    | model           | alpha              | beta                |
+    |-----------------|--------------------|---------------------|
+    | encoder only    | (2N)^(1/4)         | (8N)^(-1/4)         |
+    | decoder only    | (2M)^(1/4)         | (8M)^(-1/4)         |
+    | both: encoder   | 0.81 (N^4 M)^(1/16) | 0.87 (N^4 M)^(-1/16) |
+    | both: decoder   | (3M)^(1/4)         | (12M)^(-1/4)        |
+
+    Args:
+        alpha: The gain on the skip; `None` to compute it from the position.
+        beta: The gain on the initial kernels; `None` to compute it from the position.
+
+    Raises:
+        ValueError: On use without a position, if `alpha` or `beta` is left to be computed.
+
+    Reference:
+        Wang et al., "DeepNet: Scaling Transformers to 1,000 Layers", 2022 (arXiv:2203.00555).
+    """
+
+    alpha: float | None = None
+    beta: float | None = None
+    needs_final_norm = False
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for a norm after the sum, and set both gains."""
+        if self.alpha is not None and self.beta is not None:
+            alpha, beta = self.alpha, self.beta
+        elif position is None:
+            raise ValueError(
+                "DeepNorm's gains depend on the depth of the model, which is not known here. "
+                "Expected a StackPosition. Received: position=None. Pass "
+                "position=StackPosition(num_encoder_layers, num_decoder_layers, side), or both "
+                "gains: scheme={'name': 'deep_norm', 'alpha': ..., 'beta': ...}."
+            )
+        else:
+            alpha, beta = _gains(position)
+            alpha = alpha if self.alpha is None else self.alpha
+            beta = beta if self.beta is None else self.beta
+        return ResidualPlan(norm_slots=("post_norm",), skip_gain=alpha, init_gain=beta)
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return the stream as it is."""
+        return x
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `LN(alpha x + f)`."""
+        return parts.post_norm(parts.plan.skip_gain * residual + branch)
+
+
+def _gains(position: StackPosition) -> tuple[float, float]:
+    n, m = position.num_encoder_layers, position.num_decoder_layers
+    if n == 0 or m == 0:
+        return (2 * position.depth) ** 0.25, (8 * position.depth) ** -0.25
+    if position.side == "encoder":
+        return 0.81 * (n**4 * m) ** (1 / 16), 0.87 * (n**4 * m) ** (-1 / 16)
+    return (3 * m) ** 0.25, (12 * m) ** -0.25

@@ -1,0 +1,54 @@
+"""LayerScale: Pre-LN with a small learned gain on every channel of the branch."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    BranchScale,
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerScale(ResidualScheme):
+    """`y = x + diag(lambda) F(LN(x))`, and one more norm at the end of the stack.
+
+    The paper starts `lambda` at 0.1 up to 18 layers, at 1e-5 up to 24 and at 1e-6 beyond.
+
+    Args:
+        initial_value: Where `lambda` starts; `None` for the paper's value at the stack's depth
+            (0.1 where the position is unknown).
+
+    Reference:
+        Touvron et al., "Going deeper with Image Transformers", 2021 (arXiv:2103.17239),
+        section 2.
+    """
+
+    initial_value: float | None = None
+    needs_final_norm = True
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for a norm before the sublayer and one gain a channel."""
+        value = self.initial_value
+        if value is None:
+            value = _initial_value(0 if position is None else position.depth)
+        return ResidualPlan(
+            norm_slots=("pre_norm",), branch_scale=BranchScale(value, per_channel=True)
+        )
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `LN(x)`."""
+        return parts.pre_norm(x)
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `x + lambda f`."""
+        return residual + parts.branch_scale * branch
+
+
+def _initial_value(depth: int) -> float:
+    if depth <= 18:
+        return 0.1
+    return 1e-5 if depth <= 24 else 1e-6

@@ -1,0 +1,37 @@
+"""Post-LN, the original Transformer's Add & Norm."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PostLN(ResidualScheme):
+    """`y = LN(x + F(x))`.
+
+    Deep Post-LN stacks need a learning-rate warm-up: at the start, the gradients of the last
+    layers are large (Xiong et al., 2020).
+
+    Reference:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.1.
+    """
+
+    needs_final_norm = False
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for a norm after the sum."""
+        return ResidualPlan(norm_slots=("post_norm",))
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return the stream as it is."""
+        return x
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `LN(x + f)`."""
+        return parts.post_norm(residual + branch)

@@ -1,0 +1,34 @@
+"""Pre-LN: the norm moves inside the branch, the skip stays an identity."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PreLN(ResidualScheme):
+    """`y = x + F(LN(x))`, and one more norm at the end of the stack.
+
+    Reference:
+        Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020.
+    """
+
+    needs_final_norm = True
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for a norm before the sublayer."""
+        return ResidualPlan(norm_slots=("pre_norm",))
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `LN(x)`."""
+        return parts.pre_norm(x)
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `x + f`."""
+        return residual + branch

@@ -1,0 +1,41 @@
+"""ReZero: no norm at all, a learned gate that starts closed."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    BranchScale,
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReZero(ResidualScheme):
+    """`y = x + alpha F(x)` with one learned `alpha` a sublayer, which starts at zero.
+
+    Every layer starts as the identity, so signals and gradients pass any depth unchanged.
+
+    Args:
+        initial_value: Where `alpha` starts.
+
+    Reference:
+        Bachlechner et al., "ReZero is All You Need", 2020 (arXiv:2003.04887), equation 1.
+    """
+
+    initial_value: float = 0.0
+    needs_final_norm = False
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for one scalar."""
+        return ResidualPlan(branch_scale=BranchScale(self.initial_value, per_channel=False))
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return the stream as it is."""
+        return x
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `x + alpha f`."""
+        return residual + parts.branch_scale * branch

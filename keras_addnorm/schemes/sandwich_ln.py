@@ -1,0 +1,37 @@
+"""Sandwich-LN: a norm on both sides of the sublayer, inside the branch."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SandwichLN(ResidualScheme):
+    """`y = x + LN(F(LN(x)))`, and one more norm at the end of the stack.
+
+    The norm on the branch's output bounds what a sublayer can add. Peri-LN is the same placement.
+
+    Reference:
+        Ding et al., "CogView: Mastering Text-to-Image Generation via Transformers", 2021
+        (arXiv:2105.13290), section 2.4; Kim et al., "Peri-LN", 2025 (arXiv:2502.02732).
+    """
+
+    needs_final_norm = True
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for a norm before and after the sublayer."""
+        return ResidualPlan(norm_slots=("pre_norm", "branch_norm"))
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `LN(x)`."""
+        return parts.pre_norm(x)
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `x + LN(f)`."""
+        return residual + parts.branch_norm(branch)
