@@ -1,0 +1,63 @@
+"""What our own TensorFlow Datasets builders share. Imports TensorFlow Datasets: import it late."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.utils import tqdm_utils
+
+
+def translation_info(
+    builder: tfds.core.DatasetBuilder, languages: tuple[str, str], description: str
+) -> tfds.core.DatasetInfo:
+    """Describes a set of sentence pairs whose order on disk is the order of generation.
+
+    Args:
+        builder: The builder that is described.
+        languages: The two languages; the first is the source of ``as_supervised``.
+        description: What the set is.
+
+    Returns:
+        The description that TFDS stores with the data.
+    """
+    return tfds.core.DatasetInfo(
+        builder=builder,
+        description=description,
+        features=tfds.features.Translation(languages=languages),
+        supervised_keys=languages,
+        # A test set stays in the order of its file, so that outputs can be laid beside it.
+        disable_shuffling=True,
+        metadata=tfds.core.MetadataDict(),
+    )
+
+
+def prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
+    """Prepares a set that needs no download, without the messages of one that does.
+
+    Args:
+        builder: The builder to prepare; nothing happens if its data is there already.
+    """
+    if not builder.is_prepared():
+        shown = getattr(tqdm_utils, "_active", True)
+        tfds.display_progress_bar(False)
+        try:
+            with quietly(), contextlib.redirect_stdout(io.StringIO()):
+                builder.download_and_prepare()
+        finally:
+            tfds.display_progress_bar(shown)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keeps TFDS' remarks on configurations and folders that it has not seen off the console."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,25 @@
+"""The built-in demo set: pairs of real sentences, generated offline and without limit."""
+
+from keras_addnorm.data.demo.choosing import demo_builder
+from keras_addnorm.data.demo.generate import (
+    SPLITS,
+    TARGETS,
+    Pair,
+    check_held_out,
+    demo_pairs,
+    demo_splits,
+    fingerprint,
+    split_of,
+)
+
+__all__ = [
+    "SPLITS",
+    "TARGETS",
+    "Pair",
+    "check_held_out",
+    "demo_builder",
+    "demo_pairs",
+    "demo_splits",
+    "fingerprint",
+    "split_of",
+]

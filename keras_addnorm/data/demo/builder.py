@@ -1,0 +1,51 @@
+"""The demo set as a TensorFlow Datasets builder. Imports TensorFlow Datasets: import it late."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import tensorflow_datasets as tfds
+
+from keras_addnorm.data.builders import translation_info
+from keras_addnorm.data.demo.generate import Pair, demo_splits
+
+
+@dataclasses.dataclass(eq=False)
+class DemoConfig(tfds.core.BuilderConfig):
+    """Which demo set: its language, its sizes and its seed."""
+
+    language: str = "de"
+    train_size: int = 30_000
+    validation_size: int = 1_000
+    test_size: int = 1_000
+    seed: int = 0
+
+
+class Demo(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """Generates the demo set and asserts that nothing held out occurs in training."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return translation_info(
+            self,
+            ("en", self.builder_config.language),
+            "Generated sentence pairs about people, places, prices, dates and times.",
+        )
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
+        del dl_manager
+        config = self.builder_config
+        splits = demo_splits(
+            config.language,
+            train_size=config.train_size,
+            validation_size=config.validation_size,
+            test_size=config.test_size,
+            seed=config.seed,
+        )
+        return {name: self._generate_examples(pairs) for name, pairs in splits.items()}
+
+    def _generate_examples(self, pairs: list[Pair]) -> Iterator[tuple[int, dict[str, str]]]:
+        language = self.builder_config.language
+        return enumerate({"en": pair.source, language: pair.target} for pair in pairs)

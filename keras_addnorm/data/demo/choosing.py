@@ -1,0 +1,76 @@
+"""Chooses a demo set by language, sizes and seed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING
+
+from keras_addnorm.data.demo.generate import fingerprint
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
+
+def demo_builder(
+    language: str = "de",
+    *,
+    train_size: int = 30_000,
+    validation_size: int = 1_000,
+    test_size: int = 1_000,
+    seed: int = 0,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> tfds.core.GeneratorBasedBuilder:
+    """Makes the TensorFlow Datasets builder of a demo set, for other sizes than the default's.
+
+    The prepared data is kept under a name that says all of this and changes with the sentences
+    themselves, so that no stale set is ever read.
+
+    Args:
+        language: The language beside English: ``"de"``, ``"fr"`` or ``"es"``.
+        train_size: The number of pairs to train on.
+        validation_size: The number of pairs to choose checkpoints by.
+        test_size: The number of pairs to measure with.
+        seed: Where the random choices start. Held-out sentences stay held out under every seed.
+        data_dir: Where prepared data is kept; by default where TensorFlow Datasets keeps it.
+
+    Returns:
+        A builder that `load_translation` takes in place of a name.
+
+    Raises:
+        ImportError: If TensorFlow Datasets, Babel or num2words is not installed.
+        ValueError: If the demo set does not speak the language.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_addnorm.data import demo_builder, load_translation
+        >>> builder = demo_builder("fr", train_size=100, test_size=5, data_dir=tempfile.mkdtemp())
+        >>> len(load_translation(builder, split="test"))
+        5
+    """
+    _require_libraries()
+    from keras_addnorm.data.builders import quietly
+    from keras_addnorm.data.demo.builder import Demo, DemoConfig
+
+    sizes = f"{train_size}-{validation_size}-{test_size}"
+    config = DemoConfig(
+        name=f"en-{language}-{sizes}-seed{seed}-{fingerprint(language)}",
+        language=language,
+        train_size=train_size,
+        validation_size=validation_size,
+        test_size=test_size,
+        seed=seed,
+    )
+    with quietly():
+        return Demo(config=config, data_dir=data_dir)
+
+
+def _require_libraries() -> None:
+    try:
+        for name in ("importlib_resources", "tensorflow_datasets", "babel", "num2words"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"The demo set needs {error.name!r}, which is not installed. Run: "
+            'pip install "keras-addnorm[demo]"'
+        ) from error
