@@ -1,13 +1,47 @@
-"""Everything between a model and `model.fit`: loss, metrics and schedules."""
+"""Everything between a model and `model.fit`, on any Keras backend.
 
+The loss and the metrics count real tokens only; the schedules warm up; the callbacks score
+translations and keep checkpoints for averaging; `plot_curves` draws the log.
+
+Example:
+    >>> import keras, numpy as np
+    >>> from keras_addnorm.training import (
+    ...     InverseSquareRootSchedule, MaskedAccuracy, MaskedSparseCategoricalCrossentropy
+    ... )
+    >>> ids = np.array([[4, 5, 2, 0], [6, 2, 0, 0]])
+    >>> model = keras.Sequential([keras.layers.Embedding(7, 8), keras.layers.Dense(7)])
+    >>> model.compile(
+    ...     optimizer=keras.optimizers.Adam(InverseSquareRootSchedule(0.01, warmup_steps=10)),
+    ...     loss=MaskedSparseCategoricalCrossentropy(label_smoothing=0.1),
+    ...     metrics=[MaskedAccuracy()],
+    ... )
+    >>> sorted(model.fit(ids, ids, verbose=0).history)
+    ['accuracy', 'loss']
+"""
+
+from keras_addnorm.training.callbacks import TranslationScore
+from keras_addnorm.training.checkpoints import (
+    LastCheckpoints,
+    average_checkpoints,
+    average_weights,
+)
+from keras_addnorm.training.curves import plot_curves
 from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy
 from keras_addnorm.training.metrics import MaskedAccuracy, Perplexity
 from keras_addnorm.training.schedules import InverseSquareRootSchedule, NoamSchedule
+from keras_addnorm.training.scores import Scores, evaluate_translations
 
 __all__ = [
     "InverseSquareRootSchedule",
+    "LastCheckpoints",
     "MaskedAccuracy",
     "MaskedSparseCategoricalCrossentropy",
     "NoamSchedule",
     "Perplexity",
+    "Scores",
+    "TranslationScore",
+    "average_checkpoints",
+    "average_weights",
+    "evaluate_translations",
+    "plot_curves",
 ]

@@ -114,11 +114,11 @@ def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) 
         -Σ_v q_v log softmax(z)_v,  q_v = (1 - ε)[v = y] + ε / V
             = logsumexp(z) - (1 - ε) z_y - ε mean(z)
 
-    The right-hand side needs no target rows of length V, and its gradient,
-    softmax(z) - q, is written by hand: one pass over the logits, nothing of size (B, T, V) kept
-    from the forward pass but the logits themselves, and no scatter. Measured on two CPU cores at
-    4,096 tokens and V = 6,000, that is a third faster than automatic differentiation under XLA
-    and 3.6 times faster without, at a quarter of the extra memory.
+    The right-hand side needs no target rows of length V, and its gradient, softmax(z) - q, is
+    written by hand: one pass over the logits, nothing of size (B, T, V) kept from the forward
+    pass but the logits themselves, and no scatter. Measured on two CPU cores with TensorFlow at
+    4,096 tokens and V = 6,000 against the same formula differentiated automatically: under XLA
+    equal time and a tenth of the extra memory, without XLA 2.8 times faster at a quarter of it.
 
     Labels outside [0, V) cannot be checked inside a compiled graph. Padding rows may hold any
     label; what the other rows give for such a label depends on the backend.

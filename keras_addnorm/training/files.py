@@ -1,0 +1,29 @@
+"""Files that are either whole or not there."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Gives a temporary path beside `path` and renames it into place if the block succeeds.
+
+    The temporary name starts with a dot and the process id and ends like the final one, because
+    Keras tells file types by their ending.
+
+    Args:
+        path: The file to write; its directory is made if it is missing.
+
+    Yields:
+        The path to write to.
+    """
+    final = Path(path)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = final.with_name(f".{os.getpid()}.{final.name}")
+    try:
+        yield temporary
+        temporary.replace(final)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,90 @@
+"""Corpus scores of translations, exactly as the sacreBLEU command prints them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scores:
+    """BLEU and chrF of a corpus, each with the signature that makes it comparable.
+
+    Attributes:
+        bleu: Corpus BLEU, 0 to 100.
+        chrf: Corpus chrF2, 0 to 100.
+        bleu_signature: sacreBLEU's signature of the BLEU settings and version.
+        chrf_signature: sacreBLEU's signature of the chrF settings and version.
+    """
+
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+
+
+def evaluate_translations(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+) -> Scores:
+    """Scores translations against one reference each, with sacreBLEU's default settings.
+
+    Both sides are plain, detokenised text; sacreBLEU tokenises them itself (13a for BLEU).
+
+    Args:
+        hypotheses: The translations.
+        references: What they should have been, in the same order.
+        lowercase: Whether case is ignored; the signatures say so.
+
+    Returns:
+        Both corpus scores with their signatures.
+
+    Raises:
+        ValueError: If the two differ in number, are empty, or one of them is a single string.
+        TypeError: If an element is not a string.
+
+    Example:
+        >>> from keras_addnorm.training import evaluate_translations
+        >>> scores = evaluate_translations(["The cat sat on the mat."], ["The cat sat on a mat."])
+        >>> round(scores.bleu, 2)
+        48.89
+
+    Reference:
+        Post, A Call for Clarity in Reporting BLEU Scores (2018).
+    """
+    # Imported here: training must not wait for it, and only scoring needs it.
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    hypotheses = checked_texts(hypotheses, "hypotheses")
+    references = checked_texts(references, "references")
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            "Each translation is scored against one reference. Received "
+            f"{len(hypotheses)} hypotheses and {len(references)} references."
+        )
+    bleu, chrf = BLEU(lowercase=lowercase), CHRF(lowercase=lowercase)
+    bleu_score = bleu.corpus_score(hypotheses, [references]).score
+    chrf_score = chrf.corpus_score(hypotheses, [references]).score
+    return Scores(
+        bleu=bleu_score,
+        chrf=chrf_score,
+        bleu_signature=str(bleu.get_signature()),
+        chrf_signature=str(chrf.get_signature()),
+    )
+
+
+def checked_texts(texts: Sequence[str], name: str) -> list[str]:
+    """The texts as a non-empty list of strings, or what is wrong with them."""
+    if isinstance(texts, str | bytes):
+        raise ValueError(
+            f"{name} must be a list of strings, one for each sentence. Received a single "
+            f"{type(texts).__name__}; wrap it in a list."
+        )
+    texts = list(texts)
+    if not texts:
+        raise ValueError(f"{name} must hold at least one sentence. Received none.")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"{name} must be strings. Received {text!r} of type {type(text).__name__} at "
+                f"index {index}; decode bytes with .decode('utf-8')."
+            )
+    return texts
