@@ -26,7 +26,7 @@ from sentencepiece import sentencepiece_model_pb2
 KINDS = ("unigram", "bpe")
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 SPACE_MARK = "\u2581"
-UNKNOWN_SURFACE = " \u2047 "
+UNKNOWN_SURFACE = "\u2047"
 
 # protobuf makes this class when it is imported, where type checkers cannot see it.
 _ModelProto: Any = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
@@ -527,9 +527,18 @@ def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
 def _train(texts: Iterator[str], vocabulary_size: int, kind: str, coverage: float) -> bytes:
     """Runs SentencePiece's trainer and turns its errors into readable ones."""
     buffer = io.BytesIO()
+    failures: list[Exception] = []
+
+    def guarded() -> Iterator[str]:
+        # SentencePiece replaces what an iterator raises by an error of its own.
+        try:
+            yield from texts
+        except Exception as error:
+            failures.append(error)
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=texts,
+            sentence_iterator=guarded(),
             model_writer=buffer,
             vocab_size=vocabulary_size,
             model_type=kind,
@@ -542,7 +551,11 @@ def _train(texts: Iterator[str], vocabulary_size: int, kind: str, coverage: floa
             minloglevel=2,
         )
     except RuntimeError as error:
+        if failures:
+            raise failures[0] from None
         raise ValueError(_training_error(str(error), vocabulary_size, kind)) from error
+    if failures:
+        raise failures[0]
     return _with_exact_scores(buffer.getvalue()) if kind == "unigram" else buffer.getvalue()
 
 

@@ -1,0 +1,236 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_addnorm.data import (
+    Tokenizer,
+    TokenizerPair,
+    bucket_by_length,
+    make_training_dataset,
+)
+
+LETTERS = "abcdefg"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A vocabulary of single letters, each of them a word: n letters are 2 n tokens or fewer."""
+    return Tokenizer.train([" ".join(LETTERS)] * 5, vocabulary_size=4 + 1 + len(LETTERS))
+
+
+def sentence(generator, length):
+    """Makes a text of exactly `length` tokens: the space mark and letters."""
+    return "".join(generator.choice(list(LETTERS), length - 1))
+
+
+def sentence_pairs(count, longest, seed=0):
+    generator = np.random.default_rng(seed)
+    return [
+        (sentence(generator, s), sentence(generator, t))
+        for s, t in generator.integers(2, longest + 1, (count, 2))
+    ]
+
+
+def rows(dataset):
+    """Reads every row that is not padding: (source, target, labels)."""
+    return [
+        tuple(map(tuple, row))
+        for inputs, labels in dataset
+        for row in zip(
+            inputs["source"].numpy(), inputs["target"].numpy(), labels.numpy(), strict=True
+        )
+        if any(row[0])
+    ]
+
+
+def unpadded(dataset):
+    return [tuple(tuple(i for i in ids if i) for ids in row) for row in rows(dataset)]
+
+
+def expected_rows(pairs, tokenizer):
+    out = []
+    for source, target in pairs:
+        s, t = tokenizer.encode(source), tokenizer.encode(target)
+        out.append(((*s, 2), (1, *t), (*t, 2)))
+    return out
+
+
+def test_teacher_forcing_on_literals(tokenizer):
+    mark, a, b, c = (tokenizer.encode("a")[0], *(tokenizer.encode(x)[1] for x in "abc"))
+    dataset = make_training_dataset(
+        [("ab", "c"), ("c", "ba")], tokenizer, tokens_per_batch=15, bucket_lengths=(5,)
+    )
+    ((inputs, labels),) = dataset
+    expected = {
+        "source": [[mark, a, b, 2, 0], [mark, c, 2, 0, 0], [0] * 5],
+        "target": [[1, mark, c, 0, 0], [1, mark, b, a, 0], [0] * 5],
+    }
+    for side, ids in expected.items():
+        np.testing.assert_array_equal(inputs[side], ids)
+        assert inputs[side].dtype == tf.int32
+    np.testing.assert_array_equal(labels, [[mark, c, 2, 0, 0], [mark, b, a, 2, 0], [0] * 5])
+    assert labels.dtype == tf.int32
+
+
+def test_every_pair_once_in_the_smallest_bucket_that_holds_it(tokenizer):
+    pairs = sentence_pairs(61, 12)
+    dataset = make_training_dataset(
+        pairs, tokenizer, tokens_per_batch=39, bucket_lengths=(5, 13, 7), shuffle_seed=11
+    )
+    assert sorted(unpadded(dataset)) == sorted(expected_rows(pairs, tokenizer))
+    for source, _, labels in rows(dataset):
+        need = max(len(np.flatnonzero(source)), len(np.flatnonzero(labels)))
+        assert len(source) == min(length for length in (5, 7, 13) if length >= need)
+
+
+def test_one_shape_a_bucket_and_one_trace_a_shape(tokenizer):
+    traces = []
+
+    @tf.function
+    def step(inputs, labels):
+        traces.append(labels.shape)
+        return tf.reduce_sum(labels)
+
+    dataset = make_training_dataset(
+        sentence_pairs(61, 12), tokenizer, tokens_per_batch=39, bucket_lengths=(5, 7, 13)
+    )
+    for inputs, labels in dataset:
+        assert inputs["source"].shape == inputs["target"].shape == labels.shape
+        step(inputs, labels)
+    assert sorted(map(tuple, traces)) == [(3, 13), (5, 7), (7, 5)]
+
+
+def test_the_report_counts_what_the_batches_hold(tokenizer):
+    pairs = [*sentence_pairs(61, 12), ("a", ""), (" ", "b"), ("a" * 13, "b"), ("a", "b" * 20)]
+    dataset = make_training_dataset(pairs, tokenizer, tokens_per_batch=39, bucket_lengths=(5, 13))
+    report, batches = dataset.report, list(dataset)
+    assert (report.kept, report.empty, report.too_long, report.dropped) == (61, 2, 2, 4)
+    assert report.batches == len(batches) == int(dataset.cardinality())
+    labels = [labels.numpy() for _, labels in batches]
+    assert report.target_tokens == sum((ids != 0).sum() for ids in labels)
+    assert report.source_tokens == sum(
+        (inputs["source"].numpy() != 0).sum() for inputs, _ in batches
+    )
+    assert report.padding == pytest.approx(
+        1 - report.target_tokens / sum(ids.size for ids in labels), abs=1e-12
+    )
+    assert [bucket[:2] for bucket in report.buckets] == [(5, 7), (13, 3)]
+    assert sum(bucket[2] for bucket in report.buckets) == 61
+    assert str(report).startswith("61 pairs kept, 2 empty, 2 too long; ")
+
+
+def test_a_seed_shuffles_every_epoch_anew_and_every_run_alike(tokenizer):
+    def epochs(count, **options):
+        dataset = make_training_dataset(
+            sentence_pairs(61, 12),
+            tokenizer,
+            tokens_per_batch=39,
+            bucket_lengths=(5, 13),
+            **options,
+        )
+        return [rows(dataset) for _ in range(count)]
+
+    first, second, third = epochs(3, shuffle_seed=5)
+    assert [first, second, third] == epochs(3, shuffle_seed=5)
+    assert [second, third] == epochs(2, shuffle_seed=5, first_epoch=1)
+    assert first != second != third and first != third
+    assert sorted(first) == sorted(second) == sorted(third)
+    assert [first] != epochs(1, shuffle_seed=6)
+    # Batches of unlike lengths alternate.
+    lengths = [len(row[0]) for row in first]
+    assert lengths != sorted(lengths)
+
+
+def test_no_seed_keeps_the_order(tokenizer):
+    pairs = sentence_pairs(23, 12)
+    dataset = make_training_dataset(pairs, tokenizer, tokens_per_batch=39, bucket_lengths=(13,))
+    assert unpadded(dataset) == unpadded(dataset) == expected_rows(pairs, tokenizer)
+
+
+def test_max_length_is_the_largest_bucket(tokenizer):
+    def shapes(max_length):
+        dataset = make_training_dataset(
+            sentence_pairs(61, 18), tokenizer, bucket_lengths=(5, 7, 13), max_length=max_length
+        )
+        return [bucket[0] for bucket in dataset.report.buckets], dataset.report.too_long
+
+    assert shapes(None)[0] == [5, 7, 13]
+    assert shapes(9)[0] == [5, 7, 9]
+    assert shapes(19) == ([5, 7, 13, 19], 0)
+    assert shapes(9)[1] > shapes(None)[1] > 0
+
+
+def test_a_long_bucket_has_one_row(tokenizer):
+    dataset = make_training_dataset(
+        [("a" * 10, "b")], tokenizer, tokens_per_batch=3, bucket_lengths=(13,)
+    )
+    assert next(iter(dataset))[1].shape == (1, 13)
+
+
+def test_two_vocabularies_and_dataset_input(tokenizer):
+    other = Tokenizer.train(["x y z"] * 3, vocabulary_size=8)
+    texts = tf.data.Dataset.from_tensor_slices((["ab", "c"], ["xy", "z"]))
+    dataset = make_training_dataset(
+        texts, TokenizerPair(tokenizer, other), tokens_per_batch=10, bucket_lengths=(5,)
+    )
+    assert unpadded(dataset) == [
+        ((*tokenizer.encode(s), 2), (1, *other.encode(t)), (*other.encode(t), 2))
+        for s, t in (("ab", "xy"), ("c", "z"))
+    ]
+
+
+def id_dataset(pairs, tokenizer):
+    ids = [(tokenizer.encode(source), tokenizer.encode(target)) for source, target in pairs]
+    vector = tf.TensorSpec([None], tf.int32)
+    return tf.data.Dataset.from_generator(lambda: ids, output_signature=(vector, vector))
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ({"tokens_per_batch": 39}, {(7, 5), (5, 7), (3, 13)}),
+        ({"batch_size": 3}, {(3, 5), (3, 7), (3, 13)}),
+    ],
+)
+def test_bucket_by_length_streams_the_same_rows(tokenizer, size, expected):
+    pairs = sentence_pairs(61, 12)
+    junk = [("a", ""), ("", "b"), ("a" * 13, "b")]
+    dataset = bucket_by_length(
+        id_dataset(pairs + junk, tokenizer), bucket_lengths=(13, 5, 7), **size
+    )
+    assert sorted(unpadded(dataset)) == sorted(expected_rows(pairs, tokenizer))
+    shapes = {tuple(labels.shape) for _, labels in dataset}
+    assert shapes == expected
+    for inputs, labels in dataset:
+        assert inputs["source"].shape == inputs["target"].shape == labels.shape
+        assert inputs["source"].dtype == inputs["target"].dtype == labels.dtype == tf.int32
+
+
+def test_bucket_by_length_pads_with_the_given_id():
+    ids = tf.data.Dataset.from_tensors(([5, 6], [7]))
+    ((inputs, labels),) = bucket_by_length(ids, bucket_lengths=(4,), batch_size=2, pad_id=9)
+    np.testing.assert_array_equal(inputs["source"], [[5, 6, 2, 9], [9] * 4])
+    np.testing.assert_array_equal(inputs["target"], [[1, 7, 9, 9], [9] * 4])
+    np.testing.assert_array_equal(labels, [[7, 2, 9, 9], [9] * 4])
+
+
+def test_bad_arguments(tokenizer):
+    ids = tf.data.Dataset.from_tensors(([5], [7]))
+    with pytest.raises(ValueError, match="either tokens_per_batch or batch_size"):
+        bucket_by_length(ids, bucket_lengths=(4,))
+    with pytest.raises(ValueError, match="either tokens_per_batch or batch_size"):
+        bucket_by_length(ids, bucket_lengths=(4,), batch_size=1, tokens_per_batch=1)
+    for lengths in ((), (1, 5), (0,), (-3,)):
+        with pytest.raises(ValueError, match="bucket lengths of at least 2"):
+            make_training_dataset([("a", "b")], tokenizer, bucket_lengths=lengths)
+    for tokens in (0, -1):
+        with pytest.raises(ValueError, match="a positive size"):
+            make_training_dataset([("a", "b")], tokenizer, tokens_per_batch=tokens)
+    with pytest.raises(ValueError, match="received 1 pairs with an empty side and 1 that are too"):
+        make_training_dataset([("", "b"), ("a" * 99, "b")], tokenizer, bucket_lengths=(5,))
+    with pytest.raises(ValueError, match="No sentence pair is left"):
+        make_training_dataset([], tokenizer)
+    with pytest.raises(TypeError, match="Expected pairs"):
+        make_training_dataset(["a"], tokenizer)
+    with pytest.raises(TypeError, match="Expected a TokenizerPair"):
+        make_training_dataset([("a", "b")], None)
