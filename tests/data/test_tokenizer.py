@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
@@ -93,6 +93,7 @@ def test_normalize(tokenizer, text, normal):
     assert tokenizer.encode(text) == tokenizer.encode(normal)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_encoded_and_decoded(text):
     tokenizer = _small_tokenizer()

@@ -1,0 +1,165 @@
+import unicodedata
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from keras_addnorm.data import Tokenizer
+from keras_addnorm.serving import GraphTokenizer
+
+HOSTILE = [
+    "",
+    "   ",
+    "\n\t ",
+    "😀 a😀😀b 日本 語",
+    "שלום עולם",
+    "ba\ndi\tku\r\nler",
+    "▁▁ba ▁",
+    "ba\u2028di\u3000ku\u00a0ler\x1cmon",
+    "aaaaaaaaaaaaaaaaaa zzzz zzz",
+    "\0ba\0",
+    "?????!!!!! ....",
+    "\ufffd\ufffd",
+    "<s> </s> <pad> <unk>",
+    "mon" * 333,
+    "Schävei un " * 900,
+    "a" * 10_000,
+    "ö" * 10_000,
+    "日" * 10_000,
+]
+
+
+@pytest.fixture(scope="module")
+def graph_tokenizer(tokenizer):
+    return GraphTokenizer(tokenizer)
+
+
+def tokenized(graph_tokenizer, texts):
+    return graph_tokenizer.tokenize(tf.constant(texts, tf.string, shape=[len(texts)])).to_list()
+
+
+def test_equals_the_tokenizer_on_whole_batches(tokenizer, graph_tokenizer, texts, new_texts):
+    for batch in (texts, new_texts):
+        assert tokenized(graph_tokenizer, batch) == tokenizer.encode_batch(batch)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_equals_the_tokenizer_on_hostile_text(tokenizer, graph_tokenizer, text):
+    assert tokenized(graph_tokenizer, ["ba", text, "di"]) == tokenizer.encode_batch(
+        ["ba", text, "di"]
+    )
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\xff\xfe ba\xc3", b"ba\xe2\x82 di", b"\xf0\x9f\x98", b"\xed\xa0\x80a"]
+)
+def test_invalid_utf8_reads_as_the_replacement_character(tokenizer, graph_tokenizer, raw):
+    assert tokenized(graph_tokenizer, [raw]) == [tokenizer.encode(raw.decode("utf-8", "replace"))]
+
+
+def test_a_word_of_100_000_characters_fits_into_memory(tokenizer, graph_tokenizer):
+    word = "".join(np.random.default_rng(1).choice(list("abdikulermonz日"), 100_000))
+    (ids,) = tokenized(graph_tokenizer, [word])
+    assert tokenizer.decode(ids) == "".join(
+        "⁇" if c == "日" else c for i, c in enumerate(word) if c != "日" or word[i - 1] != "日"
+    )
+
+
+def test_an_empty_batch(graph_tokenizer):
+    ids = graph_tokenizer.tokenize(tf.zeros([0], tf.string))
+    assert ids.to_list() == [] and ids.dtype == tf.int32
+    assert graph_tokenizer.detokenize(tf.zeros([0, 3], tf.int32)).shape == (0,)
+    assert graph_tokenizer.detokenize(tf.zeros([2, 0], tf.int32)).numpy().tolist() == [b"", b""]
+
+
+def test_detokenize_equals_decode(tokenizer, graph_tokenizer):
+    ids = np.random.default_rng(1).integers(0, tokenizer.vocabulary_size, (101, 13), np.int32)
+    ids[:31, 5:9] = 2
+    texts = graph_tokenizer.detokenize(ids).numpy()
+    assert [text.decode() for text in texts] == tokenizer.decode_batch(ids)
+
+
+def test_detokenize_stops_at_the_end(tokenizer, graph_tokenizer):
+    ba, di = tokenizer.encode("ba"), tokenizer.encode("di")
+    row = [1, *ba, 0, *di, 2, *ba]
+    assert graph_tokenizer.detokenize(tf.constant([row])).numpy()[0] == b"ba di"
+
+
+CHARACTERS = "aabbc ▁d\t\u00e9日"
+_CORPUS = ["aab abba ab a", "caab bbb aaaa", "d aabb cc abc", "abab baba é aé"] * 3
+
+
+def _graph_tokenizers():
+    """Tiny vocabularies with many ties and overlaps, some without any multi-letter piece."""
+    out = []
+    for kind, sizes in (("unigram", (12, 14)), ("bpe", (13, 22, 31))):
+        for size in sizes:
+            tokenizer = Tokenizer.train(_CORPUS, vocabulary_size=size, kind=kind)
+            out.append((tokenizer, GraphTokenizer(tokenizer)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def tiny_tokenizers():
+    return _graph_tokenizers()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(CHARACTERS, max_size=40), max_size=5))
+@example(["aaaaaaaa", "abababab", "aabaabaab"])
+def test_property_equals_the_tokenizer(tiny_tokenizers, texts):
+    for tokenizer, graph_tokenizer in tiny_tokenizers:
+        assert tokenized(graph_tokenizer, texts) == tokenizer.encode_batch(texts)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=30))
+def test_property_any_unicode(tiny_tokenizers, text):
+    text = unicodedata.normalize("NFKC", text)
+    for tokenizer, graph_tokenizer in tiny_tokenizers[::3]:
+        assert tokenized(graph_tokenizer, [text]) == [tokenizer.encode(text)]
+
+
+def test_text_that_is_not_nfkc_is_taken_as_it_is(tokenizer, graph_tokenizer):
+    assert tokenizer.encode("ｂａ") == tokenizer.encode("ba")
+    assert tokenized(graph_tokenizer, ["ｂａ"])[0][-1] == tokenizer.unknown_id
+
+
+def test_it_is_saved_with_its_tables_and_core_operations_only(
+    tokenizer, graph_tokenizer, tmp_path, texts
+):
+    module = tf.Module()
+    module.graph_tokenizer = graph_tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def serve(texts):
+        ids = graph_tokenizer.tokenize(texts).to_tensor()
+        return {"ids": ids, "texts": graph_tokenizer.detokenize(ids)}
+
+    tf.saved_model.save(module, str(tmp_path), signatures=serve)
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    out = loaded(texts=tf.constant(texts))
+    assert [[int(i) for i in row if i] for row in out["ids"].numpy()] == tokenizer.encode_batch(
+        texts
+    )
+    assert [text.decode() for text in out["texts"].numpy()] == texts
+
+
+def test_other_types_of_pieces_are_refused(texts, tmp_path):
+    prefix = str(tmp_path / "bytes")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_prefix=prefix,
+        vocab_size=400,
+        byte_fallback=True,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    with pytest.raises(ValueError, match="pieces of type byte, which the graph"):
+        GraphTokenizer(Tokenizer.load(prefix + ".model"))
