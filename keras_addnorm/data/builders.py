@@ -41,14 +41,13 @@ def prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
     Args:
         builder: The builder to prepare; nothing happens if its data is there already.
     """
-    if not builder.is_prepared():
-        shown = getattr(tqdm_utils, "_active", True)
-        tfds.display_progress_bar(False)
-        try:
-            with quietly(), contextlib.redirect_stdout(io.StringIO()):
-                builder.download_and_prepare()
-        finally:
-            tfds.display_progress_bar(shown)
+    shown = getattr(tqdm_utils, "_active", True)
+    tfds.display_progress_bar(False)
+    try:
+        with quietly(), contextlib.redirect_stdout(io.StringIO()):
+            builder.download_and_prepare()
+    finally:
+        tfds.display_progress_bar(shown)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(eq=False)
-class ParallelTextConfig(tfds.core.BuilderConfig):
+class ParallelTextConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
     """Which files, in which languages, and how long a line may be."""
 
     languages: tuple[str, str] = ("", "")
@@ -32,7 +32,10 @@ class ParallelTextConfig(tfds.core.BuilderConfig):
     max_chars: int = 1000
 
 
-class ParallelText(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class ParallelText(  # type: ignore[call-arg]
+    tfds.core.GeneratorBasedBuilder,  # type: ignore[misc]
+    skip_registration=True,
+):
     """Prepares a folder of parallel text: sub-splits, any size, reports on its bad lines."""
 
     VERSION = tfds.core.Version("1.0.0")
@@ -42,7 +45,9 @@ class ParallelText(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             self, self.builder_config.languages, "Sentence pairs from a folder of parallel text."
         )
 
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
+    def _split_generators(
+        self, dl_manager: tfds.download.DownloadManager
+    ) -> dict[str, Iterator[tuple[int, dict[str, str]]]]:
         del dl_manager
         for files in self.builder_config.files:
             files.check_line_counts()

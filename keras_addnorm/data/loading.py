@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -98,7 +98,7 @@ def line_reports(
     download: bool = True,
     max_chars: int = 1000,
 ) -> dict[str, LineReport]:
-    """Counts the pairs of each split that `load_translation` keeps and leaves out.
+    r"""Counts the pairs of each split that `load_translation` keeps and leaves out.
 
     A folder is counted when it is prepared, so that this costs nothing; other sets are read once.
 
@@ -123,8 +123,8 @@ def line_reports(
         >>> import pathlib, tempfile
         >>> from keras_addnorm.data import line_reports
         >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "train.en").write_text("one\\n\\nthree\\n")
-        >>> _ = (folder / "train.fr").write_text("un\\ndeux\\ntrois\\n")
+        >>> _ = (folder / "train.en").write_text("one\n\nthree\n")
+        >>> _ = (folder / "train.fr").write_text("un\ndeux\ntrois\n")
         >>> print(line_reports(folder, source="en", target="fr", data_dir=folder)["train"])
         train: 2 of 3 pairs kept; left out: 1 empty (lines 2)
     """
@@ -174,9 +174,9 @@ class _Corpus:
 
     def line_reports(self) -> dict[str, LineReport]:
         """The stored reports of a folder, or counts from reading every split once."""
-        stored = getattr(self.builder, "line_reports", None)
-        if stored is not None:
-            return stored()
+        if hasattr(self.builder, "line_reports"):
+            stored: dict[str, LineReport] = self.builder.line_reports()
+            return stored
         return {split: self._count(split) for split in self.splits}
 
     def _count(self, split: str) -> LineReport:
@@ -204,7 +204,7 @@ class _Corpus:
                 f"'{self.splits[0]}[100:200]'."
             ) from error
 
-        def pair(example: dict) -> tuple[tf.Tensor, tf.Tensor]:
+        def pair(example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
             texts = example[feature] if feature else example
             return tf.strings.strip(texts[self.source]), tf.strings.strip(texts[self.target])
 
@@ -392,7 +392,7 @@ def _translation_feature(builder: tfds.core.DatasetBuilder, label: str) -> str:
     features = builder.info.features
     if isinstance(features, tfds.features.Translation):
         return ""
-    nested = [
+    nested: list[str] = [
         name for name, feature in features.items() if isinstance(feature, tfds.features.Translation)
     ]
     if not nested:

@@ -12,7 +12,7 @@ from keras_addnorm.data.demo.generate import Pair, demo_splits
 
 
 @dataclasses.dataclass(eq=False)
-class DemoConfig(tfds.core.BuilderConfig):
+class DemoConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
     """Which demo set: its language, its sizes and its seed."""
 
     language: str = "de"
@@ -22,7 +22,10 @@ class DemoConfig(tfds.core.BuilderConfig):
     seed: int = 0
 
 
-class Demo(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class Demo(  # type: ignore[call-arg]
+    tfds.core.GeneratorBasedBuilder,  # type: ignore[misc]
+    skip_registration=True,
+):
     """Generates the demo set and asserts that nothing held out occurs in training."""
 
     VERSION = tfds.core.Version("1.0.0")
@@ -34,7 +37,9 @@ class Demo(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             "Generated sentence pairs about people, places, prices, dates and times.",
         )
 
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
+    def _split_generators(
+        self, dl_manager: tfds.download.DownloadManager
+    ) -> dict[str, Iterator[tuple[int, dict[str, str]]]]:
         del dl_manager
         config = self.builder_config
         splits = demo_splits(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from keras_addnorm.data.demo.grammar import Grammar, Word, spell
 
 
@@ -9,8 +12,8 @@ class English(Grammar):
     """English nouns and sentences."""
 
     language = "en"
-    genders = {}
-    nouns = {
+    genders: ClassVar[Mapping[str, str]] = {}
+    nouns: ClassVar[Mapping[str, Word]] = {
         "airport": Word("airport"),
         "bag": Word("bag"),
         "beach": Word("beach"),
@@ -49,7 +52,7 @@ class English(Grammar):
         "wine": Word("wine"),
         "woman": Word("woman", "women"),
     }
-    sentences = {
+    sentences: ClassVar[Mapping[str, str]] = {
         "birth": "{person} was born in {country} on {day:long}.",
         "residence": "{person} has been living in {country} for {duration}.",
         "age": "{person} is {age} old and comes from {country}.",

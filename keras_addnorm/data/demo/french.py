@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
+from typing import ClassVar
 
 from keras_addnorm.data.demo.grammar import Grammar, Person, Word, spell, starts_with_vowel
 
@@ -17,14 +19,14 @@ _COUNTRY_PREPOSITIONS = {
 }
 _PRONOUNS = {"m": "il", "f": "elle"}
 _BORN = {"m": "né", "f": "née"}
-_MASCULINE_COUNTRIES = frozenset("BR CA CL DK JP KE MX PE PT".split())
+_MASCULINE_COUNTRIES = frozenset({"BR", "CA", "CL", "DK", "JP", "KE", "MX", "PE", "PT"})
 
 
 class French(Grammar):
     """French nouns, sentences and their agreement."""
 
     language = "fr"
-    genders = {
+    genders: ClassVar[Mapping[str, str]] = {
         "minute": "f",
         "hour": "f",
         "day": "m",
@@ -50,7 +52,7 @@ class French(Grammar):
         "CZK": "f",
         "CAD": "m",
     }
-    nouns = {
+    nouns: ClassVar[Mapping[str, Word]] = {
         "airport": Word("aéroport", gender="m"),
         "bag": Word("sac", gender="m"),
         "beach": Word("plage", gender="f"),
@@ -89,7 +91,7 @@ class French(Grammar):
         "wine": Word("vin", gender="m"),
         "woman": Word("femme", "femmes", "f"),
     }
-    sentences = {
+    sentences: ClassVar[Mapping[str, str]] = {
         "birth": "{person} est {person:born} {country:in} le {day:long}.",
         "residence": "{person} vit {country:in} depuis {duration}.",
         "age": "{person} a {age} et vient {country:from}.",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from keras_addnorm.data.demo.grammar import Grammar, Word, spell
 
 _ARTICLES = {
@@ -24,7 +27,7 @@ class German(Grammar):
     """German nouns, sentences and their agreement."""
 
     language = "de"
-    genders = {
+    genders: ClassVar[Mapping[str, str]] = {
         "minute": "f",
         "hour": "f",
         "day": "m",
@@ -38,7 +41,7 @@ class German(Grammar):
         "kilogram": "n",
         "liter": "m",
     }
-    nouns = {
+    nouns: ClassVar[Mapping[str, Word]] = {
         "airport": Word("Flughafen", gender="m"),
         "bag": Word("Tasche", gender="f"),
         "beach": Word("Strand", gender="m"),
@@ -77,7 +80,7 @@ class German(Grammar):
         "wine": Word("Wein", gender="m"),
         "woman": Word("Frau", "Frauen", "f"),
     }
-    sentences = {
+    sentences: ClassVar[Mapping[str, str]] = {
         "birth": "{person} wurde am {day:long} in {country} geboren.",
         "residence": "{person} lebt seit {duration:dative} in {country}.",
         "age": "{person} ist {age:accusative} alt und kommt aus {country}.",

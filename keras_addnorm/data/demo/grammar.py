@@ -16,7 +16,7 @@ import functools
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 _UNITS = {
     "minute": "duration-minute",
@@ -33,7 +33,7 @@ _UNITS = {
     "liter": "volume-liter",
 }
 UNITS = tuple(_UNITS)
-CURRENCIES = tuple("EUR USD GBP JPY CHF INR MXN SEK NOK DKK CZK CAD".split())
+CURRENCIES = ("EUR", "USD", "GBP", "JPY", "CHF", "INR", "MXN", "SEK", "NOK", "DKK", "CZK", "CAD")
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Grammar(abc.ABC):
         sentences: One pattern for each template, by the template's key.
     """
 
-    language: str
-    nouns: Mapping[str, Word]
-    genders: Mapping[str, str]
-    sentences: Mapping[str, str]
+    language: ClassVar[str]
+    nouns: ClassVar[Mapping[str, Word]]
+    genders: ClassVar[Mapping[str, str]]
+    sentences: ClassVar[Mapping[str, str]]
 
     def word(self, key: str) -> Word:
         """The noun of a key: one of ours, or a unit or currency with the name CLDR gives it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
+from typing import ClassVar
 
 from keras_addnorm.data.demo.grammar import Grammar, Word, spell
 
@@ -16,7 +18,7 @@ class Spanish(Grammar):
     """Spanish nouns, sentences and their agreement."""
 
     language = "es"
-    genders = {
+    genders: ClassVar[Mapping[str, str]] = {
         "minute": "m",
         "hour": "f",
         "day": "m",
@@ -42,7 +44,7 @@ class Spanish(Grammar):
         "CZK": "f",
         "CAD": "m",
     }
-    nouns = {
+    nouns: ClassVar[Mapping[str, Word]] = {
         "airport": Word("aeropuerto", gender="m"),
         "bag": Word("bolso", gender="m"),
         "beach": Word("playa", gender="f"),
@@ -81,7 +83,7 @@ class Spanish(Grammar):
         "wine": Word("vino", gender="m"),
         "woman": Word("mujer", "mujeres", "f"),
     }
-    sentences = {
+    sentences: ClassVar[Mapping[str, str]] = {
         "birth": "{person} nació en {country} el {day:long}.",
         "residence": "{person} vive en {country} desde hace {duration}.",
         "age": "{person} tiene {age} y viene de {country}.",

@@ -27,14 +27,63 @@ PEOPLE = (
     *(Person(name, "m") for name in ("David", "Felix", "Martin", "Paul", "Simon", "Thomas")),
 )
 # Countries that German, Spanish and English name without an article.
-COUNTRIES = tuple("AT BE BR CA CL CN DE DK EG ES FI FR GR IE IN IT JP KE MX NO PE PL PT SE".split())
-THINGS = tuple("bag bicycle book carpet chair clock coat guitar lamp mirror painting table".split())
-LANDMARKS = tuple("airport beach bridge castle church hotel lake museum station village".split())
-BUILDINGS = tuple("castle church hotel museum school station theater village".split())
-PUBLIC_PLACES = tuple("castle church market museum school theater".split())
-COUNTABLE = tuple("book chair child guest lamp man painting table woman".split())
-LIQUIDS = tuple("milk oil water wine".split())
-DRY_GOODS = tuple("butter flour rice sugar".split())
+COUNTRIES = (
+    "AT",
+    "BE",
+    "BR",
+    "CA",
+    "CL",
+    "CN",
+    "DE",
+    "DK",
+    "EG",
+    "ES",
+    "FI",
+    "FR",
+    "GR",
+    "IE",
+    "IN",
+    "IT",
+    "JP",
+    "KE",
+    "MX",
+    "NO",
+    "PE",
+    "PL",
+    "PT",
+    "SE",
+)
+THINGS = (
+    "bag",
+    "bicycle",
+    "book",
+    "carpet",
+    "chair",
+    "clock",
+    "coat",
+    "guitar",
+    "lamp",
+    "mirror",
+    "painting",
+    "table",
+)
+LANDMARKS = (
+    "airport",
+    "beach",
+    "bridge",
+    "castle",
+    "church",
+    "hotel",
+    "lake",
+    "museum",
+    "station",
+    "village",
+)
+BUILDINGS = ("castle", "church", "hotel", "museum", "school", "station", "theater", "village")
+PUBLIC_PLACES = ("castle", "church", "market", "museum", "school", "theater")
+COUNTABLE = ("book", "chair", "child", "guest", "lamp", "man", "painting", "table", "woman")
+LIQUIDS = ("milk", "oil", "water", "wine")
+DRY_GOODS = ("butter", "flour", "rice", "sugar")
 LONG_TIMES = ("day", "week", "month", "year")
 DISTANCES = ("kilometer", "meter", "mile")
 
