@@ -32,8 +32,9 @@ def compile_decoder(
     if backend == "tensorflow":
         import tensorflow as tf
 
-        function = tf.function(decoder, jit_compile=jit_compile)
-        return function.get_concrete_function(tf.TensorSpec(shape, tf.int32))
+        function = tf.function(decoder, jit_compile=jit_compile, autograph=False)
+        concrete: Decoder = function.get_concrete_function(tf.TensorSpec(shape, tf.int32))
+        return concrete
     if backend == "jax":
         return _compile_with_jax(model, decoder)
     if backend == "torch":

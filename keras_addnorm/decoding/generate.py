@@ -48,9 +48,7 @@ def decode(
     moving = [layer["self_attention"] for layer in cache]
 
     def step(tokens: Tensor, index: Tensor, moving: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        cache = [
-            {**layer, "self_attention": own} for layer, own in zip(fixed, moving, strict=True)
-        ]
+        cache = [{**layer, "self_attention": own} for layer, own in zip(fixed, moving, strict=True)]
         logits, cache = model.decode_step(tokens, cache, index, memory_mask)
         return logits, [layer["self_attention"] for layer in cache]
 

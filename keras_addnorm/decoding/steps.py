@@ -48,9 +48,7 @@ def log_probabilities(logits: Tensor, ids: SpecialIds) -> Tensor:
     dtype = keras.backend.result_type(logits.dtype, "float32")
     log_p = ops.log_softmax(ops.cast(logits, dtype), axis=-1)
     tokens = ops.arange(logits.shape[-1], dtype="int32")
-    is_forbidden = ops.logical_or(
-        ops.equal(tokens, ids.pad_id), ops.equal(tokens, ids.start_id)
-    )
+    is_forbidden = ops.logical_or(ops.equal(tokens, ids.pad_id), ops.equal(tokens, ids.start_id))
     return ops.cast(ops.where(is_forbidden, IMPOSSIBLE, log_p), "float32")
 
 

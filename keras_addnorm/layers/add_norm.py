@@ -47,7 +47,6 @@ class AddNorm(keras.layers.Layer):
         `branch_scale`: a scalar (ReZero) or `(D,)` (LayerScale).
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import AddNorm

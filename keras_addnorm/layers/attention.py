@@ -15,7 +15,7 @@ from keras_addnorm.layers.masks import (
     explicit_or_implicit,
     masked_softmax,
 )
-from keras_addnorm.layers.projection import Projection
+from keras_addnorm.layers.projection import Projection, require_hidden_dim
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -44,7 +44,9 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     ) -> None:
         super().__init__(**kwargs)
         if num_heads < 1:
-            raise ValueError(f"`num_heads` has to be positive. Expected >= 1. Received: {num_heads}")
+            raise ValueError(
+                f"`num_heads` has to be positive. Expected >= 1. Received: {num_heads}"
+            )
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout = dropout
@@ -79,12 +81,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         """Attend; see the subclasses."""
 
     def _build_projections(self, query_shape: Shape, memory_shape: Shape) -> None:
-        hidden_dim = query_shape[-1]
-        if hidden_dim is None:
-            raise ValueError(
-                "The width of the residual stream has to be known when attention is built. "
-                f"Expected (..., hidden_dim). Received shape: {query_shape}"
-            )
+        hidden_dim = require_hidden_dim(query_shape)
         self._head_dim = self.head_dim or _divide_heads(hidden_dim, self.num_heads)
         inner_dim = self.num_heads * self._head_dim
         gain = self.init_gain
@@ -92,9 +89,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         self.key_projection = self._make(inner_dim, self.key_initializer, memory_shape)
         self.value_projection = self._make(inner_dim, self.value_initializer, memory_shape, gain)
         inner_shape = (*query_shape[:-1], inner_dim)
-        self.output_projection = self._make(
-            hidden_dim, self.output_initializer, inner_shape, gain
-        )
+        self.output_projection = self._make(hidden_dim, self.output_initializer, inner_shape, gain)
         self._weights_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
 
     def _make(
@@ -166,7 +161,6 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         `output_projection/{kernel,bias}`: `(H*K, D)`, `(D,)`.
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import MultiHeadSelfAttention
@@ -262,7 +256,6 @@ class MultiHeadCrossAttention(MultiHeadAttention):
     Arguments, errors and weights are those of `MultiHeadSelfAttention`.
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import MultiHeadCrossAttention

@@ -28,7 +28,6 @@ class TransformerDecoderLayer(TransformerBlock):
         `cross_attention_add_norm/...`, `feed_forward/...`, `feed_forward_add_norm/...`
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import TransformerDecoderLayer

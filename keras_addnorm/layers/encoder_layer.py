@@ -48,7 +48,6 @@ class TransformerEncoderLayer(TransformerBlock):
         `feed_forward_add_norm/...`
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import TransformerEncoderLayer

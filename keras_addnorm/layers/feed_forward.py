@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
-from keras_addnorm.layers.projection import Projection
+from keras_addnorm.layers.projection import Projection, require_hidden_dim
 
 Tensor = Any
 
@@ -78,7 +78,6 @@ class FeedForward(keras.layers.Layer):
         `output_projection/{kernel,bias}`: `(F, D)`, `(D,)`.
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import FeedForward
@@ -128,7 +127,8 @@ class FeedForward(keras.layers.Layer):
         if self._activation.is_gated:
             self.gate_projection = self._make_projection(self.intermediate_dim, input_shape)
         inner_shape = (*input_shape[:-1], self.intermediate_dim)
-        self.output_projection = self._make_projection(input_shape[-1], inner_shape)
+        hidden_dim = require_hidden_dim(input_shape)
+        self.output_projection = self._make_projection(hidden_dim, inner_shape)
         self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 
-InitializerLike = str | dict[str, Any] | keras.initializers.Initializer
+InitializerLike: TypeAlias = "str | dict[str, Any] | keras.initializers.Initializer"
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")

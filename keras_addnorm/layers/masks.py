@@ -10,7 +10,9 @@ from keras.src.backend import get_keras_mask  # Keras offers no public way to re
 Tensor = Any
 
 
-def causal_mask(num_queries: int | Tensor, num_keys: int | Tensor, offset: int | Tensor = 0) -> Tensor:
+def causal_mask(
+    num_queries: int | Tensor, num_keys: int | Tensor, offset: int | Tensor = 0
+) -> Tensor:
     """Let each query see the keys up to its own position.
 
     Args:
@@ -23,7 +25,6 @@ def causal_mask(num_queries: int | Tensor, num_keys: int | Tensor, offset: int |
         Booleans of shape `(T, S)`: entry `(t, s)` is `s <= t + offset`.
 
     Example:
-
     ```python
     causal_mask(2, 3, offset=1)  # [[True, True, False], [True, True, True]]
     ```

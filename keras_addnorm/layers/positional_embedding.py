@@ -38,10 +38,10 @@ class PositionalEmbedding(keras.layers.Layer):
             compiled graph: TensorFlow on CPU raises, other devices clip or give NaN.
 
     Weights:
-        `embeddings`: `(V, D)`. `position_encoding/embeddings`: `(max_length, D)`, learned positions only.
+        `embeddings`: `(V, D)`.
+        `position_encoding/embeddings`: `(max_length, D)`, learned positions only.
 
     Example:
-
     ```python
     import numpy as np
     from keras_addnorm.layers import PositionalEmbedding

@@ -35,3 +35,13 @@ class Projection(keras.layers.Dense):
         # (..., D) -> (N, D) -> (N, units) -> (..., units)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         return ops.reshape(super().call(flat, training=training), (*leading, self.units))
+
+
+def require_hidden_dim(shape: tuple[int | None, ...]) -> int:
+    """Return the width of the residual stream, the last axis of `shape`."""
+    if len(shape) < 2 or shape[-1] is None:
+        raise ValueError(
+            "The width of the residual stream has to be known when a layer is built. Expected "
+            f"shape (batch, length, hidden_dim). Received: {tuple(shape)}"
+        )
+    return shape[-1]

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.initializers import InitializerLike
@@ -40,7 +41,9 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
     ) -> None:
         super().__init__(**kwargs)
         if num_layers < 1:
-            raise ValueError(f"A stack needs layers. Expected num_layers >= 1. Received: {num_layers}")
+            raise ValueError(
+                f"A stack needs layers. Expected num_layers >= 1. Received: {num_layers}"
+            )
         self.num_layers = num_layers
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim
@@ -90,11 +93,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
-    def _build_layers(
-        self,
-        layer_class: type[TransformerEncoderLayer] | type[TransformerDecoderLayer],
-        *shapes: Shape | None,
-    ) -> None:
+    def _build_layers(self, layer_class: type[TransformerBlock], *shapes: Shape | None) -> None:
         arguments = {
             **self._layer_config(),
             "scheme": self.scheme,
@@ -151,7 +150,6 @@ class TransformerEncoder(TransformerStack):
         `final_norm/...` where the scheme needs it.
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import TransformerEncoder
@@ -204,9 +202,7 @@ class TransformerEncoder(TransformerStack):
         return (x, scores) if return_attention_scores else x
 
     def _position(self, layer_index: int) -> schemes.StackPosition:
-        return schemes.StackPosition(
-            self.num_layers, self.num_other_layers, "encoder", layer_index
-        )
+        return schemes.StackPosition(self.num_layers, self.num_other_layers, "encoder", layer_index)
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -221,7 +217,6 @@ class TransformerDecoder(TransformerStack):
         `final_norm/...` where the scheme needs it.
 
     Example:
-
     ```python
     import keras
     from keras_addnorm.layers import TransformerDecoder
@@ -312,6 +307,4 @@ class TransformerDecoder(TransformerStack):
         return [layer.initial_cache(batch_size, max_length, memory) for layer in self.layers]
 
     def _position(self, layer_index: int) -> schemes.StackPosition:
-        return schemes.StackPosition(
-            self.num_other_layers, self.num_layers, "decoder", layer_index
-        )
+        return schemes.StackPosition(self.num_other_layers, self.num_layers, "decoder", layer_index)

@@ -82,7 +82,6 @@ class Seq2SeqConfig:
         ValueError: If a field does not fit, named with what was expected.
 
     Example:
-
     ```python
     from keras_addnorm.models import Seq2SeqConfig
 
@@ -123,7 +122,9 @@ class Seq2SeqConfig:
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             rate = getattr(self, name)
             if not 0 <= rate < 1:
-                raise ValueError(f"`{name}` is a share. Expected 0 <= share < 1. Received: {rate!r}")
+                raise ValueError(
+                    f"`{name}` is a share. Expected 0 <= share < 1. Received: {rate!r}"
+                )
         schemes.get(self.scheme)
         norms.get(self.norm)
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:

@@ -27,11 +27,12 @@ class Seq2SeqTransformer(keras.Model):
         **kwargs: `name`.
 
     Weights:
-        `encoder_embedding/...`, `encoder/...`, `decoder_embedding/...` (not with shared
-        embeddings), `decoder/...`, `vocabulary_projection/...` (only with untied embeddings).
+        Keras keys a functional model's weight file by class, with a counter:
+        `layers/positional_embedding` (source, or both when shared),
+        `layers/positional_embedding_1` (target), `layers/transformer_encoder`,
+        `layers/transformer_decoder`, and `layers/projection` with untied embeddings.
 
     Example:
-
     ```python
     import numpy as np
     from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -95,8 +96,6 @@ class Seq2SeqTransformer(keras.Model):
             logits = vocabulary_projection(hidden)
         super().__init__({"source": source, "target": target}, logits, **kwargs)
 
-        # Keras keys the weight file by these names. Those that sort after "layers" would lose
-        # theirs, hence `decoder_embedding` and not `target_embedding`.
         self.config = config
         self.encoder = encoder
         self.decoder = decoder

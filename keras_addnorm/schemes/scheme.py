@@ -123,9 +123,9 @@ class ResidualParts:
     """
 
     plan: ResidualPlan
-    pre_norm: Callable[[Tensor], Tensor] = _absent("pre_norm")
-    branch_norm: Callable[[Tensor], Tensor] = _absent("branch_norm")
-    post_norm: Callable[[Tensor], Tensor] = _absent("post_norm")
+    pre_norm: Callable[[Tensor], Tensor] = dataclasses.field(default=_absent("pre_norm"))
+    branch_norm: Callable[[Tensor], Tensor] = dataclasses.field(default=_absent("branch_norm"))
+    post_norm: Callable[[Tensor], Tensor] = dataclasses.field(default=_absent("post_norm"))
     branch_scale: Tensor = None
 
 
