@@ -119,7 +119,7 @@ class AddNorm(keras.layers.Layer):
         """
         if branch is None:
             return self.scheme.branch_input(residual, self._parts())
-        if len(branch.shape) != len(residual.shape) or branch.shape[-1] != residual.shape[-1]:
+        if not _may_be_equal(residual.shape, branch.shape):
             raise ValueError(
                 "The sublayer's output does not fit the residual stream. Expected both of one "
                 f"shape. Received: residual {tuple(residual.shape)}, branch "
@@ -160,3 +160,10 @@ class AddNorm(keras.layers.Layer):
     def _parts(self) -> schemes.ResidualParts:
         made = {slot: getattr(self, slot) for slot in self._plan.norm_slots}
         return schemes.ResidualParts(plan=self._plan, branch_scale=self.branch_scale, **made)
+
+
+def _may_be_equal(shape: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
+    # Sizes that are unknown while tracing are taken on trust.
+    return len(shape) == len(other) and all(
+        a == b or a is None or b is None for a, b in zip(shape, other, strict=True)
+    )

@@ -63,18 +63,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         """Return the constructor's arguments."""
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": self.activation,
-            "scheme": schemes.serialize(self.scheme),
-            "norm": self.norm,
-            "epsilon": self.epsilon,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            **block_config(self),
             "position": None if self.position is None else self.position.to_dict(),
         }
 
@@ -128,3 +117,31 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         add_norm.build(x_shape)
         setattr(self, name, add_norm)
         return add_norm
+
+
+def block_arguments(layer: Any) -> dict[str, Any]:
+    """Return the arguments that layers and stacks have in common."""
+    return {
+        "num_heads": layer.num_heads,
+        "intermediate_dim": layer.intermediate_dim,
+        "dropout": layer.dropout,
+        "attention_dropout": layer.attention_dropout,
+        "activation_dropout": layer.activation_dropout,
+        "activation": layer.activation,
+        "scheme": layer.scheme,
+        "norm": layer.norm,
+        "epsilon": layer.epsilon,
+        "use_bias": layer.use_bias,
+        "kernel_initializer": layer.kernel_initializer,
+        "bias_initializer": layer.bias_initializer,
+    }
+
+
+def block_config(layer: Any) -> dict[str, Any]:
+    """Return the same as plain values, for `get_config`."""
+    return {
+        **block_arguments(layer),
+        "scheme": schemes.serialize(layer.scheme),
+        "kernel_initializer": keras.initializers.serialize(layer.kernel_initializer),
+        "bias_initializer": keras.initializers.serialize(layer.bias_initializer),
+    }

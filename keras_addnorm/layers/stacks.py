@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.layers.block import TransformerBlock
+from keras_addnorm.layers.block import TransformerBlock, block_arguments, block_config
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.initializers import InitializerLike
@@ -73,38 +73,19 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         return {
             **super().get_config(),
             "num_layers": self.num_layers,
-            **self._layer_config(),
+            **block_config(self),
             "num_other_layers": self.num_other_layers,
         }
 
-    def _layer_config(self) -> dict[str, Any]:
-        return {
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": self.activation,
-            "scheme": schemes.serialize(self.scheme),
-            "norm": self.norm,
-            "epsilon": self.epsilon,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
-
     def _build_layers(self, layer_class: type[TransformerBlock], *shapes: Shape | None) -> None:
-        arguments = {
-            **self._layer_config(),
-            "scheme": self.scheme,
-            "kernel_initializer": self.kernel_initializer,
-            "bias_initializer": self.bias_initializer,
-            "dtype": self.dtype_policy,
-        }
         self.layers = []
         for index in range(self.num_layers):
-            name = f"layer_{index}"
-            layer = layer_class(**arguments, position=self._position(index), name=name)
+            layer = layer_class(
+                **block_arguments(self),
+                position=self._position(index),
+                dtype=self.dtype_policy,
+                name=f"layer_{index}",
+            )
             layer.build(*shapes)
             self.layers.append(layer)
         self.final_norm = None
