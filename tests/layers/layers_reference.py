@@ -1,0 +1,167 @@
+"""The papers' formulas in float64 NumPy, and helpers that put random numbers into real layers.
+
+B batch, T target length, S source length, D hidden width, H heads, K head width, F intermediate:
+different numbers, mostly primes, so that a swapped axis cannot pass.
+"""
+
+import keras
+import numpy as np
+
+from keras_addnorm import schemes
+from keras_addnorm.schemes import StackPosition
+
+B, T, S, H, K, F = 2, 5, 7, 3, 11, 13
+D = H * K
+EPSILON = 1e-6
+
+SCHEMES = ("post_ln", "pre_ln", "sandwich_ln", "deep_norm", "rezero", "layer_scale")
+NORMS = ("layer_norm", "rms_norm")
+
+
+def random(*shape, seed=3):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def array(weight):
+    return keras.ops.convert_to_numpy(weight).astype("float64")
+
+
+def randomize(layer, seed=5):
+    """Move every weight away from its ones and zeros, so that none can be left out unseen."""
+    rng = np.random.default_rng(seed)
+    for weight in layer.weights:
+        noise = rng.normal(scale=0.3, size=tuple(weight.shape))
+        weight.assign(array(weight) + noise)
+    return layer
+
+
+# Add & Norm
+
+
+def layer_norm(x, gamma, beta):
+    centred = x - x.mean(-1, keepdims=True)
+    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON) + beta
+
+
+def rms_norm(x, gamma):
+    return gamma * x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
+
+
+def norm(layer, x):
+    if isinstance(layer, keras.layers.LayerNormalization):
+        return layer_norm(x, array(layer.gamma), array(layer.beta))
+    return rms_norm(x, array(layer.scale))
+
+
+def branch_input(add_norm, name, x):
+    if name in ("pre_ln", "sandwich_ln", "layer_scale"):
+        return norm(add_norm.pre_norm, x)
+    return x
+
+
+def deep_norm_alpha(position):
+    n, m = position.num_encoder_layers, position.num_decoder_layers
+    if 0 in (n, m):
+        return (2 * (n + m)) ** 0.25
+    return 0.81 * (n**4 * m) ** 0.0625 if position.side == "encoder" else (3 * m) ** 0.25
+
+
+def merge(add_norm, name, x, f):
+    if name == "post_ln":
+        return norm(add_norm.post_norm, x + f)
+    if name == "pre_ln":
+        return x + f
+    if name == "sandwich_ln":
+        return x + norm(add_norm.branch_norm, f)
+    if name == "deep_norm":
+        return norm(add_norm.post_norm, deep_norm_alpha(add_norm.position) * x + f)
+    assert name in ("rezero", "layer_scale")
+    return x + array(add_norm.branch_scale) * f
+
+
+# Attention
+
+
+def project(projection, x):
+    return x @ array(projection.kernel) + array(projection.bias)
+
+
+def softmax(logits):
+    e = np.exp(logits - logits.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def masked_softmax(logits, mask):
+    """Write zeros where the mask is False, by loops over rows and without infinities."""
+    weights = np.zeros_like(logits)
+    mask = np.broadcast_to(mask, logits.shape)
+    for row in np.ndindex(logits.shape[:-1]):
+        keys = np.flatnonzero(mask[row])
+        if len(keys):
+            weights[row][keys] = softmax(logits[row][keys])
+    return weights
+
+
+def attention(layer, x, memory, mask=True, heads=H):
+    """Return the output `(B, T, D)` and the weights `(B, H, T, S)`, one head at a time."""
+    q, k, v = (
+        project(p, rows)
+        for p, rows in (
+            (layer.query_projection, x),
+            (layer.key_projection, memory),
+            (layer.value_projection, memory),
+        )
+    )
+    width = q.shape[-1] // heads
+    mask = np.broadcast_to(mask, (x.shape[0], x.shape[1], memory.shape[1]))
+    contexts, weights = [], []
+    for head in range(heads):
+        own = slice(head * width, (head + 1) * width)
+        logits = np.stack([a @ b.T for a, b in zip(q[..., own], k[..., own], strict=True)])
+        weights.append(masked_softmax(logits / np.sqrt(width), mask))
+        contexts.append(np.stack([w @ b for w, b in zip(weights[-1], v[..., own], strict=True)]))
+    return project(layer.output_projection, np.concatenate(contexts, -1)), np.stack(weights, 1)
+
+
+# Feed-forward, layers, stacks
+
+
+def feed_forward(layer, x):
+    return project(
+        layer.output_projection, np.maximum(project(layer.intermediate_projection, x), 0)
+    )
+
+
+def encoder_layer(layer, name, x, mask=True):
+    a = layer.self_attention_add_norm
+    h = branch_input(a, name, x)
+    x = merge(a, name, x, attention(layer.self_attention, h, h, mask)[0])
+    a = layer.feed_forward_add_norm
+    return merge(a, name, x, feed_forward(layer.feed_forward, branch_input(a, name, x)))
+
+
+def decoder_layer(layer, name, x, memory, mask=True, memory_mask=True):
+    causal = np.tri(x.shape[1], dtype=bool)
+    a = layer.self_attention_add_norm
+    h = branch_input(a, name, x)
+    x = merge(a, name, x, attention(layer.self_attention, h, h, causal & mask)[0])
+    if memory is not None:
+        a = layer.cross_attention_add_norm
+        h = branch_input(a, name, x)
+        x = merge(a, name, x, attention(layer.cross_attention, h, memory, memory_mask)[0])
+    a = layer.feed_forward_add_norm
+    return merge(a, name, x, feed_forward(layer.feed_forward, branch_input(a, name, x)))
+
+
+def position(side="encoder", num_encoder_layers=2, num_decoder_layers=3, layer_index=1):
+    return StackPosition(num_encoder_layers, num_decoder_layers, side, layer_index)
+
+
+def final_norm(stack, x):
+    assert (stack.final_norm is not None) == schemes.get(stack.scheme).needs_final_norm
+    return x if stack.final_norm is None else norm(stack.final_norm, x)
+
+
+def padding(lengths, total):
+    """Booleans `(B, total)`, True at the first `lengths[b]` positions of row b."""
+    return np.arange(total) < np.asarray(lengths)[:, None]

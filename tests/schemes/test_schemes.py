@@ -1,0 +1,224 @@
+import dataclasses
+
+import pytest
+
+from keras_addnorm import schemes
+from keras_addnorm.schemes import BranchScale, DeepNorm, ResidualPlan, StackPosition
+
+ENCODER = StackPosition(6, 6, "encoder", 2, "feed_forward")
+
+PLANS = {
+    "post_ln": ResidualPlan(norm_slots=("post_norm",)),
+    "pre_ln": ResidualPlan(norm_slots=("pre_norm",)),
+    "sandwich_ln": ResidualPlan(norm_slots=("pre_norm", "branch_norm")),
+    "peri_ln": ResidualPlan(norm_slots=("pre_norm", "branch_norm")),
+    "rezero": ResidualPlan(branch_scale=BranchScale(0.0, per_channel=False)),
+    "layer_scale": ResidualPlan(("pre_norm",), BranchScale(0.1, per_channel=True)),
+}
+NEEDS_FINAL_NORM = {
+    "post_ln": False,
+    "pre_ln": True,
+    "sandwich_ln": True,
+    "peri_ln": True,
+    "deep_norm": False,
+    "rezero": False,
+    "layer_scale": True,
+}
+
+
+def test_the_table_has_these_names():
+    assert set(schemes.names()) == {*PLANS, "deep_norm"} == set(NEEDS_FINAL_NORM)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plans(name):
+    assert schemes.get(name).plan(ENCODER) == PLANS[name]
+
+
+@pytest.mark.parametrize("name", NEEDS_FINAL_NORM)
+def test_final_norm(name):
+    assert schemes.get(name).needs_final_norm is NEEDS_FINAL_NORM[name]
+
+
+# Computed by hand from table 2 of the paper:
+# 6+6: (6^4 6)^(1/16) = 6^(5/16) = 1.75054, 18^(1/4) = 2.05977, 72^(-1/4) = 0.34329.
+GAINS = [
+    (6, 6, "encoder", 1.41794, 0.49699),
+    (6, 6, "decoder", 2.05977, 0.34329),
+    (6, 0, "encoder", 1.86121, 0.37992),
+    (0, 6, "decoder", 1.86121, 0.37992),
+    (3, 2, "encoder", 1.11322, 0.63303),
+    (3, 2, "decoder", 1.56508, 0.45180),
+    (100, 100, "encoder", 3.41574, 0.20631),
+    (8, 0, "encoder", 2.0, 0.35355),
+]
+
+
+@pytest.mark.parametrize(("encoder", "decoder", "side", "alpha", "beta"), GAINS)
+def test_deep_norm_gains(encoder, decoder, side, alpha, beta):
+    plan = DeepNorm().plan(StackPosition(encoder, decoder, side))
+    assert plan.norm_slots == ("post_norm",)
+    assert plan.branch_scale is None
+    assert plan.skip_gain == pytest.approx(alpha, abs=6e-6)
+    assert plan.init_gain == pytest.approx(beta, abs=6e-6)
+
+
+def test_deep_norm_gains_do_not_depend_on_the_layer():
+    plans = {DeepNorm().plan(StackPosition(4, 3, "decoder", i)) for i in range(3)}
+    assert len(plans) == 1
+
+
+def test_deep_norm_takes_gains_of_your_own():
+    plan = DeepNorm(alpha=1.5, beta=0.25).plan(None)
+    assert (plan.skip_gain, plan.init_gain) == (1.5, 0.25)
+    half = DeepNorm(beta=0.25).plan(StackPosition(6, 0, "encoder"))
+    assert half.skip_gain == pytest.approx(12**0.25)
+    assert half.init_gain == 0.25
+
+
+@pytest.mark.parametrize("gains", [{}, {"alpha": 1.5}, {"beta": 0.25}])
+def test_deep_norm_says_that_it_needs_a_position(gains):
+    with pytest.raises(ValueError, match="depth of the model.*position=StackPosition"):
+        DeepNorm(**gains).plan(None)
+
+
+@pytest.mark.parametrize(
+    ("depth", "value"), [(1, 0.1), (18, 0.1), (19, 1e-5), (24, 1e-5), (25, 1e-6), (36, 1e-6)]
+)
+def test_layer_scale_starts_at_the_papers_value_for_the_depth(depth, value):
+    scheme = schemes.get("layer_scale")
+    for position in (StackPosition(depth, 1, "encoder"), StackPosition(1, depth, "decoder")):
+        assert scheme.plan(position).branch_scale == BranchScale(value, per_channel=True)
+
+
+def test_layer_scale_without_a_position_and_with_a_value_of_your_own():
+    assert schemes.get("layer_scale").plan(None).branch_scale.initial_value == 0.1
+    own = schemes.get({"name": "layer_scale", "initial_value": 0.03})
+    assert own.plan(StackPosition(30, 1, "encoder")).branch_scale.initial_value == 0.03
+
+
+def test_rezero_may_start_elsewhere():
+    scheme = schemes.get({"name": "rezero", "initial_value": 0.5})
+    assert scheme.plan(None).branch_scale == BranchScale(0.5, per_channel=False)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        *schemes.names(),
+        {"name": "deep_norm", "alpha": 2.0, "beta": 0.5},
+        {"name": "rezero", "initial_value": 0.1},
+        {"name": "layer_scale", "initial_value": 1e-4},
+    ],
+    ids=str,
+)
+def test_serialize_round_trip(scheme):
+    found = schemes.get(scheme)
+    config = schemes.serialize(found)
+    assert schemes.get(config) == found
+    assert schemes.get(found) is found
+    if isinstance(scheme, dict):
+        assert config == scheme
+
+
+def test_get_leaves_its_argument_as_it_was():
+    config = {"name": "rezero", "initial_value": 0.1}
+    schemes.get(config)
+    assert config == {"name": "rezero", "initial_value": 0.1}
+
+
+@pytest.mark.parametrize("identifier", ["postln", "", None, 3, {}, {"name": "x"}, {"alpha": 1.0}])
+def test_an_unknown_scheme_lists_what_there_is(identifier):
+    with pytest.raises(ValueError, match=r"no such residual scheme.*post_ln, pre_ln.*Received"):
+        schemes.get(identifier)
+
+
+def test_an_unknown_field_is_named():
+    with pytest.raises(ValueError, match=r"'rezero' has no such field.*initial_value.*'alpha'"):
+        schemes.get({"name": "rezero", "alpha": 1.0})
+
+
+def test_schemes_are_frozen_and_comparable():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DeepNorm().alpha = 1.0
+    assert DeepNorm(1.0) == DeepNorm(1.0) != DeepNorm(2.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfBranch(schemes.ResidualScheme):
+    gain: float = 0.5
+    needs_final_norm = False
+
+    def plan(self, position):
+        return ResidualPlan()
+
+    def branch_input(self, x, parts):
+        return x
+
+    def merge(self, residual, branch, parts):
+        return residual + self.gain * branch
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+    schemes.register("half_branch", HalfBranch)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_scheme_is_found_listed_and_saved():
+    assert "half_branch" in schemes.names()
+    assert schemes.get({"name": "half_branch", "gain": 0.25}) == HalfBranch(0.25)
+    assert schemes.serialize(HalfBranch()) == {"name": "half_branch", "gain": 0.5}
+    schemes.register("half_branch", HalfBranch)  # again: no harm
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_name_is_not_taken_twice():
+    with pytest.raises(ValueError, match="name 'pre_ln' is taken by PreLN"):
+        schemes.register("pre_ln", HalfBranch)
+
+
+def test_only_frozen_dataclasses_can_be_registered():
+    @dataclasses.dataclass
+    class Thawed(HalfBranch.__mro__[1]):
+        needs_final_norm = False
+
+    with pytest.raises(ValueError, match="has to be a frozen dataclass"):
+        schemes.register("thawed", Thawed)
+
+
+def test_an_unregistered_scheme_cannot_be_saved():
+    with pytest.raises(ValueError, match=r"cannot be saved.*schemes\.register"):
+        schemes.serialize(HalfBranch())
+
+
+@pytest.mark.parametrize("slot", ["pre_norm", "branch_norm", "post_norm"])
+def test_a_slot_that_was_not_asked_for_is_named(slot):
+    parts = schemes.ResidualParts(plan=ResidualPlan())
+    with pytest.raises(ValueError, match=f"slot '{slot}', which its plan does not ask for"):
+        getattr(parts, slot)(0.0)
+
+
+def test_stack_position_depth_and_config():
+    position = StackPosition(4, 7, "decoder", 6)
+    assert (position.depth, StackPosition(4, 7, "encoder", 3).depth) == (7, 4)
+    assert position.at("cross_attention") == StackPosition(4, 7, "decoder", 6, "cross_attention")
+    assert StackPosition.get(position.to_dict()) == position
+    assert StackPosition.get(position) is position
+    assert StackPosition.get(None) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2, 3, "left"), "Expected 'encoder' or 'decoder'.*'left'"),
+        ((2, 3, "encoder", 2), "outside its stack.*layer_index < 2.*num_encoder_layers"),
+        ((2, 3, "decoder", 3), "outside its stack.*layer_index < 3.*num_decoder_layers"),
+        ((2, 3, "decoder", -1), "outside its stack"),
+        ((2, 0, "decoder"), "outside its stack.*layer_index < 0"),
+    ],
+)
+def test_stack_position_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        StackPosition(*arguments)
