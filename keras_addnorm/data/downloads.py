@@ -25,7 +25,7 @@ def check_before_downloading(dataset: str) -> Iterator[None]:
     The check sits below `DownloadManager`, so what is cached or placed by hand is never checked.
 
     Args:
-        dataset: The name of the data set, for the error.
+        dataset: What to call the data set in the error.
 
     Yields:
         Nothing; the check is in force within the context.
@@ -51,10 +51,10 @@ def _require_reachable(url: str, dataset: str) -> None:
     reason = _unreachable(url)
     if reason:
         raise DownloadUnavailableError(
-            f"The data set {dataset!r} has to be downloaded from {url}, which cannot be reached "
-            f"({reason}). Check the network (and HTTP_PROXY / HTTPS_PROXY behind a proxy), or "
-            "prepare the set on a machine with access and copy its folder into data_dir. Without "
-            "a network, a folder of parallel text and the built-in set 'demo/en-de' work."
+            f"{dataset[0].upper()}{dataset[1:]} has to be downloaded from {url}, which cannot be "
+            f"reached ({reason}). Check the network (behind a proxy, HTTP_PROXY and HTTPS_PROXY "
+            "too), or prepare the set on a machine with access and copy its folder into data_dir. "
+            "Without a network, a folder of parallel text and the built-in set 'demo/en-de' work."
         )
 
 

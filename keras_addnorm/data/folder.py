@@ -58,10 +58,16 @@ class ParallelText(  # type: ignore[call-arg]
         checker = LineChecker(files.split, self.builder_config.max_chars)
         pairs = files.pairs(checker)
         yield from enumerate({source: first, target: second} for first, second in pairs)
-        self._keep(checker.report())
+        self._keep(checker.report(), files)
 
-    def _keep(self, report: LineReport) -> None:
+    def _keep(self, report: LineReport, files: ParallelFiles) -> None:
         """Logs a report and stores it with the data, for the loads that read it from there."""
+        if not report.kept:
+            raise ValueError(
+                f"{files.source.name} and {files.target.name} hold no pair that can be used "
+                f"({report}). Each line needs text on both sides, in UTF-8, of at most "
+                f"{report.max_chars:,} characters."
+            )
         _LOGGER.log(logging.WARNING if report.left_out else logging.INFO, "%s", report)
         self.info.metadata[report.split] = dataclasses.asdict(report)
 

@@ -168,7 +168,8 @@ class _Corpus:
         """The usable pairs of a split, in the order on disk."""
         pairs = self._read_all(split)
         # Our own builders have checked every pair; a filter would hide the number of pairs.
-        if _is_ours(self.builder):
+        checked = _checked_length(self.builder)
+        if checked is not None and checked <= self.max_chars:
             return pairs
         return pairs.filter(self._is_usable)
 
@@ -256,7 +257,7 @@ def _looks_like_folder(name_or_folder: str | os.PathLike[str]) -> bool:
         not isinstance(name_or_folder, str)
         or name.startswith((".", "/", "~", os.sep))
         or name.count("/") > 1
-        or Path(name).is_dir()
+        or bool(name and Path(name).is_dir())
     )
 
 
@@ -270,19 +271,23 @@ def _open_demo(
     from keras_addnorm.data.builders import prepare_quietly
 
     pair = tuple(name.split("/", 1)[1].split("-")) if "/" in name else ()
-    if pair and (len(pair) != 2 or "en" not in pair or not {*pair} - {"en"} <= {*TARGETS}):
+    if pair and (len(pair) != 2 or "en" not in pair or not {*pair} < {"en", *TARGETS}):
         known = ", ".join(f"'demo/en-{language}'" for language in TARGETS)
         raise ValueError(
             f"There is no demo set {name!r}. There are {known}, and each the other way round "
             "('demo/de-en')."
         )
-    asked = [language for language in (*pair, source, target) if language not in (None, "en")]
-    language = asked[0] if asked else "de"
-    languages = ("en", language) if language in TARGETS else ("en", "de")
-    default = pair or (languages if "en" in (source, None) else languages[::-1])
-    label = f"the demo set {'-'.join(default)}"
-    direction = _direction(languages, (default[0], default[1]), source, target, label)
-    builder = demo_builder(languages[1], data_dir=data_dir)
+    if not pair:
+        source = source or ("de" if target == "en" else "en")
+        target = target or ("de" if source == "en" else "en")
+    label = "the demo set"
+    languages = pair or ("en", *TARGETS)
+    direction = _direction(languages, (languages[0], languages[1]), source, target, label)
+    if "en" not in direction:
+        raise ValueError(
+            f"One side of {label} is English; received source={source!r}, target={target!r}."
+        )
+    builder = demo_builder(next(filter(TARGETS.get, direction)), data_dir=data_dir)
     prepare_quietly(builder)
     return _Corpus(builder, *direction, label, max_chars)
 
@@ -314,7 +319,9 @@ def _open_named(
 ) -> _Corpus:
     import tensorflow_datasets as tfds
 
-    dataset, _, config = name.partition("/")
+    from keras_addnorm.data.builders import quietly
+
+    dataset, _, config = re.sub(r":[^/]*", "", name).partition("/")
     known = tfds.list_builders(with_community_datasets=False)
     if dataset not in known:
         near = difflib.get_close_matches(dataset, known, n=3, cutoff=0.5)
@@ -325,15 +332,15 @@ def _open_named(
             "'demo/en-de', './my_folder'."
         )
     configs = list(tfds.builder_cls(dataset).builder_configs)
-    config_name = config.split(":")[0]
-    if configs and config_name not in configs:
-        near = difflib.get_close_matches(config_name, configs, n=3, cutoff=0.5) or configs[:8]
-        received = f"has no config {config_name!r}" if config_name else "needs a config"
+    if configs and config not in configs:
+        near = difflib.get_close_matches(config, configs, n=3, cutoff=0.5) or configs[:8]
+        received = f"has no config {config!r}" if config else "needs a config"
         raise ValueError(
             f"The data set {dataset!r} {received}. Near ones: "
             f"{', '.join(repr(f'{dataset}/{each}') for each in near)}."
         )
-    builder = tfds.builder(name, data_dir=data_dir)
+    with quietly():
+        builder = tfds.builder(name, data_dir=data_dir)
     return _open_builder(builder, source, target, download, max_chars)
 
 
@@ -363,26 +370,28 @@ def _open_builder(
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> None:
-    from keras_addnorm.data.builders import prepare_quietly
+    from keras_addnorm.data.builders import prepare_quietly, quietly
     from keras_addnorm.data.downloads import check_before_downloading
 
-    if builder.is_prepared():
-        return
-    if _is_ours(builder):
+    if _checked_length(builder) is not None:
         prepare_quietly(builder)
         return
-    if not download:
-        raise FileNotFoundError(
-            f"There is no prepared data of {label} in {builder.data_dir}, and download=False. "
-            "Allow the download, or give the data_dir that holds the prepared data."
-        )
-    with check_before_downloading(builder.info.full_name.rpartition("/")[0]):
-        builder.download_and_prepare()
+    with quietly():
+        if builder.is_prepared():
+            return
+        if not download:
+            raise FileNotFoundError(
+                f"There is no prepared data of {label} in {builder.data_dir}, and download=False. "
+                "Allow the download, or give the data_dir that holds the prepared data."
+            )
+        with check_before_downloading(label):
+            builder.download_and_prepare()
 
 
-def _is_ours(builder: tfds.core.DatasetBuilder) -> bool:
-    """Whether a builder makes its pairs here, checked, and without a download."""
-    return type(builder).__module__.startswith("keras_addnorm.")
+def _checked_length(builder: tfds.core.DatasetBuilder) -> int | None:
+    """The most characters in a text of one of our own builders; `None` for any other builder."""
+    longest: int | None = getattr(builder.builder_config, "max_chars", None)
+    return longest
 
 
 def _translation_feature(builder: tfds.core.DatasetBuilder, label: str) -> str:

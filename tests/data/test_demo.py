@@ -310,6 +310,7 @@ def test_the_default_set_is_unambiguous_bounded_and_held_out(language):
     # One source, one target, in both directions: 32,000 different sentences on each side.
     assert len({pair.source for pair in pairs}) == len({pair.target for pair in pairs}) == 32_000
     assert max(len(text.split()) for pair in pairs for text in (pair.source, pair.target)) <= 19
+    assert max(len(text) for pair in pairs for text in (pair.source, pair.target)) <= 150
     assert all(re.fullmatch(r"[^\W\d_].*\.", pair.target) for pair in pairs)
     assert not re.search(r"[\xa0\u202f{}]|  ", "".join(pair.source + pair.target for pair in pairs))
     words = Counter(word for pair in splits["train"] for word in _words(pair.source))
