@@ -112,7 +112,9 @@ def test_a_server_that_answers_is_downloaded_from(tmp_path, monkeypatch):
         raise RuntimeError(f"TFDS downloads {url}")
 
     monkeypatch.setattr(downloads.downloader._Downloader, "_sync_download", sync_download)
-    with pytest.raises(RuntimeError, match="TFDS downloads http://www.phontron.com/data/qi18naacl"):
+    with pytest.raises(
+        RuntimeError, match=r"TFDS downloads http://www.phontron.com/data/qi18naacl"
+    ):
         load_translation("ted_hrlr_translate/pt_to_en", data_dir=tmp_path)
 
 
