@@ -1,0 +1,222 @@
+"""From a configuration to its parts: data, tokenisers, model, optimiser."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from keras_addnorm.data import TokenizerPair, load_translation
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.runs.config import RunConfig, TrainingConfig
+from keras_addnorm.runs.directory import RunDirectory, write_text
+from keras_addnorm.runs.errors import UserError, unknown_name
+from keras_addnorm.training import (
+    InverseSquareRootSchedule,
+    MaskedAccuracy,
+    MaskedSparseCategoricalCrossentropy,
+    NoamSchedule,
+    Perplexity,
+)
+
+_DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
+
+
+@contextlib.contextmanager
+def as_user_errors() -> Iterator[None]:
+    """Turns errors of the rooms below about what the user gave into `UserError`.
+
+    Yields:
+        Nothing.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
+        raise UserError(str(error)) from error
+
+
+def load_pairs(config: RunConfig, split: str) -> Any:
+    """Loads the sentence pairs of a split.
+
+    Args:
+        config: The run's configuration.
+        split: A split's name, sub-splits such as `train[:10%]` included.
+
+    Returns:
+        A `tf.data.Dataset` of `(source_text, target_text)`.
+
+    Raises:
+        UserError: If the data or the split does not exist.
+    """
+    with as_user_errors():
+        return load_translation(
+            config.data, source=config.source, target=config.target, split=split
+        )
+
+
+def load_or_train_tokenizers(
+    config: RunConfig, directory: RunDirectory, pairs: Any
+) -> TokenizerPair:
+    """Returns the run's tokenisers, trained on its training pairs the first time.
+
+    Args:
+        config: The run's configuration.
+        directory: Where they are kept.
+        pairs: The training pairs.
+
+    Returns:
+        The tokenisers.
+    """
+    if directory.tokenizer.is_dir():
+        with as_user_errors():
+            return TokenizerPair.load(directory.tokenizer)
+    with as_user_errors():
+        tokenizers = TokenizerPair.train(pairs, **dataclasses.asdict(config.tokenizer))
+    tokenizers.save(directory.tokenizer)
+    return tokenizers
+
+
+def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
+    """Makes the model's configuration.
+
+    Two things follow from the rest unless the configuration says otherwise: a joint vocabulary has
+    one embedding table, and there is a position for every token of the longest bucket.
+
+    Args:
+        config: The run's configuration.
+        tokenizers: Which give the vocabulary sizes.
+
+    Returns:
+        The model's configuration.
+
+    Raises:
+        UserError: If the preset or an override is unknown or wrong.
+    """
+    known = {field.name for field in dataclasses.fields(Seq2SeqConfig)} - _DERIVED
+    for name in config.model.overrides:
+        if name not in known:
+            raise unknown_name("setting", f"model.{name}", {f"model.{key}" for key in known})
+    settings = {
+        "share_embeddings": tokenizers.is_joint,
+        "max_length": max(256, *config.training.bucket_lengths),
+        **config.model.overrides,
+    }
+    with as_user_errors():
+        return Seq2SeqConfig.preset(
+            config.model.preset,
+            source_vocabulary_size=tokenizers.source.vocabulary_size,
+            target_vocabulary_size=tokenizers.target.vocabulary_size,
+            **settings,
+        )
+
+
+def _inverse_square_root(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return InverseSquareRootSchedule(training.peak_learning_rate, training.warmup_steps)
+
+
+def _noam(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return NoamSchedule(hidden_dim, training.warmup_steps, training.peak_learning_rate)
+
+
+def _cosine(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0,
+        decay_steps=max(1, total_steps - training.warmup_steps),
+        warmup_target=training.peak_learning_rate,
+        warmup_steps=training.warmup_steps,
+    )
+
+
+def _constant(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return training.peak_learning_rate
+
+
+# The names are those of `runs.config.SCHEDULES`, which must not import Keras.
+_SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
+    "inverse_square_root": _inverse_square_root,
+    "noam": _noam,
+    "cosine": _cosine,
+    "constant": _constant,
+}
+
+
+def compile_model(
+    model: Seq2SeqTransformer, training: TrainingConfig, steps_per_epoch: int
+) -> None:
+    """Compiles a model for training as the configuration says.
+
+    Args:
+        model: The model.
+        training: The training's settings.
+        steps_per_epoch: Batches of an epoch, for schedules that end with the training.
+    """
+    schedule = _SCHEDULES[training.schedule](
+        training, model.config.hidden_dim, steps_per_epoch * training.epochs
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            schedule,
+            beta_2=training.beta_2,
+            epsilon=training.epsilon,
+            clipnorm=training.clipnorm,
+        ),
+        loss=MaskedSparseCategoricalCrossentropy(label_smoothing=training.label_smoothing),
+        metrics=[MaskedAccuracy(), Perplexity()],
+        jit_compile=training.jit_compile,
+    )
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """What a run directory holds once it is trained.
+
+    Attributes:
+        directory: Where it is.
+        config: Its configuration.
+        tokenizers: Its tokenisers.
+        model: The model with its best (or averaged) weights.
+    """
+
+    directory: RunDirectory
+    config: RunConfig
+    tokenizers: TokenizerPair
+    model: Seq2SeqTransformer
+
+
+def load_run(directory: RunDirectory) -> TrainedRun:
+    """Loads a trained run.
+
+    Args:
+        directory: The run directory.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        UserError: If it is not a run directory, or nothing has been trained in it yet.
+    """
+    config = directory.read_config()
+    weights = directory.weights()
+    with as_user_errors():
+        tokenizers = TokenizerPair.load(directory.tokenizer)
+        model = Seq2SeqTransformer(
+            Seq2SeqConfig.from_json(directory.model.read_text(encoding="utf-8"))
+        )
+        model.load_weights(weights)
+    return TrainedRun(directory, config, tokenizers, model)
+
+
+def save_model_config(config: Seq2SeqConfig, directory: RunDirectory) -> None:
+    """Writes `model.json`.
+
+    Args:
+        config: The model's configuration.
+        directory: The run.
+    """
+    write_text(directory.model, config.to_json() + "\n")

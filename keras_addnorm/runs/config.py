@@ -1,0 +1,399 @@
+"""The configuration of a run: frozen dataclasses that are read from TOML and from flags.
+
+The dataclasses below are the one place where a setting, its default and its help text are written:
+the TOML reader, the command line's flags and `config.toml` in the run directory follow from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.runs.errors import UserError, unknown_name
+
+SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
+TOKENIZER_KINDS = ("bpe", "unigram")
+
+
+def _setting(default: Any, text: str, **metadata: Any) -> Any:
+    """A dataclass field with its help text, and `flag=` where the flag's name differs."""
+    return field(default=default, metadata={"help": text, **metadata})
+
+
+def _require(condition: bool, key: str, expected: str, received: object) -> None:
+    if not condition:
+        raise UserError(f"{key} must be {expected}, received {received!r}.")
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """How text becomes numbers."""
+
+    kind: str = _setting("bpe", "SentencePiece model: bpe or unigram", flag="tokenizer")
+    vocabulary_size: int = _setting(6000, "number of sub-word pieces")
+    joint: bool = _setting(True, "one vocabulary for both languages")
+
+    def __post_init__(self) -> None:
+        if self.kind not in TOKENIZER_KINDS:
+            raise unknown_name("tokenizer.kind", self.kind, TOKENIZER_KINDS)
+        _require(
+            self.vocabulary_size > 4,
+            "tokenizer.vocabulary_size",
+            "more than 4 (four ids are reserved)",
+            self.vocabulary_size,
+        )
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A preset and what to change in it: any field of `Seq2SeqConfig` but the vocabulary sizes."""
+
+    preset: str = _setting("tiny", "tiny, small, base or big")
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How the model is trained."""
+
+    epochs: int = _setting(20, "how often the training pairs are seen")
+    tokens_per_batch: int = _setting(4096, "padded tokens a batch holds, on its longer side")
+    bucket_lengths: tuple[int, ...] = _setting(
+        (16, 24, 32, 48, 64), "the lengths that batches are padded to; longer pairs are left out"
+    )
+    label_smoothing: float = _setting(0.1, "share of the probability spread over all pieces")
+    schedule: str = _setting("inverse_square_root", f"learning rate: {', '.join(SCHEDULES)}")
+    peak_learning_rate: float = _setting(
+        0.002, "learning rate at the end of the warm-up (for noam: a factor)"
+    )
+    warmup_steps: int = _setting(1000, "steps until the learning rate is at its peak")
+    beta_2: float = _setting(0.98, "decay of Adam's second moment")
+    epsilon: float = _setting(1e-9, "Adam's epsilon")
+    clipnorm: float | None = _setting(None, "limit of each gradient's norm")
+    jit_compile: bool = _setting(True, "compile the training step with XLA")
+    average_last: int = _setting(
+        1, "translate with the mean of the last N epochs' weights; 1 = with the best epoch's"
+    )
+    score_every: int = _setting(
+        0, "translate the validation split every N epochs and log BLEU and chrF; 0 = never"
+    )
+    score_pairs: int = _setting(200, "how many validation pairs score_every translates")
+    seed: int = _setting(42, "seed of weights, dropout and shuffling")
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise unknown_name("training.schedule", self.schedule, SCHEDULES)
+        for key in ("epochs", "tokens_per_batch", "average_last", "score_pairs", "warmup_steps"):
+            value = getattr(self, key)
+            _require(value >= 1, f"training.{key}", "at least 1", value)
+        _require(self.score_every >= 0, "training.score_every", "at least 0", self.score_every)
+        _require(
+            self.peak_learning_rate > 0,
+            "training.peak_learning_rate",
+            "above 0",
+            self.peak_learning_rate,
+        )
+        _require(
+            0 <= self.label_smoothing < 1,
+            "training.label_smoothing",
+            "from 0 to below 1",
+            self.label_smoothing,
+        )
+        lengths = list(self.bucket_lengths)
+        _require(
+            bool(lengths) and lengths[0] > 1 and lengths == sorted(set(lengths)),
+            "training.bucket_lengths",
+            "one or more rising lengths above 1",
+            lengths,
+        )
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How translations are searched for and how many are shown."""
+
+    num_beams: int = _setting(5, "width of the beam search; 1 = greedy")
+    length_penalty: float = _setting(0.6, "exponent of the length penalty; 0 = none")
+    max_length: int | None = _setting(
+        None, "tokens a translation has at most; by default the model's max_length"
+    )
+    batch_size: int = _setting(64, "sentences translated at a time")
+    samples: int = _setting(10, "how many translations are shown")
+
+    def __post_init__(self) -> None:
+        for key in ("num_beams", "batch_size"):
+            value = getattr(self, key)
+            _require(value >= 1, f"evaluation.{key}", "at least 1", value)
+        _require(self.samples >= 0, "evaluation.samples", "at least 0", self.samples)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All that a run depends on.
+
+    Attributes:
+        data: A TensorFlow Datasets name, a folder of parallel text, or `demo` for the built-in set.
+        source: The language to translate from.
+        target: The language to translate to.
+        tokenizer: How text becomes numbers.
+        model: The preset and what is changed in it.
+        training: How the model is trained.
+        evaluation: How translations are searched for.
+
+    Example:
+        >>> config = RunConfig.from_dict({"data": "corpus", "source": "en", "target": "de"})
+        >>> config.replace({"training.epochs": 3}).training.epochs
+        3
+    """
+
+    data: str = _setting("demo", "data set name, folder of parallel text, or demo")
+    source: str = _setting("en", "language to translate from")
+    target: str = _setting("de", "language to translate to")
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        _require(bool(self.data), "data", "a data set name or a folder", self.data)
+        _require(self.source != self.target, "target", "another language than source", self.target)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> RunConfig:
+        """Builds a configuration from nested tables, as TOML has them.
+
+        Args:
+            settings: The settings; what is left out keeps its default.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: If a key is not known or a value has the wrong type.
+        """
+        return typing.cast(RunConfig, _build(cls, settings, ""))
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunConfig:
+        """Reads a TOML file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: If the file is missing, is not TOML, or holds something unknown.
+        """
+        return cls.from_dict(read_toml(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the nested tables that `from_dict` takes."""
+        settings = dataclasses.asdict(self)
+        model = settings["model"]
+        settings["model"] = {"preset": model["preset"], **model["overrides"]}
+        return settings
+
+    def to_toml(self) -> str:
+        """Returns the whole configuration, defaults included, as TOML."""
+        return _to_toml(self.to_dict())
+
+    def replace(self, changes: Mapping[str, Any]) -> RunConfig:
+        """Returns a copy with some settings changed.
+
+        Args:
+            changes: New values by dotted key, such as `{"training.epochs": 3}`.
+
+        Returns:
+            The new configuration.
+        """
+        return RunConfig.from_dict(merge(self.to_dict(), changes))
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One setting, as the command line sees it."""
+
+    key: str
+    flag: str
+    kind: Any
+    help: str
+    default: Any
+
+
+def leaves(config_class: type = RunConfig, prefix: str = "") -> Iterator[Leaf]:
+    """Lists every single setting of a configuration class, tables resolved.
+
+    Args:
+        config_class: A configuration dataclass.
+        prefix: The dotted key of its table, with the final dot.
+
+    Yields:
+        One `Leaf` for each setting that has a help text.
+    """
+    kinds = typing.get_type_hints(config_class)
+    for item in dataclasses.fields(config_class):
+        kind = kinds[item.name]
+        if dataclasses.is_dataclass(kind):
+            yield from leaves(typing.cast(type, kind), f"{prefix}{item.name}.")
+        elif "help" in item.metadata:
+            flag = item.metadata.get("flag", item.name).replace("_", "-")
+            yield Leaf(f"{prefix}{item.name}", flag, kind, item.metadata["help"], item.default)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Reads a TOML file into nested dictionaries.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its tables.
+
+    Raises:
+        UserError: If the file is missing or is not TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"There is no configuration file {str(path)!r}. "
+            "Give the path of a TOML file, or leave --config out and use flags."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise UserError(f"{str(path)!r} is not a TOML file: {error}") from None
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Reads `key=value` as `--set` takes it: the value is TOML, or else a plain string.
+
+    Args:
+        text: For instance `model.hidden_dim=64` or `model.scheme=deep_norm`.
+
+    Returns:
+        The dotted key and the value.
+
+    Raises:
+        UserError: If there is no equals sign.
+
+    Example:
+        >>> parse_assignment("model.hidden_dim=64")
+        ('model.hidden_dim', 64)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set takes key=value, such as model.hidden_dim=64; received {text!r}.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Lays changes by dotted key over nested tables.
+
+    Args:
+        settings: Nested tables.
+        changes: New values by dotted key.
+
+    Returns:
+        New nested tables; the arguments are left as they were.
+    """
+    merged = {
+        key: merge(value, {}) if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+    }
+    for dotted, value in changes.items():
+        *tables, last = dotted.split(".")
+        table = merged
+        for name in tables:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise UserError(f"{dotted!r}: {name!r} is a single value, not a table of settings.")
+        table[last] = value
+    return merged
+
+
+def _build(config_class: type, settings: object, prefix: str) -> Any:
+    """Makes one configuration dataclass from a table, refusing what it does not know."""
+    if not isinstance(settings, Mapping):
+        raise UserError(f"{prefix.rstrip('.')!r} must be a table, received {settings!r}.")
+    kinds = typing.get_type_hints(config_class)
+    if config_class is ModelChoice:
+        return _build_model_choice(settings)
+    values = {}
+    for name, value in settings.items():
+        if name not in kinds:
+            raise unknown_name("setting", f"{prefix}{name}", (f"{prefix}{k}" for k in kinds))
+        kind = kinds[name]
+        if dataclasses.is_dataclass(kind):
+            values[name] = _build(typing.cast(type, kind), value, f"{prefix}{name}.")
+        else:
+            values[name] = convert(f"{prefix}{name}", value, kind)
+    return config_class(**values)
+
+
+def _build_model_choice(settings: Mapping[str, Any]) -> ModelChoice:
+    overrides = dict(settings)
+    preset = convert("model.preset", overrides.pop("preset", ModelChoice.preset), str)
+    return ModelChoice(preset, overrides)
+
+
+def convert(key: str, value: Any, kind: Any) -> Any:
+    """Checks one value against the type of its setting.
+
+    Args:
+        key: The dotted key, for the message.
+        value: The value, as TOML or a flag gives it.
+        kind: The annotated type: bool, int, float, str, a tuple of ints, or one of these or None.
+
+    Returns:
+        The value, an int made a float and a list a tuple where the setting asks for that.
+
+    Raises:
+        UserError: If the value has another type.
+    """
+    if isinstance(kind, types.UnionType):
+        return None if value is None else convert(key, value, typing.get_args(kind)[0])
+    if typing.get_origin(kind) is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(convert(key, item, int) for item in value)
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    name = "a list of whole numbers" if typing.get_origin(kind) is tuple else kind.__name__
+    raise UserError(f"{key} must be {name}, received {value!r} ({type(value).__name__}).")
+
+
+def _to_toml(settings: Mapping[str, Any], prefix: str = "") -> str:
+    """Writes nested tables as TOML; what is None is left out, as TOML has no word for it."""
+    lines = [
+        f"{key} = {_toml_value(value)}"
+        for key, value in settings.items()
+        if value is not None and not isinstance(value, Mapping)
+    ]
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{prefix}{key}]", _to_toml(value, f"{prefix}{key}.").rstrip("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_items(value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _toml_items(values: Iterable[Any]) -> Iterator[str]:
+    return (_toml_value(value) for value in values)

@@ -1,0 +1,194 @@
+"""The run directory: which file of a run is where."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.runs.config import RunConfig
+from keras_addnorm.runs.errors import UserError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file whole.
+
+    Args:
+        path: The file.
+        text: Its content.
+    """
+    # Late, as it brings Keras along: reading a run's configuration has to stay quick.
+    from keras_addnorm.training.files import written_whole
+
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+class RunDirectory:
+    """Names the files of a run.
+
+    | file | content |
+    |---|---|
+    | `config.toml` | the whole configuration, defaults included |
+    | `model.json` | the model's `Seq2SeqConfig` |
+    | `tokenizer/` | the tokeniser pair |
+    | `best.weights.h5` | the weights of the epoch with the lowest validation loss |
+    | `averaged.weights.h5` | the mean of the last epochs' weights, if asked for |
+    | `checkpoints/` | the last epochs' weights and optimiser: what a second command resumes from |
+    | `log.csv`, `tensorboard/`, `curves.png` | the course of the training |
+    | `scores.json`, `translations.txt` | what `evaluate` found |
+
+    Args:
+        path: The directory; it need not exist yet.
+
+    Example:
+        >>> RunDirectory("runs/mine").log.as_posix()
+        'runs/mine/log.csv'
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def config(self) -> Path:
+        """The configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def model(self) -> Path:
+        """The model's configuration."""
+        return self.path / "model.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokeniser's directory."""
+        return self.path / "tokenizer"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The directory of the last epochs' weights and optimiser states."""
+        return self.path / "checkpoints"
+
+    @property
+    def best_weights(self) -> Path:
+        """The best epoch's weights."""
+        return self.path / "best.weights.h5"
+
+    @property
+    def averaged_weights(self) -> Path:
+        """The averaged weights."""
+        return self.path / "averaged.weights.h5"
+
+    @property
+    def log(self) -> Path:
+        """The training log."""
+        return self.path / "log.csv"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The TensorBoard log's directory."""
+        return self.path / "tensorboard"
+
+    @property
+    def curves(self) -> Path:
+        """The picture of the log."""
+        return self.path / "curves.png"
+
+    @property
+    def scores(self) -> Path:
+        """The scores."""
+        return self.path / "scores.json"
+
+    @property
+    def translations(self) -> Path:
+        """The evaluated split's translations, one a line."""
+        return self.path / "translations.txt"
+
+    def weights(self) -> Path:
+        """Returns the weights to translate with: the averaged ones if there are, else the best.
+
+        Raises:
+            UserError: If nothing has been trained here yet.
+        """
+        for path in (self.averaged_weights, self.best_weights):
+            if path.exists():
+                return path
+        raise UserError(
+            f"There are no trained weights in {str(self.path)!r}. Expected "
+            f"{self.best_weights.name!r}. Run `keras-addnorm train --run-dir {self.path}` first."
+        )
+
+    def last_checkpoint(self) -> tuple[int, Path] | None:
+        """Finds what a second command resumes from.
+
+        Returns:
+            How many epochs were finished, and the file of weights and optimiser; None at first.
+        """
+        found = [
+            (int(match[1]), path)
+            for path in self.checkpoints.glob("epoch-*.weights.h5")
+            if (match := re.fullmatch(r"epoch-(\d+)\.weights\.h5", path.name))
+        ]
+        return max(found, default=None)
+
+    def read_config(self) -> RunConfig:
+        """Reads the configuration of this run.
+
+        Raises:
+            UserError: If this is not a run directory.
+        """
+        if not self.config.exists():
+            raise UserError(
+                f"{str(self.path)!r} is not a run directory: it has no {self.config.name!r}. "
+                "Give the --run-dir of an earlier `keras-addnorm train`."
+            )
+        return RunConfig.read(self.config)
+
+    def write_config(self, config: RunConfig) -> None:
+        """Writes the configuration of this run.
+
+        Args:
+            config: The whole configuration.
+        """
+        write_text(self.config, config.to_toml())
+
+    def read_log(self) -> list[dict[str, float]]:
+        """Returns the log's rows; a value that is missing in a row is left out of it."""
+        if not self.log.exists():
+            return []
+        with self.log.open(newline="", encoding="utf-8") as file:
+            return [
+                {key: float(value) for key, value in row.items() if value not in ("", "NA", None)}
+                for row in csv.DictReader(file)
+            ]
+
+    def write_log(self, rows: list[dict[str, float]]) -> None:
+        """Writes the log anew, so that a row may bring a column that earlier ones lack.
+
+        Args:
+            rows: One dictionary an epoch.
+        """
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.log, text.getvalue())
+
+    def read_scores(self) -> dict[str, Any]:
+        """Returns the scores written so far, by name of the split."""
+        if not self.scores.exists():
+            return {}
+        return json.loads(self.scores.read_text(encoding="utf-8"))
+
+    def write_scores(self, scores: Mapping[str, Any]) -> None:
+        """Writes the scores.
+
+        Args:
+            scores: The scores by name of the split.
+        """
+        write_text(self.scores, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")

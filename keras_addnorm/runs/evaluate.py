@@ -1,0 +1,163 @@
+"""Scores of a trained run: BLEU and chrF as sacreBLEU computes them, with their signatures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.decoding import translate
+from keras_addnorm.runs.build import TrainedRun, load_pairs
+from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.training import Scores, evaluate_translations
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found.
+
+    Attributes:
+        split: The split's name.
+        sources: The source sentences.
+        references: The reference translations.
+        translations: The model's translations.
+        cased: BLEU and chrF with their signatures.
+        lowercase: The same, with case ignored.
+        exact_match: Percentage of translations equal to their reference.
+        seconds: Time that the translation took, compilation included.
+    """
+
+    split: str
+    sources: Sequence[str]
+    references: Sequence[str]
+    translations: Sequence[str]
+    cased: Scores
+    lowercase: Scores
+    exact_match: float
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the figures, without the sentences."""
+        return {
+            "cased": asdict(self.cased),
+            "lowercase": asdict(self.lowercase),
+            "exact_match": self.exact_match,
+            "sentences": len(self.translations),
+            "seconds": round(self.seconds, 2),
+        }
+
+
+def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Returns the percentage of translations that equal their reference.
+
+    Args:
+        translations: The translations.
+        references: One reference for each.
+
+    Example:
+        >>> exact_match(["a", "b", "c", "d"], ["a", "b", "c", "e"])
+        75.0
+    """
+    equal = sum(a == b for a, b in zip(translations, references, strict=True))
+    return 100.0 * equal / len(references)
+
+
+def evaluate(run: TrainedRun, split: str = "test", *, limit: int | None = None) -> Evaluation:
+    """Translates a split and scores the translations.
+
+    The figures are added to `scores.json` under the split's name, and the translations are
+    written to `translations.txt`, one a line.
+
+    Args:
+        run: A trained run.
+        split: The split, such as `test` or `test_2016_flickr`.
+        limit: Evaluate only so many pairs, from the start of the split.
+
+    Returns:
+        Translations and scores.
+
+    Raises:
+        UserError: If the split does not exist or is empty.
+    """
+    pairs = list(string_pairs(load_pairs(run.config, split)))[:limit]
+    if not pairs:
+        raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
+    sources, references = (list(side) for side in zip(*pairs, strict=True))
+    settings = run.config.evaluation
+    started = time.perf_counter()
+    translations = translate(
+        run.model,
+        run.tokenizers,
+        sources,
+        num_beams=settings.num_beams,
+        length_penalty=settings.length_penalty,
+        max_length=settings.max_length,
+        batch_size=settings.batch_size,
+    ).texts
+    found = Evaluation(
+        split=split,
+        sources=sources,
+        references=references,
+        translations=translations,
+        cased=evaluate_translations(translations, references),
+        lowercase=evaluate_translations(translations, references, lowercase=True),
+        exact_match=exact_match(translations, references),
+        seconds=time.perf_counter() - started,
+    )
+    _write(run, found)
+    return found
+
+
+def _write(run: TrainedRun, found: Evaluation) -> None:
+    scores = run.directory.read_scores()
+    scores[found.split] = {
+        **found.to_dict(),
+        "weights": run.directory.weights().name,
+        "num_beams": run.config.evaluation.num_beams,
+        "length_penalty": run.config.evaluation.length_penalty,
+    }
+    run.directory.write_scores(scores)
+    write_text(run.directory.translations, "".join(f"{text}\n" for text in found.translations))
+
+
+def summary(found: Evaluation) -> str:
+    """Lays out the figures, one a line.
+
+    Args:
+        found: An evaluation.
+
+    Returns:
+        Text of several lines.
+    """
+    cased, lowercase = found.cased, found.lowercase
+    return "\n".join(
+        (
+            f"BLEU  {cased.bleu:6.2f}   {cased.bleu_signature}",
+            f"BLEU  {lowercase.bleu:6.2f}   {lowercase.bleu_signature}",
+            f"chrF  {cased.chrf:6.2f}   {cased.chrf_signature}",
+            f"exact match: {found.exact_match:.1f} %",
+        )
+    )
+
+
+def table(found: Evaluation, rows: int) -> str:
+    """Lays out some translations beside source and reference.
+
+    Args:
+        found: An evaluation.
+        rows: How many sentences to show, spread evenly over the split.
+
+    Returns:
+        Text of several lines.
+    """
+    count = min(rows, len(found.sources))
+    chosen = [index * len(found.sources) // count for index in range(count)]
+    return "\n\n".join(
+        f"  source       {found.sources[index]}\n"
+        f"  reference    {found.references[index]}\n"
+        f"  translation  {found.translations[index]}"
+        for index in chosen
+    )
