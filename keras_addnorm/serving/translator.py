@@ -1,0 +1,114 @@
+"""Runs an exported model from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_addnorm.data import Tokenizer
+from keras_addnorm.serving.versions import existing_versions
+
+
+class Translation(NamedTuple):
+    """One translated text.
+
+    Attributes:
+        text: The translation.
+        score: Its log-probability, divided by the length penalty; 0 for a blank text.
+    """
+
+    text: str
+    score: float
+
+
+class Translator:
+    """An exported model as a function of texts.
+
+    It brings texts into Unicode form NFKC, the form that the model was trained on; the graph by
+    itself cannot.
+
+    Args:
+        path: The folder of one version, as `export_saved_model` returns it.
+
+    Attributes:
+        path: The folder.
+        version: Its number.
+        card: What `assets.extra/model.json` says about the model.
+
+    Example: see `export_saved_model`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.version = int(self.path.name) if self.path.name.isdecimal() else None
+        card = self.path / "assets.extra" / "model.json"
+        self.card: dict[str, Any] = json.loads(card.read_text("utf-8")) if card.is_file() else {}
+        # The module has to live as long as its signature, which refers to its weights weakly.
+        self._module = tf.saved_model.load(str(self.path))
+        self._translate = self._module.signatures["serving_default"]
+
+    def __call__(self, texts: Iterable[str]) -> list[Translation]:
+        """Translates texts, all in one batch.
+
+        Args:
+            texts: The texts; a blank one gives an empty translation with the score 0.
+
+        Returns:
+            One translation a text, in order.
+
+        Raises:
+            TypeError: If `texts` is one string, or an element is not a string.
+        """
+        if isinstance(texts, str | bytes):
+            raise TypeError("Expected several texts; received one. Put it in a list: [text].")
+        normal = [Tokenizer.normalize(text) for text in texts]
+        if not normal:
+            return []
+        out = self._translate(texts=tf.constant(normal))
+        return [
+            Translation(text.decode("utf-8"), float(score))
+            for text, score in zip(out["translations"].numpy(), out["scores"].numpy(), strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        return f"Translator('{self.path}')"
+
+
+def load_translator(directory: str | os.PathLike[str]) -> Translator:
+    """Loads an exported model.
+
+    Args:
+        directory: The folder of the versions, of which the highest is loaded, or the folder of one
+            version.
+
+    Returns:
+        The translator.
+
+    Raises:
+        FileNotFoundError: If there is no exported model.
+        ValueError: If what is there is not a translation model.
+    """
+    directory = Path(directory)
+    if (directory / "saved_model.pb").is_file():
+        path = directory
+    else:
+        versions = existing_versions(directory)
+        if not versions:
+            raise FileNotFoundError(
+                f"There is no exported model in '{directory}'. Expected folders named by a number, "
+                f"such as '{directory / '1'}', as export_saved_model writes them; found "
+                f"{sorted(os.listdir(directory)) if directory.is_dir() else 'no such folder'}."
+            )
+        path = directory / str(versions[-1])
+    try:
+        return Translator(path)
+    except (OSError, KeyError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"'{path}' holds no translation model: {error}. Expected a SavedModel with the "
+            "signature 'serving_default'. Export it again with export_saved_model."
+        ) from error

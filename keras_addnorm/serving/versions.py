@@ -1,0 +1,97 @@
+"""Folders of numbered versions, as TensorFlow Serving reads them: `<directory>/<version>/`.
+
+The server polls the directory and serves the highest number. So a version is written under a name
+that is no number, on the same file system, and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def existing_versions(directory: Path) -> list[int]:
+    """Lists the versions in a directory.
+
+    Args:
+        directory: The folder; it need not exist.
+
+    Returns:
+        The numbers of its versions, rising.
+    """
+    if not directory.is_dir():
+        return []
+    return sorted(
+        int(entry.name)
+        for entry in directory.iterdir()
+        if entry.name.isdecimal() and entry.is_dir()
+    )
+
+
+def choose_version(directory: Path, version: int | None) -> int:
+    """Checks the number of a new version, or finds the next one.
+
+    Args:
+        directory: The folder of the versions.
+        version: The number, or `None` for the highest one and one more.
+
+    Returns:
+        The number of the new version.
+
+    Raises:
+        ValueError: If `version` is not a positive int.
+        FileExistsError: If the version exists.
+        NotADirectoryError: If `directory` is a file.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(
+            f"Cannot export into '{directory}': it is a file. Pass a folder, such as "
+            "'saved_models/<name>'."
+        )
+    if version is None:
+        return max(existing_versions(directory), default=0) + 1
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise ValueError(
+            f"Expected a positive int as version, or None for the next one; received {version!r}."
+        )
+    if (directory / str(version)).exists():
+        raise _exists(directory / str(version))
+    return version
+
+
+@contextlib.contextmanager
+def new_version(directory: Path, version: int) -> Iterator[Path]:
+    """Gives a folder to write into, and makes it the version when the block ends well.
+
+    Args:
+        directory: The folder of the versions; made if missing.
+        version: The number of the new version.
+
+    Yields:
+        A hidden folder in `directory`. After an error it is removed.
+
+    Raises:
+        FileExistsError: If someone else has written the version in the meantime.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=directory, prefix=f".{version}-"))
+    try:
+        yield temporary
+        temporary.chmod(0o755)  # the server is often another user
+        try:
+            os.rename(temporary, directory / str(version))
+        except OSError as error:
+            raise _exists(directory / str(version)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(
+        f"Version {path.name} exists already: '{path}'. A version is never overwritten, since a "
+        "server may be using it. Pass version=None for the next free number, or remove it first."
+    )

@@ -1,0 +1,309 @@
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.decoding import translate
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.serving import export_saved_model, load_translator
+
+MAX_LENGTH = 11
+OPTIONS = {"num_beams": 3, "length_penalty": 0.6, "max_length": 7}
+
+
+def make_model(source_size, target_size, **overrides):
+    config = Seq2SeqConfig.preset(
+        "tiny",
+        **{
+            "source_vocabulary_size": source_size,
+            "target_vocabulary_size": target_size,
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 1,
+            "hidden_dim": 16,
+            "intermediate_dim": 29,
+            "num_heads": 2,
+            "max_length": MAX_LENGTH,
+            **overrides,
+        },
+    )
+    keras.utils.set_random_seed(5)
+    model = Seq2SeqTransformer(config)
+    # Fresh weights say the same whatever they read: larger ones make translations differ.
+    generator = np.random.default_rng(7)
+    model.set_weights([w + 0.7 * generator.normal(size=w.shape) for w in model.get_weights()])
+    return model
+
+
+@pytest.fixture(scope="module")
+def tokenizers(texts):
+    return TokenizerPair(
+        Tokenizer.train(texts, vocabulary_size=101),
+        Tokenizer.train(texts[:150], vocabulary_size=89, kind="bpe"),
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tokenizers):
+    return make_model(101, 89)
+
+
+@pytest.fixture(scope="module")
+def directory(model, tokenizers, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models") / "toy"
+    assert export_saved_model(model, tokenizers, directory, **OPTIONS) == directory / "1"
+    return directory
+
+
+@pytest.fixture(scope="module")
+def translator(directory):
+    return load_translator(directory)
+
+
+@pytest.fixture(scope="module")
+def expected(model, tokenizers, inputs):
+    return translate(model, tokenizers, inputs, **OPTIONS, jit_compile=False)
+
+
+@pytest.fixture(scope="module")
+def inputs(texts):
+    long = "Schävei mon " * 40
+    return [*texts[:13], "", "  \t", "日本", "ｂａ ﬁ", long, "a\nb"]
+
+
+def test_equals_translate(translator, expected, inputs):
+    translations = translator(inputs)
+    assert [translation.text for translation in translations] == expected.texts
+    np.testing.assert_allclose(
+        [translation.score for translation in translations], expected.scores, atol=1e-5
+    )
+    assert len(set(expected.texts)) > 4, "the toy model must tell texts apart"
+
+
+def test_blank_texts_give_nothing_with_score_zero(translator):
+    for batch in (["", " ", "\n"], ["", "ba", "\t\n"]):
+        translations = translator(batch)
+        assert translations[0] == translations[2] == ("", 0.0)
+    assert translator([]) == []
+
+
+def test_a_batch_neighbour_changes_nothing(translator, inputs):
+    (alone,) = translator(inputs[3:4])
+    together = translator(inputs)[3]
+    assert alone.text == together.text
+    assert alone.score == pytest.approx(together.score, abs=1e-5)
+
+
+def test_long_texts_are_cut(translator, tokenizers):
+    words = "mon " * 50
+    kept = tokenizers.source.encode(words)[: MAX_LENGTH - 1]
+    (long,), (cut,) = translator([words]), translator([tokenizers.source.decode(kept)])
+    assert tokenizers.source.encode(tokenizers.source.decode(kept)) == kept
+    assert long.text == cut.text and long.score == pytest.approx(cut.score, abs=1e-5)
+    (endless,) = translator(["ba" * 10_000])
+    assert np.isfinite(endless.score)
+
+
+def test_an_empty_batch_of_the_signature(directory):
+    out = tf.saved_model.load(str(directory / "1")).signatures["serving_default"](
+        texts=tf.zeros([0], tf.string)
+    )
+    assert out["translations"].shape == out["scores"].shape == (0,)
+
+
+def test_signature(directory):
+    signature = tf.saved_model.load(str(directory / "1")).signatures["serving_default"]
+    arguments = signature.structured_input_signature[1]
+    assert {name: (spec.shape.as_list(), spec.dtype) for name, spec in arguments.items()} == {
+        "texts": ([None], tf.string)
+    }
+    outputs = signature.structured_outputs
+    assert {name: (spec.shape.as_list(), spec.dtype) for name, spec in outputs.items()} == {
+        "translations": ([None], tf.string),
+        "scores": ([None], tf.float32),
+    }
+
+
+def test_weights_are_stored_once_and_nothing_is_compiled_by_xla(directory, model):
+    variables = sum(file.stat().st_size for file in (directory / "1" / "variables").iterdir())
+    weights = sum(weight.nbytes for weight in model.get_weights())
+    assert weights <= variables < 1.2 * weights + 4096
+    saved = saved_model_pb2.SavedModel.FromString((directory / "1" / "saved_model.pb").read_bytes())
+    library = saved.meta_graphs[0].graph_def.library.function
+    assert not any(function.attr["_XlaMustCompile"].b for function in library)
+    operations = {node.op for function in library for node in function.node_def}
+    assert "MatMul" in operations or "Einsum" in operations
+    assert not {name for name in operations if name.startswith("Xla")}
+
+
+SERVER = """
+    import ctypes, json, pathlib, sys
+
+    BLOCKED = "keras", "tf_keras", "keras_addnorm", "sentencepiece"
+    sys.modules.update(dict.fromkeys(BLOCKED))  # importing one raises ModuleNotFoundError
+    import tensorflow as tf
+
+    # As TensorFlow Serving does before it loads anything.
+    library = next(pathlib.Path(tf.__file__).parent.glob("libtensorflow_cc.so.*"))
+    ctypes.CDLL(str(library))._ZN10tensorflow21DisableXlaCompilationEv()
+    texts = json.load(sys.stdin)
+    translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+    out = translate(texts=tf.constant(texts))
+    assert not any(name.split(".")[0] in BLOCKED and sys.modules[name] for name in sys.modules)
+    print(json.dumps([[t.decode() for t in out["translations"].numpy()],
+                      out["scores"].numpy().tolist()]))
+"""
+
+
+def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expected, inputs):
+    environment = {**os.environ, "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SERVER), str(directory / "1")],
+        input=json.dumps([Tokenizer.normalize(text) for text in inputs]),
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=directory,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    texts, scores = json.loads(answer.stdout.splitlines()[-1])
+    assert texts == expected.texts
+    np.testing.assert_allclose(scores, expected.scores, atol=1e-5)
+
+
+def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
+    tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
+    model = make_model(
+        101, 101, share_embeddings=True, positions="learned", scheme="pre_ln", max_length=16
+    )
+    export_saved_model(model, tokenizer, tmp_path, num_beams=1, length_penalty=0.0)
+    expected = translate(model, tokenizer, texts[:5], jit_compile=False)
+    translations = load_translator(tmp_path)(texts[:5])
+    assert [translation.text for translation in translations] == expected.texts
+    np.testing.assert_allclose(
+        [translation.score for translation in translations], expected.scores, atol=1e-5
+    )
+
+
+def test_the_card_and_the_readme(directory, translator, model, tokenizers):
+    card = translator.card
+    assert Seq2SeqConfig.from_dict(card["config"]) == model.config
+    assert card["parameters"] == model.count_params()
+    assert card["tokenizer"] == {
+        "joint": False,
+        "source": {"kind": "unigram", "vocabulary_size": 101},
+        "target": {"kind": "bpe", "vocabulary_size": 89},
+    }
+    assert card["decoding"] == OPTIONS
+    assert card["versions"]["tensorflow"] == tf.__version__
+    readme = (directory / "1" / "assets.extra" / "README.md").read_text("utf-8")
+    assert "toy/1" in readme and "more\nthan 10 tokens" in readme
+    assert not re.search(r"\{\w*\}", readme)
+    assert str(Path.home()) not in readme and str(directory.parent) not in readme
+
+
+def test_versions_count_up_and_are_never_overwritten(model, tokenizers, tmp_path, monkeypatch):
+    def save(module, path, signatures):
+        (Path(path) / "saved_model.pb").write_bytes(b"")
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+
+    def export(version=None):
+        return export_saved_model(model, tokenizers, tmp_path, version).name
+
+    assert [export(), export(), export(9), export()] == ["1", "2", "9", "10"]
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "77").write_text("a file")
+    assert export() == "11"
+    with pytest.raises(FileExistsError, match=r"Version 9 exists already.*never overwritten"):
+        export(9)
+    for wrong in (0, -1, "3", True, 1.0):
+        with pytest.raises(ValueError, match="Expected a positive int as version"):
+            export(wrong)
+    with pytest.raises(NotADirectoryError, match="it is a file"):
+        export_saved_model(model, tokenizers, tmp_path / "77")
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2", "9", "10", "11", "77", "notes"}
+
+
+def test_a_failed_export_leaves_nothing(model, tokenizers, tmp_path, monkeypatch):
+    def fail(module, path, signatures):
+        (Path(path) / "half").write_bytes(b"")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export_saved_model(model, tokenizers, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_version_that_appears_meanwhile_wins(model, tokenizers, tmp_path, monkeypatch):
+    def save(module, path, signatures):
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "theirs").write_bytes(b"")
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    with pytest.raises(FileExistsError, match="Version 1 exists already"):
+        export_saved_model(model, tokenizers, tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["1", "theirs"]
+
+
+def test_bad_arguments(model, tokenizers, tmp_path, monkeypatch):
+    def export(model=model, tokenizers=tokenizers, **options):
+        return export_saved_model(model, tokenizers, tmp_path / "new", **options)
+
+    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer to export; received a int"):
+        export(model=7)
+    with pytest.raises(TypeError, match="Expected a TokenizerPair, or one Tokenizer"):
+        export(tokenizers="t.model")
+    with pytest.raises(ValueError, match="expected a target vocabulary of 89 pieces; received 101"):
+        export(tokenizers=tokenizers.source)
+    with pytest.raises(ValueError, match="other special ids"):
+        export(model=make_model(101, 89, pad_id=2, end_id=0))
+    for options in ({"num_beams": 0}, {"num_beams": 1.5}, {"max_length": 0}):
+        with pytest.raises(ValueError, match=f"positive int as {next(iter(options))}"):
+            export(**options)
+    with pytest.raises(ValueError, match="learned 11 positions"):
+        export(model=make_model(101, 89, positions="learned"), max_length=12)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match=r"runs on 'jax'.*KERAS_BACKEND=tensorflow"):
+        export()
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_highest_version_is_loaded(directory, translator, tmp_path):
+    assert translator.version == 1 and translator.path == directory / "1"
+    assert repr(translator) == f"Translator('{directory / '1'}')"
+    assert load_translator(directory / "1").version == 1
+    for version in (3, 12):
+        (tmp_path / str(version)).symlink_to(directory / "1")
+    assert load_translator(tmp_path).version == 12
+
+
+def test_bad_input_to_the_translator(translator):
+    with pytest.raises(TypeError, match="Expected several texts; received one"):
+        translator("one text")
+    with pytest.raises(TypeError, match="Expected a text of type str; received int 7"):
+        translator(["a", 7])
+
+
+def test_nothing_to_load(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no exported model in .*no such folder"):
+        load_translator(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError, match=r"such as .*found \[\]"):
+        load_translator(tmp_path)
+    (tmp_path / "1").mkdir()
+    with pytest.raises(ValueError, match="holds no translation model"):
+        load_translator(tmp_path)
+    tf.saved_model.save(tf.Module(), str(tmp_path / "2"))
+    with pytest.raises(ValueError, match="signature 'serving_default'"):
+        load_translator(tmp_path)
