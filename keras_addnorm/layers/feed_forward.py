@@ -26,7 +26,7 @@ class Activation:
 _GATED: dict[str, Activation] = {
     "glu": Activation(ops.sigmoid, is_gated=True),
     "reglu": Activation(ops.relu, is_gated=True),
-    "geglu": Activation(ops.gelu, is_gated=True),
+    "geglu": Activation(keras.activations.gelu, is_gated=True),
     "swiglu": Activation(ops.silu, is_gated=True),
 }
 
