@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,9 @@ def average_checkpoints(
 def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
     """Loads the mean of weight files into a model, as `average_checkpoints` computes it.
 
+    The mean is there to translate with: an optimizer that has not the variables of the files'
+    (none yet, because nothing was trained, or another kind) is left alone, without a warning.
+
     Args:
         model: A built model of the architecture that wrote the files.
         paths: The `.weights.h5` files.
@@ -152,7 +156,9 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, f"average{_SUFFIX}")
         average_checkpoints(paths, output)
-        model.load_weights(output)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Skipping variable loading for optimizer")
+            model.load_weights(output)
 
 
 def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:

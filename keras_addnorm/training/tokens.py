@@ -71,7 +71,7 @@ def accumulation_dtype(logits: Any) -> str:
 
 def real_tokens(labels: Any, pad_id: int) -> Any:
     """True where the label counts. (B, T) -> (B, T)."""
-    return ops.not_equal(labels, ops.cast(pad_id, labels.dtype))
+    return ops.not_equal(ops.cast(labels, "int32"), pad_id)
 
 
 def token_weights(labels: Any, pad_id: int, sample_weight: Any, dtype: str) -> Any:

@@ -1,0 +1,206 @@
+import csv
+import dataclasses
+import math
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import sacrebleu
+
+from keras_addnorm.training import Scores, TranslationScore, evaluate_translations
+
+HYPOTHESES = [
+    "A man in a blue shirt is standing on a ladder, cleaning a window.",
+    "The dog runs across the snow.",
+    "Two children play in the Park.",
+]
+REFERENCES = [
+    "A guy in a blue shirt stands on a ladder cleaning a window.",
+    "A dog runs through the snow.",
+    "Two children play in the park.",
+]
+
+
+def test_scores_are_sacrebleu_to_the_last_digit():
+    scores = evaluate_translations(HYPOTHESES, REFERENCES)
+    assert scores.bleu == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert scores.chrf == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    version = sacrebleu.__version__
+    assert scores.bleu_signature == (
+        f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"
+    )
+    assert (
+        scores.chrf_signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{version}"
+    )
+
+
+def test_scores_are_those_of_the_command(tmp_path):
+    (tmp_path / "hypotheses").write_text("\n".join(HYPOTHESES) + "\n")
+    (tmp_path / "references").write_text("\n".join(REFERENCES) + "\n")
+    command = [sys.executable, "-m", "sacrebleu", "references", "-i", "hypotheses", "-b", "-w", "9"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert round(evaluate_translations(HYPOTHESES, REFERENCES).bleu, 9) == float(done.stdout)
+
+
+def test_lowercase():
+    cased = evaluate_translations(HYPOTHESES, REFERENCES)
+    lower = evaluate_translations(HYPOTHESES, REFERENCES, lowercase=True)
+    assert lower.bleu > cased.bleu
+    assert "case:lc" in lower.bleu_signature and "case:lc" in lower.chrf_signature
+
+
+def test_bounds():
+    assert evaluate_translations(REFERENCES, REFERENCES).bleu == pytest.approx(100)
+    nothing = evaluate_translations(["", "", ""], REFERENCES)
+    assert (nothing.bleu, nothing.chrf) == (0, 0)
+
+
+BAD = {
+    "unequal": ((["a"], ["a", "b"]), ValueError, "1 hypotheses and 2 references"),
+    "none": (([], []), ValueError, "hypotheses must hold at least one sentence"),
+    "a string": (("abc", ["abc"]), ValueError, "must be a list of strings"),
+    "bytes": (([b"a"], ["a"]), TypeError, "at index 0; decode bytes"),
+    "references": ((["a"], [None]), TypeError, "references must be strings. Received None"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_texts_are_named(case):
+    arguments, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        evaluate_translations(*arguments)
+
+
+def model():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def fit(callbacks, epochs, built=None, **arguments):
+    data = np.ones((2, 1), "float32")
+    return (built or model()).fit(
+        data, data, epochs=epochs, callbacks=callbacks, verbose=0, **arguments
+    )
+
+
+def rows_of(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+class Improving:
+    """Translates one sentence more correctly at each call, then one less."""
+
+    def __init__(self, right=(0, 3, 1)):
+        self.right = iter(right)
+        self.calls = []
+
+    def __call__(self, model, sources):
+        self.calls.append((model, sources))
+        right = next(self.right)
+        return REFERENCES[:right] + ["x"] * (len(REFERENCES) - right)
+
+
+def test_logs_reach_csv_checkpoint_and_early_stopping(tmp_path):
+    translate, trained = Improving(), model()
+    score = TranslationScore(HYPOTHESES, REFERENCES, translate)
+    callbacks = [
+        score,
+        keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+        keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "best-{epoch}.weights.h5"),
+            monitor="val_bleu",
+            mode="max",
+            save_best_only=True,
+            save_weights_only=True,
+        ),
+        keras.callbacks.EarlyStopping(monitor="val_bleu", mode="max", patience=1),
+    ]
+    history = fit(callbacks, epochs=9, built=trained).history
+    expected = [
+        evaluate_translations(REFERENCES[:n] + ["x"] * (3 - n), REFERENCES) for n in (0, 3, 1)
+    ]
+    assert history["val_bleu"] == [s.bleu for s in expected]
+    assert history["val_chrf"] == [s.chrf for s in expected]
+    rows = rows_of(tmp_path / "log.csv")
+    assert [float(row["val_bleu"]) for row in rows] == history["val_bleu"]
+    assert sorted(p.name for p in tmp_path.glob("*.h5")) == [
+        "best-1.weights.h5",
+        "best-2.weights.h5",
+    ]
+    assert translate.calls == [(trained, HYPOTHESES)] * 3
+    assert score.history == list(enumerate(expected))
+    assert score.scores == expected[-1]
+    assert score.hypotheses == [REFERENCES[0], "x", "x"]
+    assert score.signatures == {
+        "bleu": expected[-1].bleu_signature,
+        "chrf": expected[-1].chrf_signature,
+    }
+
+
+def test_every_scores_the_first_each_nth_and_the_last(tmp_path):
+    score = TranslationScore(HYPOTHESES, REFERENCES, Improving((1, 2, 3)), every=3)
+    assert score.signatures == {}
+    logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    best = keras.callbacks.ModelCheckpoint(
+        str(tmp_path / "best-{epoch}.weights.h5"),
+        monitor="val_bleu",
+        mode="max",
+        save_best_only=True,
+        save_weights_only=True,
+    )
+    history = fit([score, logger, best], epochs=6).history
+    assert [math.isfinite(v) for v in history["val_bleu"]] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert [epoch for epoch, _ in score.history] == [0, 3, 5]
+    rows = rows_of(tmp_path / "log.csv")
+    assert [row["val_chrf"] == "nan" for row in rows] == [False, True, True, False, True, False]
+    # An epoch without a score is never the best one.
+    assert sorted(p.name for p in tmp_path.glob("*.h5")) == [
+        f"best-{epoch}.weights.h5" for epoch in (1, 4, 6)
+    ]
+
+
+def test_lowercase_is_passed_on():
+    translate = lambda model, texts: [text.upper() for text in REFERENCES]  # noqa: E731
+    score = TranslationScore(HYPOTHESES, REFERENCES, translate, lowercase=True)
+    assert fit([score], epochs=1).history["val_bleu"][0] == pytest.approx(100)
+
+
+def test_scores_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Scores(1.0, 2.0, "a", "b").bleu = 3.0
+
+
+def echo(model, texts):
+    return texts
+
+
+BAD_CALLBACKS = {
+    "unequal": (lambda: TranslationScore(["a"], ["a", "b"], echo), ValueError, "1 sources and 2"),
+    "empty": (lambda: TranslationScore([], [], echo), ValueError, "sources must hold at least one"),
+    "never": (lambda: TranslationScore(["a"], ["b"], echo, every=0), ValueError, "every must be"),
+    "a half": (lambda: TranslationScore(["a"], ["b"], echo, every=0.5), TypeError, "integer"),
+    "no callable": (lambda: TranslationScore(["a"], ["b"], "x"), TypeError, "a callable"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLBACKS)
+def test_bad_arguments_are_named(case):
+    make, error, message = BAD_CALLBACKS[case]
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_a_translation_too_few_is_named():
+    score = TranslationScore(HYPOTHESES, REFERENCES, lambda model, texts: texts[1:])
+    with pytest.raises(ValueError, match="Received 2 texts for 3 sources"):
+        fit([score], epochs=1)
