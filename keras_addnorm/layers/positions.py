@@ -19,8 +19,8 @@ class SinusoidalPositions(keras.layers.Layer):
 
     Any position can be asked for, and the error stays below 1e-6 for thousands of positions. A
     float32 product of position and frequency would be off by 1e-4 at position 1,000 already.
-    So positions turn by a whole number of 2^-32 turns: integer products wrap around exactly as
-    angles do.
+    So positions turn by a whole number of 2^-32 turns, because integer products wrap around
+    exactly as angles do, and the small remainder is added in floating point.
 
     Args:
         hidden_dim: Number of channels, D.
@@ -37,7 +37,10 @@ class SinusoidalPositions(keras.layers.Layer):
         self.max_length = max_length
         pairs = np.arange((hidden_dim + 1) // 2)
         turns = 10000.0 ** (-2.0 * pairs / hidden_dim) / (2.0 * math.pi)
-        self._steps = np.round(turns * 2.0**32).astype("int64").astype("int32")
+        steps = np.round(turns * 2.0**32)
+        self._steps = steps.astype("int64").astype("int32")
+        # Half a step, times thousands of positions, would be seen in the sixth digit.
+        self._remainders = (turns * 2.0**32 - steps) * (math.pi / 2.0**31)
 
     def call(self, positions: Tensor) -> Tensor:
         """Encode positions.
@@ -49,11 +52,13 @@ class SinusoidalPositions(keras.layers.Layer):
             `(T, D)`, in the layer's compute dtype.
         """
         # (T,) x (D/2,) -> (T, D/2)
-        phases = ops.expand_dims(ops.cast(positions, "int32"), -1) * ops.convert_to_tensor(
-            self._steps, "int32"
+        positions = ops.expand_dims(ops.cast(positions, "int32"), -1)
+        phases = positions * ops.convert_to_tensor(self._steps, "int32")
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        angles = ops.cast(phases, dtype) * (math.pi / 2.0**31)
+        angles = angles + ops.cast(positions, dtype) * ops.convert_to_tensor(
+            self._remainders, dtype
         )
-        angle_dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        angles = ops.cast(phases, angle_dtype) * (math.pi / 2.0**31)
         # sine and cosine side by side: (T, D/2, 2) -> (T, D)
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         encoding = ops.reshape(pairs, (-1, 2 * len(self._steps)))[:, : self.hidden_dim]
