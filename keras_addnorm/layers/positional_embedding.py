@@ -35,7 +35,8 @@ class PositionalEmbedding(keras.layers.Layer):
     Raises:
         ValueError: If a size is not positive, if the input is not a rank-2 tensor of integers, or
             if it is longer than a learned table. An id outside the vocabulary cannot be seen in a
-            compiled graph: TensorFlow on CPU raises, other devices clip or give NaN.
+            compiled graph: TensorFlow on CPU raises, other devices clip or give NaN; a negative
+            one counts from the end of the table.
 
     Weights:
         `embeddings`: `(V, D)`.
@@ -220,7 +221,7 @@ class PositionalEmbedding(keras.layers.Layer):
             )
 
     def _check_hidden_states(self, x: Tensor) -> None:
-        if len(x.shape) < 2 or x.shape[-1] != self.hidden_dim:
+        if len(x.shape) != 3 or x.shape[-1] != self.hidden_dim:
             raise ValueError(
                 "reverse=True projects hidden states on the vocabulary. Expected shape "
                 f"(batch, length, {self.hidden_dim}). Received: {tuple(x.shape)}"
