@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,12 +28,10 @@ def save_weights(model: keras.Model, path: Path) -> None:
         model: A built model.
         path: Where to, ending in `.weights.h5`.
     """
-    with (
-        written_whole(path) as temporary,
-        written_whole(path.with_stem("all-" + path.stem)) as all_,
-    ):
-        model.save_weights(all_)
-        with h5py.File(all_) as old, h5py.File(temporary, "w") as new:
+    with written_whole(path) as temporary, tempfile.TemporaryDirectory() as folder:
+        everything = Path(folder, path.name)
+        model.save_weights(everything)
+        with h5py.File(everything) as old, h5py.File(temporary, "w") as new:
             new.attrs.update(old.attrs)
             for key in old:
                 if key != "optimizer":

@@ -18,6 +18,7 @@ from keras_addnorm.runs.build import (
     compile_model,
     load_or_train_tokenizers,
     load_pairs,
+    load_run,
     model_config,
     save_model_config,
 )
@@ -81,6 +82,7 @@ def train(
         initial_epoch=done,
         epochs=config.training.epochs,
         verbose=verbose,
+        shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
         callbacks=[
             *_score_callbacks(config, tokenizers, pairs["validation"]),
             keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
@@ -92,8 +94,7 @@ def train(
     if config.training.average_last > 1 and last.paths:
         average_weights(model, last.paths)
         save_weights(model, directory.averaged_weights)
-    model.load_weights(directory.weights())
-    return TrainedRun(directory, config, tokenizers, model)
+    return load_run(directory)
 
 
 def _check_same_run(config: RunConfig, directory: RunDirectory) -> None:
