@@ -234,7 +234,9 @@ def test_a_split_without_a_usable_pair(folder, load):
         load()
 
 
-@pytest.mark.parametrize("content", [b"plain text", gzip.compress(b"cut off " * 99)[:-9]])
+@pytest.mark.parametrize(
+    "content", [b"plain text", gzip.compress(b"cut off " * 99)[:-9]], ids=["plain", "cut off"]
+)
 def test_a_damaged_gz_file(folder, load, content):
     (folder / "val.de.gz").write_bytes(content)
     with pytest.raises(ValueError, match=r"val.de.gz cannot be decompressed"):
