@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.layers.projection import require_hidden_dim
 
 Tensor = Any
 
@@ -90,6 +91,7 @@ class AddNorm(keras.layers.Layer):
             residual_shape: `(..., D)`.
             branch_shape: Equal to `residual_shape`, or `None`.
         """
+        require_hidden_dim(residual_shape)
         for slot in self._plan.norm_slots:
             norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)
             norm.build(residual_shape)
