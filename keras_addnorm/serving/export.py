@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import json
 import os
@@ -137,7 +136,7 @@ class _Translation(tf.Module):
         # The variables by themselves: the model as an attribute would be saved, too, and every
         # weight twice.
         self.weights = [weight.value for weight in model.weights]
-        self._decode = functools.partial(decode, model, **settings)
+        self._decode = lambda source_ids: decode(model, source_ids, **settings)
         self._max_source_tokens = model.config.max_length - 1
         self._end_id, self._pad_id = model.config.end_id, model.config.pad_id
 

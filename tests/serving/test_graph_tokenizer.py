@@ -95,7 +95,7 @@ _CORPUS = ["aab abba ab a", "caab bbb aaaa", "d aabb cc abc", "abab baba é aé"
 def _graph_tokenizers():
     """Tiny vocabularies with many ties and overlaps, some without any multi-letter piece."""
     out = []
-    for kind, sizes in (("unigram", (12, 14)), ("bpe", (13, 22, 31))):
+    for kind, sizes in (("unigram", (14,)), ("bpe", (13, 31))):
         for size in sizes:
             tokenizer = Tokenizer.train(_CORPUS, vocabulary_size=size, kind=kind)
             out.append((tokenizer, GraphTokenizer(tokenizer)))
@@ -107,7 +107,7 @@ def tiny_tokenizers():
     return _graph_tokenizers()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(CHARACTERS, max_size=40), max_size=5))
 @example(["aaaaaaaa", "abababab", "aabaabaab"])
 def test_property_equals_the_tokenizer(tiny_tokenizers, texts):
@@ -115,11 +115,11 @@ def test_property_equals_the_tokenizer(tiny_tokenizers, texts):
         assert tokenized(graph_tokenizer, texts) == tokenizer.encode_batch(texts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30))
 def test_property_any_unicode(tiny_tokenizers, text):
     text = unicodedata.normalize("NFKC", text)
-    for tokenizer, graph_tokenizer in tiny_tokenizers[::3]:
+    for tokenizer, graph_tokenizer in tiny_tokenizers[::2]:
         assert tokenized(graph_tokenizer, [text]) == [tokenizer.encode(text)]
 
 
