@@ -1,1 +1,396 @@
-"""The command `keras-addnorm`."""
+"""The command `keras-addnorm`: reads the command line and calls the room `runs`.
+
+Nothing heavy is imported here before a command is known, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm import __version__
+from keras_addnorm.runs.config import (
+    Leaf,
+    RunConfig,
+    convert,
+    leaves,
+    merge,
+    parse_assignment,
+    read_toml,
+)
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError
+
+_DESCRIPTION = """\
+Trains, evaluates, uses and exports encoder-decoder Transformers for translation.
+
+Start here:
+  keras-addnorm demo                      the whole job on a built-in data set, in minutes
+
+Then, with your own sentence pairs in a folder (train.en, train.de, val.en, val.de, test.en, ...):
+  keras-addnorm train --data corpus --source en --target de --preset tiny --run-dir runs/mine
+  keras-addnorm evaluate --run-dir runs/mine --split test
+  keras-addnorm translate --run-dir runs/mine "A dog runs through the snow."
+  keras-addnorm export --run-dir runs/mine saved_models/mine
+
+Every command has its own --help with examples.
+"""
+
+_DEMO = """\
+Trains a small Pre-LN Transformer on the built-in data set (dates, prices, distances and the like
+in real language, generated offline), translates 1,000 held-out sentences, draws where the decoder
+looks, exports a SavedModel and translates with it in a new process.
+
+examples:
+  keras-addnorm demo
+  keras-addnorm demo --pair en-fr
+"""
+
+_TRAIN = """\
+Trains a model. --data takes a TensorFlow Datasets name (ted_hrlr_translate/pt_to_en), a folder of
+parallel text (train.en, train.de, val.*, test.*, plain or .gz), or the built-in set (demo/en-de).
+
+Settings come from --config, from the flags below, and from --set for any other field of the model;
+later ones win: run directory, then file, then flags, then --set. All of them are written to
+RUN_DIR/config.toml. The same command again goes on where an earlier one stopped, and
+
+  keras-addnorm train --run-dir runs/mine --epochs 30
+
+trains a finished run further.
+
+examples:
+  keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
+  keras-addnorm train --config examples/multi30k_en_de.toml --data corpus --run-dir runs/mine
+  keras-addnorm train --data demo/en-fr --source en --target fr --run-dir runs/deep \\
+      --set model.scheme=deep_norm --set model.num_encoder_layers=12
+"""
+
+_EVALUATE = """\
+Translates a split of the run's data and prints BLEU and chrF with their sacreBLEU signatures. The
+scores are added to RUN_DIR/scores.json, the translations written to RUN_DIR/translations.txt.
+
+examples:
+  keras-addnorm evaluate --run-dir runs/mine
+  keras-addnorm evaluate --run-dir runs/mine --split test_2016_flickr --num-beams 5
+"""
+
+_TRANSLATE = """\
+Translates the given texts, or each line of the standard input, with a run or an exported model.
+
+examples:
+  keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
+  keras-addnorm translate --model saved_models/mine < lines.en > lines.de
+"""
+
+_EXPORT = """\
+Writes a SavedModel that takes strings and returns strings: DIRECTORY/<version>/, ready for
+TensorFlow Serving, and for every program that has TensorFlow. See saved_models/README.md.
+
+examples:
+  keras-addnorm export --run-dir runs/mine saved_models/mine
+  keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
+"""
+
+# The allocator keeps large tensors instead of handing them back to the system after each step:
+# about a tenth of a training step. It reads its settings when a process starts.
+_ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        arguments: The command line without the program's name; by default that of the process.
+
+    Returns:
+        The exit status: 0, or 2 if the user has to change something.
+    """
+    own_process = arguments is None
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if own_process:
+        _prepare_process()
+    try:
+        options.run(options)
+    except UserError as error:
+        print(f"keras-addnorm: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on after the last full epoch.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Builds the parser of the whole command line.
+
+    Returns:
+        The parser; each command's function is its option `run`.
+    """
+    parser = argparse.ArgumentParser(
+        prog="keras-addnorm",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, add in _COMMANDS.items():
+        add(commands, name)
+    return parser
+
+
+def _command(
+    commands: Any, name: str, summary: str, description: str, run: Callable[[Any], None]
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_demo(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "the whole job on a built-in set", _DEMO, _demo)
+    parser.add_argument(
+        "--pair", default="en-de", help="en-de, en-fr or en-es (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="run directory (default: runs/demo-PAIR)"
+    )
+    parser.add_argument(
+        "--export-dir",
+        type=Path,
+        metavar="DIR",
+        default=Path("saved_models/demo"),
+        help="where the SavedModel goes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="only try that everything works: a useless model"
+    )
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from keras_addnorm.runs.demo import demo
+
+    demo(
+        options.pair,
+        options.run_dir,
+        options.export_dir,
+        quick=options.quick,
+        verbose=_verbosity(),
+    )
+
+
+def _add_train(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "train a model, or go on training it", _TRAIN, _train)
+    _add_run_dir(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
+    _add_settings(parser, leaves())
+
+
+def _train(options: argparse.Namespace) -> None:
+    directory = RunDirectory(options.run_dir)
+    settings = directory.read_config().to_dict() if directory.config.exists() else {}
+    if options.config:
+        settings = merge(settings, dict(_flatten(read_toml(options.config))))
+    config = RunConfig.from_dict(merge(settings, _given(options)))
+
+    from keras_addnorm.runs.train import train
+
+    train(config, directory, verbose=_verbosity())
+    print(f"Done. Weights: {directory.weights()}. Log: {directory.log}, {directory.curves}.")
+
+
+def _add_evaluate(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "score translations", _EVALUATE, _evaluate)
+    _add_run_dir(parser)
+    parser.add_argument("--split", default="test", help="split to translate (default: test)")
+    _add_settings(parser, _search_leaves())
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    run = _load_run(options)
+
+    from keras_addnorm.runs.evaluate import evaluate, summary, table
+
+    found = evaluate(run, options.split)
+    print(table(found, run.config.evaluation.samples), end="\n\n")
+    print(summary(found))
+
+
+def _add_translate(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "translate texts or lines", _TRANSLATE, _translate)
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--run-dir", type=Path, metavar="DIR", help="a trained run")
+    origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
+    parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="without: lines of stdin")
+    _add_settings(parser, _search_leaves())
+
+
+def _translate(options: argparse.Namespace) -> None:
+    texts = options.texts or [line.rstrip("\n") for line in sys.stdin]
+    for text, score in _translations(options, texts):
+        print(f"{score:.4f}\t{text}" if options.scores else text, flush=True)
+
+
+def _translations(options: argparse.Namespace, texts: list[str]) -> Iterable[tuple[str, float]]:
+    if options.run_dir is None:
+        if _given(options):
+            raise UserError(
+                "An exported model has its search inside: "
+                f"{', '.join(_given(options))} cannot be changed. Export it again, or translate "
+                "with --run-dir."
+            )
+        from keras_addnorm.runs.build import as_user_errors
+        from keras_addnorm.serving import load_translator
+
+        with as_user_errors():
+            return load_translator(options.model)(texts)
+    run = _load_run(options)
+
+    from keras_addnorm.runs.translate import translate_texts
+
+    return translate_texts(run, texts)
+
+
+def _add_export(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "write a SavedModel", _EXPORT, _export)
+    _add_run_dir(parser)
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
+    parser.add_argument("--version", type=int, metavar="N", help="default: the next number")
+    _add_settings(parser, _search_leaves())
+
+
+def _export(options: argparse.Namespace) -> None:
+    run = _load_run(options)
+
+    from keras_addnorm.runs.export import export
+
+    print(export(run, options.directory, options.version))
+
+
+# The ONE table of commands.
+_COMMANDS: dict[str, Callable[[Any, str], None]] = {
+    "demo": _add_demo,
+    "train": _add_train,
+    "evaluate": _add_evaluate,
+    "translate": _add_translate,
+    "export": _add_export,
+}
+
+
+def _add_run_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run-dir", type=Path, required=True, metavar="DIR", help="the run directory"
+    )
+
+
+def _search_leaves() -> list[Leaf]:
+    return [leaf for leaf in leaves() if leaf.key.startswith("evaluation.")]
+
+
+def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Leaf]) -> None:
+    """Adds a flag for each setting; one that is not given stays out of the options."""
+    group = parser.add_argument_group("settings")
+    for leaf in settings:
+        shape: dict[str, Any] = {
+            "dest": leaf.key,
+            "default": argparse.SUPPRESS,
+            "help": f"{leaf.help} (default: {_shown(leaf.default)})".replace("%", "%%"),
+        }
+        if leaf.kind is bool:
+            shape["action"] = argparse.BooleanOptionalAction
+        else:
+            shape |= _reader(leaf.kind)
+        group.add_argument(f"--{leaf.flag}", **shape)
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any setting by its name in the TOML file, such as model.hidden_dim=64",
+    )
+
+
+def _reader(kind: Any) -> dict[str, Any]:
+    """How a flag's text becomes a value."""
+    if isinstance(kind, types.UnionType):
+        return _reader(typing.get_args(kind)[0])
+    if typing.get_origin(kind) is tuple:
+        return {"nargs": "+", "type": int, "metavar": "N"}
+    return {"type": kind, "metavar": kind.__name__.upper()}
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return "none"
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given, by dotted key; `--set` after the flags."""
+    keys = {leaf.key: leaf for leaf in leaves()}
+    given = {
+        key: convert(key, value, keys[key].kind)
+        for key, value in vars(options).items()
+        if key in keys
+    }
+    return given | dict(map(parse_assignment, options.set))
+
+
+def _flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as dotted keys, down to the settings; a scheme may be a table itself."""
+    for key, value in settings.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, dict) and not prefix:
+            yield from _flatten(value, f"{dotted}.")
+        else:
+            yield dotted, value
+
+
+def _load_run(options: argparse.Namespace) -> Any:
+    """Loads a run, with the search settings that were given in place of its own."""
+    import dataclasses
+
+    directory = RunDirectory(options.run_dir)
+    config = directory.read_config().replace(_given(options))
+
+    from keras_addnorm.runs.build import load_run
+
+    return dataclasses.replace(load_run(directory), config=config)
+
+
+def _verbosity() -> int:
+    """Keras' progress bars on a terminal; one line an epoch in a file."""
+    return 1 if sys.stdout.isatty() else 2
+
+
+def _prepare_process() -> None:
+    """Quiets TensorFlow's log and gives this process a better allocator setting, once.
+
+    `KERAS_ADDNORM_ALLOCATOR=default` leaves the allocator alone.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    wanted = os.environ.get("KERAS_ADDNORM_ALLOCATOR", "tuned") != "default"
+    if not wanted or platform.libc_ver()[0] != "glibc" or _ALLOCATOR.keys() & os.environ.keys():
+        return
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **_ALLOCATOR})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from keras_addnorm.data.tokenizer import string_pairs
-from keras_addnorm.decoding import translate
 from keras_addnorm.runs.build import TrainedRun, load_pairs
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.training import Scores, evaluate_translations
 
 
@@ -86,17 +86,8 @@ def evaluate(run: TrainedRun, split: str = "test", *, limit: int | None = None) 
     if not pairs:
         raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
     sources, references = (list(side) for side in zip(*pairs, strict=True))
-    settings = run.config.evaluation
     started = time.perf_counter()
-    translations = translate(
-        run.model,
-        run.tokenizers,
-        sources,
-        num_beams=settings.num_beams,
-        length_penalty=settings.length_penalty,
-        max_length=settings.max_length,
-        batch_size=settings.batch_size,
-    ).texts
+    translations = [text for text, _ in translate_texts(run, sources)]
     found = Evaluation(
         split=split,
         sources=sources,

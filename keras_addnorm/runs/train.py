@@ -33,6 +33,7 @@ def train(
     config: RunConfig,
     directory: RunDirectory,
     *,
+    split: str = "train",
     say: Callable[[str], None] = print,
     verbose: int | str = "auto",
 ) -> TrainedRun:
@@ -45,6 +46,7 @@ def train(
     Args:
         config: The configuration.
         directory: Where everything is written.
+        split: The training pairs, such as `train` or `train[:10%]`.
         say: Takes lines for the user.
         verbose: What `keras.Model.fit` prints.
 
@@ -57,7 +59,10 @@ def train(
     """
     _check_same_run(config, directory)
     keras.utils.set_random_seed(config.training.seed)
-    pairs = {split: load_pairs(config, split) for split in ("train", "validation")}
+    pairs = {
+        "train": load_pairs(config, split),
+        "validation": load_pairs(config, "validation"),
+    }
     tokenizers = load_or_train_tokenizers(config, directory, pairs["train"])
     model = Seq2SeqTransformer(model_config(config, tokenizers))
     directory.write_config(config)
