@@ -82,18 +82,24 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
 
     def _build_projections(self, query_shape: Shape, memory_shape: Shape) -> None:
         hidden_dim = require_hidden_dim(query_shape)
-        self._head_dim = self.head_dim or _divide_heads(hidden_dim, self.num_heads)
+        self._head_dim = self.head_dim or divide_heads(hidden_dim, self.num_heads)
         inner_dim = self.num_heads * self._head_dim
-        gain = self.init_gain
-        self.query_projection = self._make(inner_dim, self.query_initializer, query_shape)
-        self.key_projection = self._make(inner_dim, self.key_initializer, memory_shape)
-        self.value_projection = self._make(inner_dim, self.value_initializer, memory_shape, gain)
+        make, gain = self._make, self.init_gain
+        self.query_projection = make(
+            "query_projection", inner_dim, self.query_initializer, query_shape
+        )
+        self.key_projection = make("key_projection", inner_dim, self.key_initializer, memory_shape)
+        self.value_projection = make(
+            "value_projection", inner_dim, self.value_initializer, memory_shape, gain
+        )
         inner_shape = (*query_shape[:-1], inner_dim)
-        self.output_projection = self._make(hidden_dim, self.output_initializer, inner_shape, gain)
+        self.output_projection = make(
+            "output_projection", hidden_dim, self.output_initializer, inner_shape, gain
+        )
         self._weights_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
 
     def _make(
-        self, units: int, initializer: Any, input_shape: Shape, gain: float = 1.0
+        self, name: str, units: int, initializer: Any, input_shape: Shape, gain: float = 1.0
     ) -> Projection:
         projection = Projection(
             units,
@@ -101,6 +107,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             kernel_initializer=fresh_initializer(initializer, gain),
             bias_initializer=fresh_initializer(self.bias_initializer),
             dtype=self.dtype_policy,
+            name=name,
         )
         projection.build(input_shape)
         return projection
@@ -338,7 +345,8 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         return ops.stack(self._project_keys_values(memory), axis=1)
 
 
-def _divide_heads(hidden_dim: int, num_heads: int) -> int:
+def divide_heads(hidden_dim: int, num_heads: int) -> int:
+    """Return the width of a head, or say which numbers of heads would fit."""
     if hidden_dim % num_heads == 0:
         return hidden_dim // num_heads
     divisors = [n for n in range(1, hidden_dim + 1) if hidden_dim % n == 0]

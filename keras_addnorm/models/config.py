@@ -7,6 +7,9 @@ import json
 from typing import Any
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.layers import positions
+from keras_addnorm.layers.attention import divide_heads
+from keras_addnorm.layers.feed_forward import get_activation
 
 _PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -67,7 +70,8 @@ class Seq2SeqConfig:
         attention_dropout: Share of the attention weights that is dropped.
         activation_dropout: Share of the feed-forward activations that is dropped.
         activation: The feed-forward activation; see `keras_addnorm.layers.FeedForward`.
-        scheme: The residual scheme, a name or a dict; see `keras_addnorm.schemes.get`.
+        scheme: The residual scheme, a name, a dict or an object (kept as its dict); see
+            `keras_addnorm.schemes.get`.
         norm: The normalisation; see `keras_addnorm.norms.names`.
         epsilon: The norms' epsilon.
         positions: `"sinusoidal"` or `"learned"`.
@@ -103,7 +107,7 @@ class Seq2SeqConfig:
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     activation: str = "relu"
-    scheme: str | dict[str, Any] = "post_ln"
+    scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln"
     norm: str = "layer_norm"
     epsilon: float = 1e-6
     positions: str = "sinusoidal"
@@ -125,8 +129,14 @@ class Seq2SeqConfig:
                 raise ValueError(
                     f"`{name}` is a share. Expected 0 <= share < 1. Received: {rate!r}"
                 )
+        divide_heads(self.hidden_dim, self.num_heads)
+        # An object becomes its dict, so that the config stays plain values.
+        if isinstance(self.scheme, schemes.ResidualScheme):
+            object.__setattr__(self, "scheme", schemes.serialize(self.scheme))
         schemes.get(self.scheme)
         norms.get(self.norm)
+        positions.get(self.positions)
+        get_activation(self.activation)
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:
             raise ValueError(
                 "Source and target cannot share an embedding. Expected one vocabulary size. "
