@@ -123,12 +123,16 @@ class FeedForward(keras.layers.Layer):
         Args:
             input_shape: `(..., D)`.
         """
-        self.intermediate_projection = self._make_projection(self.intermediate_dim, input_shape)
+        self.intermediate_projection = self._make_projection(
+            "intermediate_projection", self.intermediate_dim, input_shape
+        )
         if self._activation.is_gated:
-            self.gate_projection = self._make_projection(self.intermediate_dim, input_shape)
+            self.gate_projection = self._make_projection(
+                "gate_projection", self.intermediate_dim, input_shape
+            )
         inner_shape = (*input_shape[:-1], self.intermediate_dim)
         hidden_dim = require_hidden_dim(input_shape)
-        self.output_projection = self._make_projection(hidden_dim, inner_shape)
+        self.output_projection = self._make_projection("output_projection", hidden_dim, inner_shape)
         self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
@@ -168,13 +172,16 @@ class FeedForward(keras.layers.Layer):
             "init_gain": self.init_gain,
         }
 
-    def _make_projection(self, units: int, input_shape: tuple[int | None, ...]) -> Projection:
+    def _make_projection(
+        self, name: str, units: int, input_shape: tuple[int | None, ...]
+    ) -> Projection:
         projection = Projection(
             units,
             use_bias=self.use_bias,
             kernel_initializer=fresh_initializer(self.kernel_initializer, self.init_gain),
             bias_initializer=fresh_initializer(self.bias_initializer),
             dtype=self.dtype_policy,
+            name=name,
         )
         projection.build(input_shape)
         return projection
