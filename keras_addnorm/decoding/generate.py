@@ -89,10 +89,7 @@ def generate(
     if batch_size == 0:
         return np.zeros((0, max_length), "int32"), np.zeros((0,), "float32")
 
-    padded_shape = (
-        1 << (batch_size - 1).bit_length(),
-        _SOURCE_MULTIPLE * max(1, -(-length // _SOURCE_MULTIPLE)),
-    )
+    padded_shape = (1 << (batch_size - 1).bit_length(), _padded_length(length, model.config))
     padded = np.full(padded_shape, model.config.pad_id, dtype="int32")
     padded[:batch_size, :length] = source_ids
     options = {
@@ -104,6 +101,12 @@ def generate(
     ids, scores = decoder(ops.convert_to_tensor(padded))
     ids, scores = ops.convert_to_numpy(ids), ops.convert_to_numpy(scores)
     return ids[:batch_size], scores[:batch_size]
+
+
+def _padded_length(length: int, config: Any) -> int:
+    padded = _SOURCE_MULTIPLE * max(1, -(-length // _SOURCE_MULTIPLE))
+    # Padding takes positions too: it must not run out of the table of learned ones.
+    return max(length, min(padded, config.max_length)) if config.positions == "learned" else padded
 
 
 def _compiled(

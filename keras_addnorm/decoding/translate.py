@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,26 +50,31 @@ def translate(
         The translations.
 
     Raises:
-        ValueError: If `texts` is not a list of strings, or the tokenizer's vocabulary is not the
-            model's.
+        ValueError: If `texts` is not a list of strings, `batch_size` is not positive, or the
+            tokenizer's vocabulary is not the model's.
     """
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+    is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
+    # A generator can be read once only: first make a list of it, then look into it.
+    texts = list(texts) if is_list else texts
+    if not is_list or not all(isinstance(text, str) for text in texts):
         raise ValueError(
             "translate works on a list of sentences. Expected a list of str. "
             f"Received: {texts!r:.80}"
         )
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` has to be positive. Expected >= 1. Received: {batch_size}")
     source_tokenizer = getattr(tokenizer, "source", tokenizer)
     target_tokenizer = getattr(tokenizer, "target", tokenizer)
     config = model.config
     _check_vocabulary("source", source_tokenizer.vocabulary_size, config.source_vocabulary_size)
     _check_vocabulary("target", target_tokenizer.vocabulary_size, config.target_vocabulary_size)
 
-    rows = [_source_row(tokens, config) for tokens in source_tokenizer.encode_batch(list(texts))]
+    rows = [_source_row(tokens, config) for tokens in source_tokenizer.encode_batch(texts)]
     results: list[str] = [""] * len(rows)
     scores = np.zeros((len(rows),), dtype="float32")
     for batch in _batches_by_length(rows, batch_size):
         ids, batch_scores = model.generate(
-            _pad([rows[i] for i in batch], config.pad_id, batch_size),
+            _pad([rows[i] for i in batch], config.pad_id, min(batch_size, len(rows))),
             num_beams=num_beams,
             length_penalty=length_penalty,
             max_length=max_length,
