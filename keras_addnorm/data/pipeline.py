@@ -113,7 +113,7 @@ def make_training_dataset(
         from keras_addnorm.data import TokenizerPair, make_training_dataset
 
         pairs = [("a small house", "ein kleines Haus"), ("a mouse", "eine Maus")]
-        tokenizers = TokenizerPair.train(pairs, vocabulary_size=24)
+        tokenizers = TokenizerPair.train(pairs, vocabulary_size=22)
         dataset = make_training_dataset(
             pairs, tokenizers, tokens_per_batch=64, bucket_lengths=(16, 32), shuffle_seed=1
         )

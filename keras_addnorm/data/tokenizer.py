@@ -78,7 +78,7 @@ class Tokenizer:
         ```python
         from keras_addnorm.data import Tokenizer
 
-        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=20)
+        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=14)
         ids = tokenizer.encode("a  small house")
         assert tokenizer.decode(ids) == "a small house"
         ```
@@ -331,7 +331,7 @@ class TokenizerPair:
         from keras_addnorm.data import TokenizerPair
 
         pairs = [("a small house", "ein kleines Haus"), ("a mouse", "eine Maus")]
-        tokenizers = TokenizerPair.train(pairs, vocabulary_size=24, joint=True)
+        tokenizers = TokenizerPair.train(pairs, vocabulary_size=22, joint=True)
         assert tokenizers.is_joint
         ```
     """

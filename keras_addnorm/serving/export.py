@@ -97,9 +97,9 @@ def export_saved_model(
         from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
         from keras_addnorm.serving import export_saved_model, load_translator
 
-        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=20)
+        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=14)
         config = Seq2SeqConfig.preset(
-            "tiny", source_vocabulary_size=20, target_vocabulary_size=20, num_encoder_layers=1,
+            "tiny", source_vocabulary_size=14, target_vocabulary_size=14, num_encoder_layers=1,
             num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
         )
         directory = tempfile.mkdtemp()

@@ -67,7 +67,7 @@ class GraphTokenizer(tf.Module):
         from keras_addnorm.data import Tokenizer
         from keras_addnorm.serving import GraphTokenizer
 
-        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=20)
+        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=14)
         graph_tokenizer = GraphTokenizer(tokenizer)
         ids = graph_tokenizer.tokenize(tf.constant(["a small house", ""]))
         assert ids.to_list() == [tokenizer.encode("a small house"), []]
