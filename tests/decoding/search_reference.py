@@ -1,0 +1,99 @@
+"""Languages given by literal tables, and every sequence of one, written out."""
+
+import itertools
+
+import numpy as np
+from keras import ops
+
+
+def penalty(length, alpha):
+    return ((5 + length) / 6) ** alpha
+
+
+def num_prefixes(vocabulary_size, max_length):
+    return sum(vocabulary_size**n for n in range(max_length))
+
+
+def child(node, token, vocabulary_size):
+    """Number the prefixes: the empty one is 0, its continuations are 1 to V, and so on."""
+    return node * vocabulary_size + token + 1
+
+
+def random_table(batch_size, vocabulary_size, max_length, seed=0, scale=2.0):
+    """Log-probabilities of the next token after every prefix: no two prefixes behave alike."""
+    shape = (batch_size, num_prefixes(vocabulary_size, max_length), vocabulary_size)
+    logits = np.random.default_rng(seed).normal(scale=scale, size=shape)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def table_of(probabilities, vocabulary_size, max_length):
+    """Return the table of one sentence from `{prefix: {token: probability}}`."""
+    table = np.full((1, num_prefixes(vocabulary_size, max_length), vocabulary_size), -50.0)
+    for prefix, nexts in probabilities.items():
+        node = 0
+        for token in prefix:
+            node = child(node, token, vocabulary_size)
+        for token, p in nexts.items():
+            table[0, node, token] = np.log(p)
+    return table
+
+
+def step_on(table):
+    """A model that reads `table`: its state is the sentence and the prefix of each row."""
+    vocabulary_size = table.shape[-1]
+    flat = ops.convert_to_tensor(table.reshape(-1, vocabulary_size).astype("float32"))
+
+    def step(tokens, index, cache):
+        node = cache["node"]
+        # A row that has ended reads padding and may leave the tree: what it says must not count.
+        moved = ops.minimum(child(node, tokens, vocabulary_size), table.shape[1] - 1)
+        node = ops.where(ops.equal(index, 0), node, moved)
+        logits = ops.take(flat, cache["sentence"] * table.shape[1] + node, axis=0)
+        return logits, {"node": node, "sentence": cache["sentence"]}
+
+    return step
+
+
+def search(strategy, table, max_length, ids, is_empty=None):
+    batch_size = len(table)
+    sentence = np.repeat(np.arange(batch_size), strategy.rows_per_sentence).astype("int32")
+    cache = {
+        "node": ops.zeros((len(sentence),), dtype="int32"),
+        "sentence": ops.convert_to_tensor(sentence),
+    }
+    is_empty = np.zeros(batch_size, bool) if is_empty is None else np.asarray(is_empty)
+    found, scores = strategy.search(
+        step_on(table), cache, ops.convert_to_tensor(is_empty), max_length, ids
+    )
+    return ops.convert_to_numpy(found), ops.convert_to_numpy(scores)
+
+
+def log_p_of(table_row, sequence):
+    """Sum of log-probabilities of a sequence in one sentence's table."""
+    node, total = 0, 0.0
+    for token in sequence:
+        total += table_row[node, token]
+        node = child(node, token, table_row.shape[-1])
+    return total
+
+
+def all_sequences(max_length, ids, vocabulary_size):
+    words = [t for t in range(vocabulary_size) if t not in (ids.pad_id, ids.start_id, ids.end_id)]
+    for length in range(max_length):
+        for prefix in itertools.product(words, repeat=length):
+            yield (*prefix, ids.end_id)
+    yield from itertools.product(words, repeat=max_length)
+
+
+def exhaustive(table_row, max_length, ids, alpha):
+    """The best of all sequences, `(sequence, score)`."""
+    scored = [
+        (log_p_of(table_row, s) / penalty(len(s), alpha), s)
+        for s in all_sequences(max_length, ids, table_row.shape[-1])
+    ]
+    score, sequence = max(scored)
+    return sequence, score
+
+
+def padded(sequence, max_length, ids):
+    return [*sequence, *[ids.pad_id] * (max_length - len(sequence))]
