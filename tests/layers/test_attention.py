@@ -180,7 +180,7 @@ def test_bad_calls_of_self_attention(arguments, message):
 
 
 def test_cross_attention_needs_something_to_attend_to():
-    with pytest.raises(ValueError, match="nothing to attend to. Expected `memory` or `cache`"):
+    with pytest.raises(ValueError, match=r"nothing to attend to. Expected `memory` or `cache`"):
         MultiHeadCrossAttention(H)(np.zeros((B, T, D)))
 
 
@@ -231,9 +231,7 @@ def test_several_positions_at_once_in_a_longer_cache(chunks):
     cache, start = layer.empty_cache(B, T + 2), 0
     for size in chunks:
         y, cache = layer(x[:, start : start + size], cache=cache, cache_update_index=start)
-        np.testing.assert_allclose(
-            y, expected[:, start : start + size], rtol=1e-5, atol=1e-5
-        )
+        np.testing.assert_allclose(y, expected[:, start : start + size], rtol=1e-5, atol=1e-5)
         start += size
     np.testing.assert_array_equal(cache[:, :, T:], 0.0)
 

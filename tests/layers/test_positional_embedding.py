@@ -122,7 +122,7 @@ def test_large_ids_survive_half_precision():
 @pytest.mark.parametrize("pad_id", [0, 4])
 def test_the_mask_is_true_at_real_tokens(pad_id):
     y = PositionalEmbedding(V, D, pad_id=pad_id)(IDS)
-    np.testing.assert_array_equal(keras.src.backend.get_keras_mask(y), IDS != pad_id)
+    np.testing.assert_array_equal(keras.src.backend.get_keras_mask(y), pad_id != IDS)
 
 
 def test_without_mask_zero_there_is_no_mask():

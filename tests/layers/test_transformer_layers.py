@@ -92,9 +92,7 @@ def test_a_decoder_only_layer_has_no_cross_attention():
     x = random(B, T, D)
     layer(x)
     randomize(layer)
-    np.testing.assert_allclose(
-        layer(x), reference.decoder_layer(layer, "pre_ln", x, None), **CLOSE
-    )
+    np.testing.assert_allclose(layer(x), reference.decoder_layer(layer, "pre_ln", x, None), **CLOSE)
     assert not any("cross_attention" in w.path for w in layer.weights)
 
 
@@ -148,7 +146,9 @@ def test_attention_scores_of_layers_and_stacks():
     for layer in scores:
         own, cross = array(layer["self_attention"]), array(layer["cross_attention"])
         assert (own.shape, cross.shape) == ((B, H, T, T), (B, H, T, S))
-        np.testing.assert_array_equal(own[..., np.triu_indices(T, 1)[0], np.triu_indices(T, 1)[1]], 0)
+        np.testing.assert_array_equal(
+            own[..., np.triu_indices(T, 1)[0], np.triu_indices(T, 1)[1]], 0
+        )
         np.testing.assert_allclose(cross.sum(-1), 1, rtol=1e-5)
 
 
@@ -291,9 +291,7 @@ def test_beams_share_a_stacks_memory():
     memory, n = random(B, S, D, seed=4), 3
     x = random(B * n, T, D)
     decoder = TransformerDecoder(2, H, F)
-    expected = decoder(
-        x, np.repeat(memory, n, 0), memory_padding_mask=np.repeat(MEMORY_MASK, n, 0)
-    )
+    expected = decoder(x, np.repeat(memory, n, 0), memory_padding_mask=np.repeat(MEMORY_MASK, n, 0))
     cache = decoder.initial_cache(B * n, T, memory)
     for t in range(T):
         y, cache = decoder(
