@@ -365,6 +365,13 @@ def _write_cache(
 ) -> tuple[Tensor, Tensor, Tensor]:
     # (B, T, H, K), twice -> (B, 2, T, H, K)
     update = ops.cast(ops.stack([keys, values], axis=1), cache.dtype)
-    start = (0, 0, index, 0, 0)
-    cache = ops.slice_update(cache, start, update)
+    # Not `ops.slice_update`: with TensorFlow that is an operation of XLA, which stock TensorFlow
+    # Serving refuses to run.
+    num_new = ops.shape(update)[2]
+    offset = ops.arange(cache.shape[2], dtype="int32") - index
+    is_new = ops.logical_and(offset >= 0, offset < num_new)
+    spread = update
+    if update.shape[2] != 1:
+        spread = ops.take(update, ops.clip(offset, 0, num_new - 1), axis=2)
+    cache = ops.where(ops.reshape(is_new, (-1, 1, 1)), spread, cache)
     return cache, cache[:, 0], cache[:, 1]
