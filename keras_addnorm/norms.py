@@ -7,6 +7,7 @@ in half precision.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -15,11 +16,19 @@ NormFactory = Callable[..., keras.layers.Layer]
 
 __all__ = ["NormFactory", "get", "names"]
 
+
+def _rms_norm(**arguments: Any) -> keras.layers.Layer:
+    layer = keras.layers.RMSNormalization(**arguments)
+    # Keras does not say so, and would warn that the mask is lost: each position is by itself.
+    layer.supports_masking = True
+    return layer
+
+
 _NORMS: dict[str, NormFactory] = {
     # gamma (x - mean) / sqrt(variance + epsilon) + beta: Ba et al., 2016 (arXiv:1607.06450).
     "layer_norm": keras.layers.LayerNormalization,
     # gamma x / sqrt(mean(x^2) + epsilon): Zhang and Sennrich, 2019 (arXiv:1910.07467).
-    "rms_norm": keras.layers.RMSNormalization,
+    "rms_norm": _rms_norm,
 }
 
 

@@ -28,13 +28,13 @@ EMBEDDINGS = {
 SELF = {
     "attention": lambda: MultiHeadSelfAttention(H),
     "layer": lambda: TransformerEncoderLayer(H, F),
-    "stack": lambda: TransformerEncoder(2, H, F, scheme="pre_ln"),
+    "stack": lambda: TransformerEncoder(2, H, F, scheme="pre_ln", norm="rms_norm"),
     "decoder layer": lambda: TransformerDecoderLayer(H, F),
 }
 CROSS = {
     "attention": lambda: MultiHeadCrossAttention(H),
     "layer": lambda: TransformerDecoderLayer(H, F),
-    "stack": lambda: TransformerDecoder(2, H, F, scheme="sandwich_ln"),
+    "stack": lambda: TransformerDecoder(2, H, F, scheme="sandwich_ln", norm="rms_norm"),
 }
 
 

@@ -32,6 +32,13 @@ def test_an_entry_makes_a_new_layer_each_time(name):
     assert first is not second
 
 
+@pytest.mark.parametrize("name", norms.names())
+def test_a_norm_hands_on_the_mask_without_a_warning(name):
+    x = keras.layers.Embedding(5, 3, mask_zero=True)(np.array([[4, 0]]))
+    y = norms.get(name)(epsilon=1e-6)(x)
+    np.testing.assert_array_equal(keras.src.backend.get_keras_mask(y), [[True, False]])
+
+
 @pytest.mark.parametrize("name", ["layernorm", "", None, 3])
 def test_an_unknown_norm_lists_what_there_is(name):
     with pytest.raises(ValueError, match=r"no such norm.*layer_norm, rms_norm.*Received"):

@@ -78,7 +78,7 @@ def test_deep_norm_takes_gains_of_your_own():
 
 @pytest.mark.parametrize("gains", [{}, {"alpha": 1.5}, {"beta": 0.25}])
 def test_deep_norm_says_that_it_needs_a_position(gains):
-    with pytest.raises(ValueError, match="depth of the model.*position=StackPosition"):
+    with pytest.raises(ValueError, match=r"depth of the model.*position=StackPosition"):
         DeepNorm(**gains).plan(None)
 
 
