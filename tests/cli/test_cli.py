@@ -1,0 +1,197 @@
+"""The command: what it prints, what it hands on, and how it says no."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_addnorm import __version__, cli
+from keras_addnorm.runs import RunConfig, RunDirectory
+
+COMMANDS = ("demo", "train", "evaluate", "translate", "export")
+
+
+@pytest.fixture(autouse=True)
+def _prepared_data_elsewhere(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
+
+
+def _main(capsys, *arguments):
+    status = cli.main(list(map(str, arguments)))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
+def test_help_teaches(capsys, command):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([*command, "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert f"keras-addnorm {' '.join(command)}".rstrip() in text
+    name = command[0] if command else "train"
+    assert f"\n  keras-addnorm {name} " in text or f"\n  keras-addnorm {name}\n" in text
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"keras-addnorm {__version__}\n"
+
+
+def _resolved(monkeypatch, *arguments):
+    """The configuration that a command line hands to `train`."""
+    handed = {}
+    monkeypatch.setattr(
+        "keras_addnorm.runs.train.train",
+        lambda config, directory, **_: handed.update(config=config, directory=directory),
+    )
+    monkeypatch.setattr(RunDirectory, "weights", lambda self: self.best_weights)
+    assert cli.main(["train", *map(str, arguments)]) == 0
+    return handed["config"]
+
+
+def test_flags_become_settings(monkeypatch, tmp_path):
+    config = _resolved(
+        monkeypatch,
+        *("--run-dir", tmp_path, "--data", "corpus", "--source", "fr", "--target", "es"),
+        *("--preset", "small", "--tokenizer", "unigram", "--no-joint", "--bucket-lengths", 8, 16),
+        *("--no-jit-compile", "--clipnorm", 1, "--max-length", 31, "--peak-learning-rate", "1e-3"),
+        *("--set", "model.hidden_dim=64", "--set", "model.scheme=deep_norm", "--set", "data=last"),
+    )
+    assert config == RunConfig.from_dict(
+        {
+            "data": "last",
+            "source": "fr",
+            "target": "es",
+            "tokenizer": {"kind": "unigram", "joint": False},
+            "model": {"preset": "small", "hidden_dim": 64, "scheme": "deep_norm"},
+            "training": {
+                "bucket_lengths": [8, 16],
+                "jit_compile": False,
+                "clipnorm": 1.0,
+                "peak_learning_rate": 0.001,
+            },
+            "evaluation": {"max_length": 31},
+        }
+    )
+
+
+def test_run_directory_then_file_then_flags(monkeypatch, tmp_path):
+    before = RunConfig().replace({"training.epochs": 3, "training.seed": 5, "data": "before"})
+    RunDirectory(tmp_path / "run").write_config(before)
+    (tmp_path / "file.toml").write_text("data = 'file'\n[training]\nepochs = 7\n")
+    config = _resolved(
+        monkeypatch, "--run-dir", tmp_path / "run", "--config", tmp_path / "file.toml",
+        "--epochs", 11,
+    )  # fmt: skip
+    assert (config.data, config.training.epochs, config.training.seed) == ("file", 11, 5)
+
+
+def test_the_recipe_is_a_configuration():
+    path = Path(__file__).parents[2] / "examples" / "multi30k_en_de.toml"
+    config = RunConfig.read(path)
+    assert (config.model.preset, config.model.overrides["scheme"]) == ("tiny", "pre_ln")
+    assert config.training.peak_learning_rate == 0.005
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo", "--pair", "en-ed"], "Unknown --pair 'en-ed'. Did you mean"),
+        (["train", "--run-dir", "DIR", "--set", "training.epoch=3"], "'training.epochs'"),
+        (["train", "--run-dir", "DIR", "--epochs", "0"], "training.epochs must be at least 1"),
+        (["train", "--run-dir", "DIR", "--config", "none.toml"], "no configuration file"),
+        (["train", "--run-dir", "DIR", "--data", "./nowhere"], "nowhere"),
+        (["evaluate", "--run-dir", "DIR"], "is not a run directory"),
+        (["translate", "--run-dir", "DIR", "text"], "is not a run directory"),
+        (["translate", "--model", "DIR", "text"], "There is no exported model"),
+        (["translate", "--model", "DIR", "--num-beams", "2", "a"], "evaluation.num_beams cannot"),
+        (["export", "--run-dir", "DIR", "DIR"], "is not a run directory"),
+    ],
+)
+def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, message):
+    status, out, err = _main(capsys, *(str(tmp_path) if a == "DIR" else a for a in arguments))
+    assert status == 2
+    assert err.startswith("keras-addnorm: ")
+    assert message in err
+    assert "Traceback" not in out + err
+
+
+def test_a_keyboard_interrupt_is_no_error(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_addnorm.runs.demo.demo", interrupted)
+    status, _, err = _main(capsys, "demo")
+    assert status == 130
+    assert "goes on after the last full epoch" in err
+
+
+def _ask_for_allocator(tmp_path, **environment):
+    """Runs a command in its own process that prints its allocator settings instead of its work."""
+    code = (
+        "import os, sys\n"
+        "from keras_addnorm import cli\n"
+        "cli._COMMANDS['demo'] = lambda commands, name: cli._command(commands, name, '', '', show)\n"
+        "show = lambda _: print(sorted(k for k in os.environ if k.startswith('MALLOC_')))\n"
+        "sys.exit(cli.main())\n"
+    )
+    script = tmp_path / "command.py"
+    script.write_text(code)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, str(script), "demo"],
+        env={**clean, "PYTHONPATH": root, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_the_process_gets_its_allocator_settings_once(tmp_path):
+    tuned = "['MALLOC_MMAP_THRESHOLD_', 'MALLOC_TRIM_THRESHOLD_']"
+    assert _ask_for_allocator(tmp_path) == tuned
+    assert _ask_for_allocator(tmp_path, KERAS_ADDNORM_ALLOCATOR="default") == "[]"
+    own = _ask_for_allocator(tmp_path, MALLOC_TRIM_THRESHOLD_="1000000")
+    assert own == "['MALLOC_TRIM_THRESHOLD_']"
+
+
+def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
+    """The demo trains, evaluates, draws, exports and reloads; the commands go on with its run."""
+    run, exports = tmp_path / "run", tmp_path / "exports"
+    status, out, _ = _main(
+        capsys, "demo", "--quick", "--pair", "en-fr", "--run-dir", run, "--export-dir", exports
+    )
+    assert status == 0
+    assert "exact match: 0.0 %" in out.splitlines()
+    assert out.count("  translation  ") == 8
+    assert (run / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (exports / "1" / "saved_model.pb").exists()
+
+    status, out, _ = _main(
+        capsys, "evaluate", "--run-dir", run, "--split", "test[:5]", "--samples", 2
+    )
+    assert status == 0
+    assert out.count("  translation  ") == 2
+    assert "nrefs:1|case:lc" in out
+    assert json.loads((run / "scores.json").read_text())["test[:5]"]["sentences"] == 5
+
+    status, from_run, _ = _main(capsys, "translate", "--run-dir", run, "Emma was born.", "")
+    assert status == 0
+    assert len(from_run.splitlines()) == 2
+    monkeypatch.setattr("sys.stdin", iter(["Emma was born.\n", "\n"]))
+    status, from_export, _ = _main(capsys, "translate", "--model", exports)
+    assert (status, from_export) == (0, from_run)
+
+    status, out, _ = _main(capsys, "export", "--run-dir", run, exports, "--num-beams", 2)
+    assert (status, out) == (0, f"{exports / '2'}\n")
+    card = json.loads((exports / "2" / "assets.extra" / "model.json").read_text())
+    assert "2" in json.dumps(card)

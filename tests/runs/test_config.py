@@ -1,0 +1,162 @@
+"""The configuration: what is read is what is written, and what is not known is refused."""
+
+import tomllib
+
+import pytest
+
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError
+from keras_addnorm.runs.config import leaves, merge, parse_assignment, read_toml
+
+FULL = {
+    "data": 'a "quoted" földer',
+    "source": "fr",
+    "target": "es",
+    "tokenizer": {"kind": "unigram", "vocabulary_size": 31, "joint": False},
+    "model": {"preset": "small", "hidden_dim": 12, "scheme": {"name": "deep_norm"}},
+    "training": {
+        "epochs": 3,
+        "tokens_per_batch": 101,
+        "bucket_lengths": [7, 11],
+        "label_smoothing": 0.0,
+        "schedule": "noam",
+        "peak_learning_rate": 2,
+        "warmup_steps": 13,
+        "beta_2": 0.9,
+        "epsilon": 1e-7,
+        "clipnorm": 1.5,
+        "jit_compile": False,
+        "average_last": 2,
+        "score_every": 4,
+        "score_pairs": 5,
+        "seed": 6,
+    },
+    "evaluation": {
+        "num_beams": 2,
+        "length_penalty": 0.3,
+        "max_length": 17,
+        "batch_size": 8,
+        "samples": 0,
+    },
+}
+
+
+def test_every_setting_survives_toml(tmp_path):
+    config = RunConfig.from_dict(FULL)
+    directory = RunDirectory(tmp_path / "run")
+    directory.write_config(config)
+    assert directory.read_config() == config
+    assert read_toml(directory.config) == FULL
+
+
+def test_full_has_every_setting():
+    """The test above means what it says: `FULL` names all that there is, none at its default."""
+    for leaf in leaves():
+        value = FULL
+        for name in leaf.key.split("."):
+            value = value[name]
+        assert value != leaf.default, leaf.key
+
+
+def test_defaults_are_written_out():
+    written = tomllib.loads(RunConfig().to_toml())
+    assert written["training"]["beta_2"] == 0.98
+    assert written["training"]["epsilon"] == 1e-9
+    assert written["evaluation"]["num_beams"] == 5
+    assert RunConfig.from_dict(written) == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"trainning": {}}, "Unknown setting 'trainning'. Did you mean 'training'"),
+        ({"training": {"epoch": 3}}, r"Unknown setting 'training.epoch'.*'training.epochs'"),
+        ({"tokenizer": {"kind": "bpee"}}, "Unknown tokenizer.kind 'bpee'. Did you mean 'bpe'"),
+        ({"training": {"schedule": "inverse"}}, "Expected one of: constant, cosine, inverse_sq"),
+        ({"training": {"epochs": "3"}}, r"training.epochs must be int, received '3' \(str\)"),
+        ({"training": {"epochs": True}}, r"training.epochs must be int, received True"),
+        ({"training": {"epochs": 0}}, "training.epochs must be at least 1, received 0"),
+        ({"training": {"jit_compile": 1}}, "training.jit_compile must be bool, received 1"),
+        ({"training": {"bucket_lengths": 16}}, "must be a list of whole numbers, received 16"),
+        ({"training": {"bucket_lengths": [16, 1.5]}}, "bucket_lengths must be int, received 1.5"),
+        ({"training": {"bucket_lengths": [32, 16]}}, r"rising lengths above 1, received \[32, 16"),
+        ({"training": {"label_smoothing": 1.0}}, "from 0 to below 1, received 1.0"),
+        ({"training": 3}, "'training' must be a table, received 3"),
+        ({"tokenizer": {"vocabulary_size": 4}}, "more than 4"),
+        ({"evaluation": {"num_beams": 0}}, "evaluation.num_beams must be at least 1, received 0"),
+        ({"source": "de"}, "target must be another language than source, received 'de'"),
+        ({"data": ""}, "data must be a data set name or a folder, received ''"),
+    ],
+)
+def test_refuses(settings, message):
+    with pytest.raises(UserError, match=message):
+        RunConfig.from_dict(settings)
+
+
+def test_replace_and_merge_leave_the_original_alone():
+    config = RunConfig.from_dict(FULL)
+    changed = config.replace({"training.epochs": 9, "model.num_heads": 3})
+    assert (config.training.epochs, changed.training.epochs) == (3, 9)
+    assert changed.model.overrides == {**config.model.overrides, "num_heads": 3}
+    assert "num_heads" not in config.model.overrides
+    with pytest.raises(UserError, match="'data' is a single value"):
+        merge(FULL, {"data.name": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model.hidden_dim=64", ("model.hidden_dim", 64)),
+        ("model.scheme=deep_norm", ("model.scheme", "deep_norm")),
+        ("model.dropout = 0.25", ("model.dropout", 0.25)),
+        ("training.jit_compile=false", ("training.jit_compile", False)),
+        ("training.bucket_lengths=[8, 16]", ("training.bucket_lengths", [8, 16])),
+        ("data=a=b", ("data", "a=b")),
+    ],
+)
+def test_assignment(text, expected):
+    assert parse_assignment(text) == expected
+
+
+@pytest.mark.parametrize("text", ["model.hidden_dim", "=3"])
+def test_assignment_needs_key_and_value(text):
+    with pytest.raises(UserError, match="--set takes key=value"):
+        parse_assignment(text)
+
+
+def test_bad_files(tmp_path):
+    with pytest.raises(UserError, match="There is no configuration file"):
+        RunConfig.read(tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("data = ")
+    with pytest.raises(UserError, match="is not a TOML file"):
+        RunConfig.read(broken)
+    with pytest.raises(UserError, match="is not a run directory"):
+        RunDirectory(tmp_path).read_config()
+    with pytest.raises(UserError, match="There are no trained weights"):
+        RunDirectory(tmp_path).weights()
+
+
+def test_log_takes_new_columns_and_leaves_out_what_is_missing(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.read_log() == []
+    rows = [{"epoch": 0.0, "loss": 2.5}, {"epoch": 1.0, "loss": 1.25, "val_bleu": 7.0}]
+    directory.write_log(rows)
+    assert directory.log.read_text() == "epoch,loss,val_bleu\n0.0,2.5,\n1.0,1.25,7.0\n"
+    assert directory.read_log() == rows
+
+
+def test_averaged_weights_come_first(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.best_weights.touch()
+    assert directory.weights() == directory.best_weights
+    directory.averaged_weights.touch()
+    assert directory.weights() == directory.averaged_weights
+
+
+def test_last_checkpoint_is_the_highest_number(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.last_checkpoint() is None
+    directory.checkpoints.mkdir()
+    for name in ("epoch-0009", "epoch-0010", ".77.epoch-0011", "epoch-last"):
+        (directory.checkpoints / f"{name}.weights.h5").touch()
+    assert directory.last_checkpoint() == (10, directory.checkpoints / "epoch-0010.weights.h5")

@@ -1,0 +1,224 @@
+"""A whole run on a small folder of text: trained, stopped, gone on with, evaluated, exported."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError
+from keras_addnorm.runs.build import load_run
+from keras_addnorm.runs.evaluate import evaluate, exact_match, summary, table
+from keras_addnorm.runs.export import export
+from keras_addnorm.runs.train import train
+from keras_addnorm.runs.translate import translate_texts
+from keras_addnorm.serving import load_translator
+
+WORDS = {"red": "rot", "green": "grün", "blue": "blau", "big": "groß", "small": "klein"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    pairs = [
+        (f"{a} {b} {c}", f"{WORDS[c]} {WORDS[b]} {WORDS[a]}")
+        for a in WORDS
+        for b in WORDS
+        for c in WORDS
+    ]
+    for split, some in {"train": pairs[::2], "val": pairs[1::4], "test": pairs[3::4]}.items():
+        for index, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[index]}\n" for pair in some)
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepared_data_elsewhere(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
+        yield
+
+
+def _config(corpus, **training):
+    return RunConfig.from_dict(
+        {
+            "data": str(corpus),
+            "source": "en",
+            "target": "de",
+            "tokenizer": {"vocabulary_size": 43},
+            "model": {
+                "num_encoder_layers": 1,
+                "num_decoder_layers": 1,
+                "hidden_dim": 10,
+                "intermediate_dim": 14,
+                "num_heads": 2,
+                "dropout": 0.3,
+                "max_length": 13,
+                "scheme": "pre_ln",
+            },
+            "training": {
+                "epochs": 2,
+                "tokens_per_batch": 13 * 16,
+                "bucket_lengths": [13],
+                "warmup_steps": 3,
+                "average_last": 2,
+                "jit_compile": False,
+                **training,
+            },
+            "evaluation": {"num_beams": 2, "samples": 2},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    directory = RunDirectory(tmp_path_factory.mktemp("runs") / "new" / "run")
+    return train(_config(corpus, score_every=2), directory, say=lambda line: None, verbose=0)
+
+
+def _tensors(path):
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, item: (
+                found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return found
+
+
+def test_the_directory_holds_what_it_says(run):
+    names = {path.name for path in run.directory.path.iterdir()}
+    assert names == {
+        "averaged.weights.h5",
+        "best.weights.h5",
+        "checkpoints",
+        "config.toml",
+        "curves.png",
+        "log.csv",
+        "model.json",
+        "tensorboard",
+        "tokenizer",
+    }
+    assert [path.name for path in sorted(run.directory.checkpoints.iterdir())] == [
+        "epoch-0001.weights.h5",
+        "epoch-0002.weights.h5",
+    ]
+    assert not any("optimizer" in name for name in _tensors(run.directory.best_weights))
+    rows = run.directory.read_log()
+    assert [row["epoch"] for row in rows] == [0, 1]
+    for row in rows:
+        assert {"loss", "val_loss", "val_bleu", "seconds", "tokens_per_second"} <= row.keys()
+        assert row["peak_memory_mib"] > 100
+
+
+def test_the_model_has_the_averaged_weights(run):
+    files = sorted(run.directory.checkpoints.iterdir())
+    first, second = (_tensors(path) for path in files)
+    averaged = _tensors(run.directory.averaged_weights)
+    floating = [name for name in averaged if averaged[name].dtype == np.float32]
+    assert len(floating) > 20
+    for name in floating:
+        np.testing.assert_allclose(averaged[name], (first[name] + second[name]) / 2, atol=1e-7)
+    again = load_run(run.directory)
+    for weight, other in zip(run.model.get_weights(), again.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, other)
+
+
+def test_a_joint_vocabulary_has_one_table(run):
+    assert run.tokenizers.is_joint
+    assert run.model.config.share_embeddings
+    assert run.model.config.source_vocabulary_size == 43
+
+
+def test_stopping_changes_nothing(corpus, run, tmp_path):
+    """One epoch, then a second command for the second: every weight is that of the run in one go."""
+    directory = RunDirectory(tmp_path / "stopped")
+    train(_config(corpus, epochs=1), directory, say=lambda line: None, verbose=0)
+    (directory.path / "averaged.weights.h5").unlink(missing_ok=True)
+    # A crash can leave a row of an epoch that has no checkpoint: it must not stay.
+    rows = directory.read_log()
+    directory.write_log([*rows, {**rows[0], "epoch": 1.0, "val_loss": 0.0}])
+    said = []
+    train(_config(corpus, epochs=2), directory, say=said.append, verbose=0)
+    assert said[0] == "Going on after epoch 1 of 2."
+    one_go = _tensors(run.directory.checkpoints / "epoch-0002.weights.h5")
+    resumed = _tensors(directory.checkpoints / "epoch-0002.weights.h5")
+    assert one_go.keys() == resumed.keys()
+    assert any("optimizer" in name for name in resumed)
+    for name in one_go:
+        np.testing.assert_array_equal(one_go[name], resumed[name], err_msg=name)
+    losses = [[row["val_loss"] for row in d.read_log()] for d in (run.directory, directory)]
+    assert losses[0] == losses[1]
+    assert directory.read_config().training.epochs == 2
+
+
+def test_a_finished_run_is_not_trained_again(corpus, run):
+    before = run.directory.log.read_bytes()
+    train(_config(corpus, score_every=2), run.directory, say=lambda line: None, verbose=0)
+    assert run.directory.log.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "key"), [({"model.hidden_dim": 12}, "model"), ({"source": "de", "target": "en"}, "")]
+)
+def test_another_model_needs_another_directory(corpus, run, change, key):
+    config = _config(corpus).replace(change)
+    with pytest.raises(UserError, match=f"holds a run with another '{key}"):
+        train(config, run.directory, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model.hiden_dim": 12}, "Unknown setting 'model.hiden_dim'. Did you mean 'model.hidden"),
+        ({"model.preset": "tinny"}, "There is no such preset. Expected one of tiny"),
+        ({"model.num_heads": 3}, "10"),
+        ({"model.scheme": "post_norm"}, "post_norm"),
+        ({"tokenizer.vocabulary_size": 9999}, "vocabulary_size=9999 is too large"),
+        ({"training.bucket_lengths": [2]}, "No sentence pair is left"),
+        ({"target": "fr"}, "has no language 'fr'"),
+        ({"data": "./nowhere"}, "nowhere"),
+    ],
+)
+def test_what_the_user_can_mend_is_a_user_error(corpus, tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
+        train(_config(corpus).replace(change), RunDirectory(tmp_path / "run"), verbose=0)
+
+
+def test_evaluation_scores_what_it_writes(run):
+    found = evaluate(run, "test")
+    assert len(found.sources) == 31
+    assert found.sources[0] == "red red big"
+    assert run.directory.translations.read_text(encoding="utf-8").splitlines() == list(
+        found.translations
+    )
+    assert found.exact_match == exact_match(found.translations, found.references)
+    scores = json.loads(run.directory.scores.read_text(encoding="utf-8"))
+    assert scores["test"]["cased"]["bleu"] == found.cased.bleu
+    assert "case:lc" in scores["test"]["lowercase"]["bleu_signature"]
+    assert (scores["test"]["num_beams"], scores["test"]["weights"]) == (2, "averaged.weights.h5")
+
+    evaluate(run, "validation[:3]")
+    assert run.directory.read_scores().keys() == {"test", "validation[:3]"}
+    assert "nrefs:1|case:mixed" in summary(found)
+    assert table(found, 2).count("source") == 2
+
+
+def test_evaluation_of_a_split_that_is_not_there(run):
+    with pytest.raises(UserError, match="has no split 'tset'"):
+        evaluate(run, "tset")
+
+
+def test_the_export_translates_as_the_run_does(run, tmp_path):
+    version = export(run, tmp_path / "model")
+    assert version == tmp_path / "model" / "1"
+    texts = ["red green blue", "", "small big"]
+    ours = translate_texts(run, texts)
+    theirs = load_translator(tmp_path / "model")(texts)
+    assert [text for text, _ in ours] == [text for text, _ in theirs]
+    np.testing.assert_allclose([s for _, s in ours], [s for _, s in theirs], atol=1e-4)
+    assert ours[1] == ("", 0.0)
+    with pytest.raises(UserError, match="exists"):
+        export(run, tmp_path / "model", 1)
