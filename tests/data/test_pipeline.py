@@ -1,7 +1,3 @@
-import inspect
-import re
-import textwrap
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,9 +7,7 @@ from keras_addnorm.data import (
     TokenizerPair,
     bucket_by_length,
     make_training_dataset,
-    pipeline,
 )
-from keras_addnorm.data import tokenizer as tokenizer_module
 
 LETTERS = "abcdefg"
 
@@ -240,11 +234,3 @@ def test_bad_arguments(tokenizer):
         make_training_dataset(["a"], tokenizer)
     with pytest.raises(TypeError, match="Expected a TokenizerPair"):
         make_training_dataset([("a", "b")], None)
-
-
-@pytest.mark.parametrize("module", [pipeline, tokenizer_module], ids=lambda module: module.__name__)
-def test_the_examples_in_the_documentation_run(module):
-    blocks = re.findall(r"^ +```python\n(.*?)^ +```", inspect.getsource(module), re.S | re.M)
-    assert blocks
-    for block in blocks:
-        exec(textwrap.dedent(block), {})

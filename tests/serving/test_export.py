@@ -1,4 +1,3 @@
-import inspect
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.serving import export, export_saved_model, graph_tokenizer, load_translator
+from keras_addnorm.serving import export_saved_model, load_translator
 
 MAX_LENGTH = 11
 OPTIONS = {"num_beams": 3, "length_penalty": 0.6, "max_length": 7}
@@ -314,11 +313,3 @@ def test_nothing_to_load(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "2"))
     with pytest.raises(ValueError, match="signature 'serving_default'"):
         load_translator(tmp_path)
-
-
-@pytest.mark.parametrize("module", [export, graph_tokenizer], ids=lambda module: module.__name__)
-def test_the_examples_in_the_documentation_run(module):
-    blocks = re.findall(r"^ +```python\n(.*?)^ +```", inspect.getsource(module), re.S | re.M)
-    assert blocks
-    for block in blocks:
-        exec(textwrap.dedent(block), {})
