@@ -1,0 +1,135 @@
+import dataclasses
+import json
+
+import pytest
+from models_reference import config
+
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.schemes import DeepNorm
+
+SIZES = {"source_vocabulary_size": 8000, "target_vocabulary_size": 7000}
+
+# num_encoder_layers, num_decoder_layers, hidden_dim, intermediate_dim, num_heads
+PRESETS = {
+    "tiny": (4, 4, 128, 256, 4),
+    "small": (3, 3, 256, 1024, 8),
+    "base": (6, 6, 512, 2048, 8),
+    "big": (6, 6, 1024, 4096, 16),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name):
+    c = Seq2SeqConfig.preset(name, **SIZES)
+    numbers = (
+        c.num_encoder_layers,
+        c.num_decoder_layers,
+        c.hidden_dim,
+        c.intermediate_dim,
+        c.num_heads,
+    )
+    assert numbers == PRESETS[name]
+    assert (c.source_vocabulary_size, c.target_vocabulary_size) == (8000, 7000)
+
+
+def test_defaults():
+    c = Seq2SeqConfig(**SIZES)
+    assert (c.pad_id, c.start_id, c.end_id, c.max_length) == (0, 1, 2, 256)
+    assert (c.scheme, c.norm, c.positions, c.activation) == (
+        "post_ln",
+        "layer_norm",
+        "sinusoidal",
+        "relu",
+    )
+    assert (c.tie_embeddings, c.share_embeddings) == (True, False)
+    assert (c.num_encoder_layers, c.hidden_dim, c.intermediate_dim) == (6, 512, 2048)
+
+
+OVERRIDES = {
+    "num_encoder_layers": 5,
+    "num_decoder_layers": 7,
+    "hidden_dim": 15,
+    "intermediate_dim": 17,
+    "num_heads": 3,
+    "dropout": 0.3,
+    "attention_dropout": 0.2,
+    "activation_dropout": 0.15,
+    "activation": "swiglu",
+    "scheme": {"name": "layer_scale", "initial_value": 1e-3},
+    "norm": "rms_norm",
+    "epsilon": 1e-5,
+    "positions": "learned",
+    "max_length": 31,
+    "tie_embeddings": False,
+    "share_embeddings": True,
+    "pad_id": 3,
+    "start_id": 4,
+    "end_id": 5,
+    "target_vocabulary_size": 8000,
+}
+
+
+def test_every_field_can_be_overridden_and_written_down():
+    c = Seq2SeqConfig.preset("big", **{**SIZES, **OVERRIDES})
+    assert {name: getattr(c, name) for name in OVERRIDES} == OVERRIDES
+    changed = {*OVERRIDES, "source_vocabulary_size"}
+    assert changed == {field.name for field in dataclasses.fields(c)}, "a new field: add it here"
+    assert Seq2SeqConfig.from_json(c.to_json()) == c
+    assert Seq2SeqConfig.from_dict(c.to_dict()) == c
+    assert json.loads(c.to_json())["scheme"] == OVERRIDES["scheme"]
+
+
+def test_a_scheme_object_is_written_down_too():
+    c = config(scheme=DeepNorm(alpha=2.0, beta=0.5))
+    assert Seq2SeqConfig.from_json(c.to_json()) == c
+    assert c.to_dict()["scheme"] == {"name": "deep_norm", "alpha": 2.0, "beta": 0.5}
+
+
+def test_a_config_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().hidden_dim = 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"num_heads": 0}, "`num_heads` has to be a positive integer. Received: 0"),
+        ({"hidden_dim": -8}, "`hidden_dim` has to be a positive integer. Received: -8"),
+        ({"max_length": 2.5}, "`max_length` has to be a positive integer. Received: 2.5"),
+        ({"source_vocabulary_size": "8k"}, "`source_vocabulary_size`.*Received: '8k'"),
+        ({"num_decoder_layers": 0}, "`num_decoder_layers`"),
+        ({"dropout": 1.0}, "`dropout` is a share. Expected 0 <= share < 1. Received: 1.0"),
+        ({"attention_dropout": -0.1}, "`attention_dropout`"),
+        ({"scheme": "prelayer"}, "no such residual scheme"),
+        ({"norm": "batch"}, "no such norm"),
+        ({"activation": "swoosh"}, "no such activation"),
+        ({"positions": "rotary"}, "no such position encoding"),
+        ({"num_heads": 4}, "hidden_dim=6, num_heads=4. Use num_heads=3 or 6"),
+        ({"share_embeddings": True}, "cannot share an embedding.*source 13, target 11"),
+        ({"start_id": 0}, "three different ids"),
+        ({"end_id": 11}, r"three different ids in \[0, 11\)"),
+        ({"pad_id": -1}, "three different ids"),
+    ],
+)
+def test_bad_values_are_named(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        config(**overrides)
+
+
+def test_unknown_and_missing_fields_are_named():
+    with pytest.raises(ValueError, match=r"Unknown: d_model, layers\. Expected fields among"):
+        Seq2SeqConfig.preset("tiny", **SIZES, layers=3, d_model=4)
+    with pytest.raises(ValueError, match="Missing: source_vocabulary_size"):
+        Seq2SeqConfig.preset("tiny", target_vocabulary_size=8)
+    with pytest.raises(ValueError, match=r"Unknown: a. Missing: source_vocabulary_size, target"):
+        Seq2SeqConfig.from_dict({"a": 1})
+
+
+def test_an_unknown_preset_lists_what_there_is():
+    with pytest.raises(ValueError, match=r"Expected one of tiny, small, base, big. Received: 'xl'"):
+        Seq2SeqConfig.preset("xl", **SIZES)
+
+
+def test_a_model_says_when_it_does_not_get_a_config():
+    with pytest.raises(ValueError, match="Missing: source_vocabulary_size"):
+        Seq2SeqTransformer({"hidden_dim": 8})

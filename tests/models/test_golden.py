@@ -1,0 +1,66 @@
+"""The paths and shapes in a `.weights.h5` file are a format: old files have to load for ever.
+
+The golden files in `tests/golden` hold, for a 2 + 2-layer model of each scheme, every path in the
+file and its shape. A change here means that users' weights no longer load. If that is truly meant
+(say it in the changelog), write the files anew with
+
+    python tests/models/test_golden.py
+
+from the project's root, and read the difference before you commit it. Nothing else writes them.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import h5py
+import pytest
+from models_reference import SCHEMES, SOURCE, TARGET, V_TARGET, config
+
+from keras_addnorm.models import Seq2SeqTransformer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+MODELS = {scheme: {"scheme": scheme} for scheme in SCHEMES}
+MODELS["untied_learned_swiglu_rms"] = {
+    "scheme": "pre_ln",
+    "norm": "rms_norm",
+    "activation": "swiglu",
+    "positions": "learned",
+    "tie_embeddings": False,
+}
+MODELS["shared"] = {"share_embeddings": True, "source_vocabulary_size": V_TARGET}
+
+
+def shapes_in_file(name, directory):
+    """Return `{path: shape}` of the weight file of a model."""
+    model = Seq2SeqTransformer(config(**MODELS[name]))
+    model({"source": SOURCE % V_TARGET, "target": TARGET})
+    path = pathlib.Path(directory) / "m.weights.h5"
+    model.save_weights(path)
+    shapes = {}
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset):
+            shapes[name] = list(item.shape)
+
+    with h5py.File(path) as file:
+        file.visititems(visit)
+    return dict(sorted(shapes.items()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weight_paths_are_those_of_the_golden_file(name, tmp_path):
+    assert shapes_in_file(name, tmp_path) == json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+def test_every_golden_file_is_tested():
+    assert {path.stem for path in GOLDEN.glob("*.json")} == set(MODELS)
+
+
+if __name__ == "__main__":
+    for golden_name in MODELS:
+        with tempfile.TemporaryDirectory() as scratch:
+            text = json.dumps(shapes_in_file(golden_name, scratch), indent=2) + "\n"
+        (GOLDEN / f"{golden_name}.json").write_text(text)
+        sys.stdout.write(f"wrote {golden_name}.json\n")
