@@ -58,12 +58,13 @@ def train(
             other data, another tokeniser or another model.
     """
     _check_same_run(config, directory)
-    keras.utils.set_random_seed(config.training.seed)
     pairs = {
         "train": load_pairs(config, split),
         "validation": load_pairs(config, "validation"),
     }
     tokenizers = load_or_train_tokenizers(config, directory, pairs["train"])
+    # Not before: what the data preparation draws must not decide about the first weights.
+    keras.utils.set_random_seed(config.training.seed)
     model = Seq2SeqTransformer(model_config(config, tokenizers))
     directory.write_config(config)
     save_model_config(model.config, directory)

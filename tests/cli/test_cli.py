@@ -137,7 +137,8 @@ def _ask_for_allocator(tmp_path, **environment):
     code = (
         "import os, sys\n"
         "from keras_addnorm import cli\n"
-        "cli._COMMANDS['demo'] = lambda commands, name: cli._command(commands, name, '', '', show)\n"
+        "add = lambda commands, name: cli._command(commands, name, '', '', show)\n"
+        "cli._COMMANDS['demo'] = add\n"
         "show = lambda _: print(sorted(k for k in os.environ if k.startswith('MALLOC_')))\n"
         "sys.exit(cli.main())\n"
     )

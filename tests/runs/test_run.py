@@ -133,7 +133,7 @@ def test_a_joint_vocabulary_has_one_table(run):
 
 
 def test_stopping_changes_nothing(corpus, run, tmp_path):
-    """One epoch, then a second command for the second: every weight is that of the run in one go."""
+    """One epoch, then a second command for the second: the weights are those of one go."""
     directory = RunDirectory(tmp_path / "stopped")
     train(_config(corpus, epochs=1), directory, say=lambda line: None, verbose=0)
     (directory.path / "averaged.weights.h5").unlink(missing_ok=True)
