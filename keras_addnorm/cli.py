@@ -255,11 +255,9 @@ def _translations(options: argparse.Namespace, texts: list[str]) -> Iterable[tup
                 f"{', '.join(_given(options))} cannot be changed. Export it again, or translate "
                 "with --run-dir."
             )
-        from keras_addnorm.runs.build import as_user_errors
-        from keras_addnorm.serving import load_translator
+        from keras_addnorm.runs.translate import translate_with_export
 
-        with as_user_errors():
-            return load_translator(options.model)(texts)
+        return translate_with_export(options.model, texts)
     run = _load_run(options)
 
     from keras_addnorm.runs.translate import translate_texts

@@ -54,7 +54,7 @@ HOUSE = {
         backend_files=frozenset({"decoding/compilation.py"}),
     ),
     "training": _room(),
-    "diagnostics": _room("decoding", "models", "layers", "schemes", "norms"),
+    "diagnostics": _room("decoding", "models", "layers", "schemes", "norms", "training"),
     "data": _room(backends=True),
     "serving": _room("data", "decoding", "models", backends=True),
     "runs": _room(*_LIBRARY, "data", "serving", backends=True),

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.training.files import written_whole
+
 _INK = "#333f4b"
 
 
@@ -101,19 +103,18 @@ def plot_attention(
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), index + 1)
         axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xticks(range(expected[1]), source_pieces, rotation=60, ha="left", color=_INK)
+        axes.set_xticks(range(expected[1]), source_pieces, color=_INK)
         axes.set_yticks(range(expected[0]), target_pieces, color=_INK)
         axes.xaxis.tick_top()
+        for label in axes.get_xticklabels():
+            label.set(rotation=60, ha="left", rotation_mode="anchor")
         axes.tick_params(length=0)
         axes.spines[:].set_color("#cbd2d9")
         if len(panels) > 1:
             axes.set_xlabel(f"decoder layer {index + 1}, mean of heads", color=_INK)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    figure.savefig(temporary, dpi=130, format="png")
-    temporary.replace(path)
-    return path
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, dpi=130, format="png")
+    return Path(path)
 
 
 def _one_row(ids: Any, name: str) -> np.ndarray:

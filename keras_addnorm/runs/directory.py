@@ -109,7 +109,10 @@ class RunDirectory:
         return self.path / "translations.txt"
 
     def weights(self) -> Path:
-        """Returns the weights to translate with: the averaged ones if there are, else the best.
+        """Finds the weights to translate with: the averaged ones if there are, else the best.
+
+        Returns:
+            The file.
 
         Raises:
             UserError: If nothing has been trained here yet.
@@ -137,6 +140,9 @@ class RunDirectory:
 
     def read_config(self) -> RunConfig:
         """Reads the configuration of this run.
+
+        Returns:
+            The configuration.
 
         Raises:
             UserError: If this is not a run directory.

@@ -51,11 +51,14 @@ class Evaluation:
 
 
 def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Returns the percentage of translations that equal their reference.
+    """Counts the translations that equal their reference.
 
     Args:
         translations: The translations.
         references: One reference for each.
+
+    Returns:
+        Their share, in percent.
 
     Example:
         >>> exact_match(["a", "b", "c", "d"], ["a", "b", "c", "e"])

@@ -22,10 +22,10 @@ from keras_addnorm.runs.build import (
     model_config,
     save_model_config,
 )
+from keras_addnorm.runs.callbacks import EpochSeeds, RunRecorder, save_weights
 from keras_addnorm.runs.config import RunConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.recorder import RunRecorder, save_weights
 from keras_addnorm.training import LastCheckpoints, TranslationScore, average_weights
 
 
@@ -90,6 +90,7 @@ def train(
         verbose=verbose,
         shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
         callbacks=[
+            EpochSeeds(),
             *_score_callbacks(config, tokenizers, pairs["validation"]),
             keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
             RunRecorder(directory, report.source_tokens + report.target_tokens, done),

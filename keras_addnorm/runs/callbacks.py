@@ -1,4 +1,4 @@
-"""The callback that writes the course of a training down."""
+"""Callbacks of a run: what is written down, and what makes a run go on as if never stopped."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import h5py
 import keras
+import numpy as np
 
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.training import plot_curves
@@ -99,3 +100,27 @@ class RunRecorder(keras.callbacks.Callback):
     def _is_best(self, row: Mapping[str, float]) -> bool:
         """A loss that is not a number never wins, not even as the first."""
         return row["val_loss"] < min((old["val_loss"] for old in self.rows), default=math.inf)
+
+
+class EpochSeeds(keras.callbacks.Callback):
+    """Starts each epoch with random numbers of its own.
+
+    Keras keeps the state of dropout in variables that weight files leave out, so a training that
+    goes on would repeat the first epoch's numbers. Here an epoch's numbers follow from the seed
+    and the number of the epoch alone.
+    """
+
+    # More than the random numbers that a layer draws in an epoch, one for each step.
+    _DRAWS = 2**24
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Sets the state of every random generator of the model.
+
+        Args:
+            epoch: Counted from 0.
+            logs: Not read.
+        """
+        for variable in self.model.variables:
+            if variable.path.endswith("seed_generator_state"):
+                seed = keras.ops.convert_to_numpy(variable)[0]
+                variable.assign(np.array([seed, epoch * self._DRAWS]))
