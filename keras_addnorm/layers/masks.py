@@ -89,11 +89,17 @@ def masked_softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
         Weights that sum to one in each row (to zero in a row with nothing to attend to).
     """
     if mask is None:
-        return ops.softmax(logits, axis=-1)
+        return _softmax(logits)
     # A finite stand-in for minus infinity: a row of infinities would be NaN, also in its gradient.
-    weights = ops.softmax(ops.where(mask, logits, -1e30), axis=-1)
+    weights = _softmax(ops.where(mask, logits, -1e30))
     has_key = ops.any(mask, axis=-1, keepdims=True)
     return weights * ops.cast(has_key, weights.dtype)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    # Keras warns of a softmax over one entry, but a sequence of one token is no mistake. The
+    # difference is zero, as is its gradient, and it keeps the weights behind it connected.
+    return ops.exp(logits - logits) if logits.shape[-1] == 1 else ops.softmax(logits, axis=-1)
 
 
 def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:

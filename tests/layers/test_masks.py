@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_addnorm.layers.masks import causal_mask, combine_masks, masked_softmax
 
@@ -43,6 +44,18 @@ def test_masked_softmax_by_hand():
     expected = [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.7, 0.1, 0.2]]
     np.testing.assert_allclose(masked_softmax(logits, mask), expected, rtol=1e-12)
     np.testing.assert_allclose(masked_softmax(logits, None)[0], [0.125, 0.375, 0.5], rtol=1e-12)
+
+
+def test_one_key_gets_all_the_attention_without_a_warning():
+    logits = tf.constant([[[7.0]], [[-3.0]]])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(logits)
+        everything = masked_softmax(logits, None)
+        weights = masked_softmax(logits, np.array([[[T]], [[F]]]))
+    np.testing.assert_array_equal(everything, [[[1.0]], [[1.0]]])
+    np.testing.assert_array_equal(weights, [[[1.0]], [[0.0]]])
+    for result in (everything, weights):
+        np.testing.assert_array_equal(tape.gradient(result, logits), np.zeros((2, 1, 1)))
 
 
 @pytest.mark.parametrize(
