@@ -24,7 +24,7 @@ class Seq2SeqTransformer(keras.Model):
 
     Args:
         config: The shape of the model, a `Seq2SeqConfig` or its dict.
-        **kwargs: `name`.
+        **kwargs: `name`, and `dtype` for the dtype policy of all layers.
 
     Weights:
         Keras keys a functional model's weight file by class, with a counter:
@@ -202,7 +202,9 @@ class Seq2SeqTransformer(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"config": self.config.to_dict(), "name": self.name}
+        # A functional model has no dtype of its own: its layers have.
+        dtype = keras.dtype_policies.serialize(self.decoder.dtype_policy)
+        return {"config": self.config.to_dict(), "name": self.name, "dtype": dtype}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Seq2SeqTransformer:
