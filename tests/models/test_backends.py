@@ -29,21 +29,19 @@ assert "tensorflow" not in sys.modules or keras.backend.backend() == "tensorflow
 keras.utils.set_random_seed(3)
 weights, results = sys.argv[2:]
 found = {}
-for scheme in ("post_ln", "layer_scale"):
-    model = Seq2SeqTransformer(config(scheme=scheme, num_encoder_layers=1, dropout=0.1))
-    file = f"{weights}/{scheme}.weights.h5"
-    if keras.backend.backend() == "tensorflow":
-        randomize(model)
-        model.save_weights(file)
-    else:
-        model.load_weights(file)
-    found[f"{scheme} logits"] = array(model(batch(), training=False))
-    for beams in (1, 3):
-        ids, scores = model.generate(
-            SOURCE, num_beams=beams, length_penalty=0.6, max_length=6, jit_compile=False
-        )
-        found[f"{scheme} ids {beams}"] = ids
-        found[f"{scheme} scores {beams}"] = scores
+model = Seq2SeqTransformer(
+    config(scheme="layer_scale", num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
+)
+if keras.backend.backend() == "tensorflow":
+    randomize(model)
+    model.save_weights(weights)
+else:
+    model.load_weights(weights)
+found["logits"] = array(model(batch()))
+for beams in (1, 3):
+    found[f"ids {beams}"], found[f"scores {beams}"] = model.generate(
+        SOURCE, num_beams=beams, length_penalty=0.6, max_length=5, jit_compile=False
+    )
 
 from keras_addnorm.decoding import Beam
 from keras_addnorm.decoding.steps import SpecialIds
@@ -55,9 +53,8 @@ model.compile(
     keras.optimizers.Adam(3e-3), MaskedSparseCategoricalCrossentropy(0.1), jit_compile=False
 )
 labels = np.roll(TARGET, -1, axis=1)
-before = model.evaluate(batch(), labels, verbose=0)
-model.fit(batch(), labels, epochs=8, verbose=0)
-found["loss"] = np.array([before, model.evaluate(batch(), labels, verbose=0)])
+history = model.fit(batch(), labels, epochs=12, verbose=0)
+found["losses"] = np.array(history.history["loss"])
 np.savez(results, **found)
 """
 
@@ -70,7 +67,7 @@ def results(tmp_path_factory):
     for backend in BACKENDS:
         path = folder / f"{backend}.npz"
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, HERE, folder, path],
+            [sys.executable, "-c", SCRIPT, HERE, folder / "m.weights.h5", path],
             env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
@@ -101,8 +98,9 @@ def test_ties_go_to_the_smaller_id(backend, results):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_training_lowers_the_loss(backend, results):
-    before, after = results[backend]["loss"]
-    assert np.isfinite(after)
-    assert after < before - 0.05
-    assert before == pytest.approx(results["tensorflow"]["loss"][0], rel=1e-5)
+def test_training_lowers_the_loss_as_on_tensorflow(backend, results):
+    losses = results[backend]["losses"]
+    assert losses[-1] < losses[0] - 0.05
+    # Adam divides by tiny gradients' sizes: what differs in the last digit grows a little.
+    np.testing.assert_allclose(losses, results["tensorflow"]["losses"], rtol=1e-3)
+    np.testing.assert_allclose(losses[0], results["tensorflow"]["losses"][0], rtol=1e-5)
