@@ -15,7 +15,8 @@ def test_the_readme_has_a_tour():
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_the_tour_runs(index, capsys):
+def test_the_tour_runs(index, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     names = {}
     exec(compile(BLOCKS[index], f"README.md block {index}", "exec"), names)
     assert names["model" if index else "y"] is not None
