@@ -6,8 +6,6 @@ Nothing heavy is imported here before a command is known, so that `--help` answe
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import types
 import typing
@@ -27,6 +25,7 @@ from keras_addnorm.runs.config import (
 )
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.process import import_keras_quietly, restart_with_allocator_settings
 
 _DESCRIPTION = """\
 Trains, evaluates, uses and exports encoder-decoder Transformers for translation.
@@ -98,13 +97,6 @@ examples:
   keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
 """
 
-# The allocator keeps large tensors instead of handing them back to the system after each step:
-# about a tenth of a training step. It reads its settings when a process starts.
-_ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "4294967296",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-}
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
@@ -119,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     if own_process:
-        _prepare_process()
+        restart_with_allocator_settings()
+        import_keras_quietly()
     try:
         options.run(options)
     except UserError as error:
@@ -375,19 +368,6 @@ def _load_run(options: argparse.Namespace) -> Any:
 def _verbosity() -> int:
     """Keras' progress bars on a terminal; one line an epoch in a file."""
     return 1 if sys.stdout.isatty() else 2
-
-
-def _prepare_process() -> None:
-    """Quiets TensorFlow's log and gives this process a better allocator setting, once.
-
-    `KERAS_ADDNORM_ALLOCATOR=default` leaves the allocator alone.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    wanted = os.environ.get("KERAS_ADDNORM_ALLOCATOR", "tuned") != "default"
-    if not wanted or platform.libc_ver()[0] != "glibc" or _ALLOCATOR.keys() & os.environ.keys():
-        return
-    sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **_ALLOCATOR})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""What the command does to its own process before any work: allocator settings and quiet logs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import tempfile
+
+# The allocator keeps large tensors instead of handing them back to the system after each step:
+# about a tenth of a training step. It reads its settings when a process starts.
+_ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+}
+
+
+def restart_with_allocator_settings() -> None:
+    """Starts this process anew with a better allocator setting, unless it has one.
+
+    `KERAS_ADDNORM_ALLOCATOR=default` leaves the allocator alone. Nothing happens with another C
+    library than glibc, which would not know the settings.
+    """
+    wanted = os.environ.get("KERAS_ADDNORM_ALLOCATOR", "tuned") != "default"
+    if not wanted or platform.libc_ver()[0] != "glibc" or _ALLOCATOR.keys() & os.environ.keys():
+        return
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **_ALLOCATOR})
+
+
+def import_keras_quietly() -> None:
+    """Imports Keras without what TensorFlow writes about its build and missing GPUs.
+
+    It writes that to the file descriptor itself, before its log level counts. Python's own errors
+    are raised as always. `TF_CPP_MIN_LOG_LEVEL`, if set, leaves everything as it is.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as nowhere:
+        kept = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            # The first tensor is where the GPU is looked for.
+            importlib.import_module("keras").ops.zeros(())
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
