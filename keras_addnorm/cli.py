@@ -219,7 +219,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     from keras_addnorm.runs.evaluate import evaluate, summary, table
 
-    found = evaluate(run, options.split)
+    found = evaluate(run, options.split, verbose=int(_verbosity() == 1))
     print(table(found, run.config.evaluation.samples), end="\n\n")
     print(summary(found))
 
@@ -235,9 +235,16 @@ def _add_translate(commands: Any, name: str) -> None:
 
 
 def _translate(options: argparse.Namespace) -> None:
-    texts = options.texts or [line.rstrip("\n") for line in sys.stdin]
+    texts = options.texts or _lines_of_stdin()
     for text, score in _translations(options, texts):
         print(f"{score:.4f}\t{text}" if options.scores else text, flush=True)
+
+
+def _lines_of_stdin() -> list[str]:
+    try:
+        return [line.rstrip("\n") for line in sys.stdin]
+    except UnicodeDecodeError as error:
+        raise UserError(f"The standard input is not {error.encoding} text: {error}.") from None
 
 
 def _translations(options: argparse.Namespace, texts: list[str]) -> Iterable[tuple[str, float]]:

@@ -115,7 +115,7 @@ def demo(
     *,
     quick: bool = False,
     say: Callable[[str], None] = print,
-    verbose: int | str = "auto",
+    verbose: int = 1,
 ) -> DemoResult:
     """Trains, evaluates, draws, exports, and translates with the export in a new process.
 
@@ -127,7 +127,7 @@ def demo(
         quick: Whether only to try out that everything works: a model that is far too small, and
             few test sentences.
         say: Takes lines for the user.
-        verbose: What `keras.Model.fit` prints.
+        verbose: 1 for progress bars, 2 for a line an epoch, 0 for neither.
 
     Returns:
         What was found.
@@ -147,7 +147,7 @@ def demo(
         config, run_directory, split="train[:500]" if quick else "train", say=say, verbose=verbose
     )
     say(f"\n2. Translating held-out sentences, none of which occurs in training ({split}).\n")
-    evaluation = evaluate(run, split)
+    evaluation = evaluate(run, split, verbose=int(verbose == 1))
     say(table(evaluation, config.evaluation.samples))
     say("\n" + summary(evaluation))
 

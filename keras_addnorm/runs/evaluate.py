@@ -68,7 +68,7 @@ def exact_match(translations: Sequence[str], references: Sequence[str]) -> float
     return 100.0 * equal / len(references)
 
 
-def evaluate(run: TrainedRun, split: str = "test", *, limit: int | None = None) -> Evaluation:
+def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evaluation:
     """Translates a split and scores the translations.
 
     The figures are added to `scores.json` under the split's name, and the translations are
@@ -76,8 +76,8 @@ def evaluate(run: TrainedRun, split: str = "test", *, limit: int | None = None) 
 
     Args:
         run: A trained run.
-        split: The split, such as `test` or `test_2016_flickr`.
-        limit: Evaluate only so many pairs, from the start of the split.
+        split: The split, such as `test`, `test_2016_flickr` or `validation[:100]`.
+        verbose: 1 for a progress bar, 0 for none.
 
     Returns:
         Translations and scores.
@@ -85,12 +85,12 @@ def evaluate(run: TrainedRun, split: str = "test", *, limit: int | None = None) 
     Raises:
         UserError: If the split does not exist or is empty.
     """
-    pairs = list(string_pairs(load_pairs(run.config, split)))[:limit]
+    pairs = list(string_pairs(load_pairs(run.config, split)))
     if not pairs:
         raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
     sources, references = (list(side) for side in zip(*pairs, strict=True))
     started = time.perf_counter()
-    translations = [text for text, _ in translate_texts(run, sources)]
+    translations = [text for text, _ in translate_texts(run, sources, verbose=verbose)]
     found = Evaluation(
         split=split,
         sources=sources,

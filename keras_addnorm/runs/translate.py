@@ -5,32 +5,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import keras
+
 from keras_addnorm.decoding import translate
 from keras_addnorm.runs.build import TrainedRun, as_user_errors
 from keras_addnorm.serving import load_translator
 
+# Batches between two movements of the progress bar; each call sorts its sentences by length.
+_BATCHES_AT_ONCE = 4
 
-def translate_texts(run: TrainedRun, texts: Sequence[str]) -> list[tuple[str, float]]:
+
+def translate_texts(
+    run: TrainedRun, texts: Sequence[str], *, verbose: int = 0
+) -> list[tuple[str, float]]:
     """Translates texts with the search that the run's configuration asks for.
 
     Args:
         run: A trained run.
         texts: The texts; an empty one gives an empty translation with the score 0.
+        verbose: 1 for a progress bar, 0 for none.
 
     Returns:
         Text and score of each translation, in order.
     """
     search = run.config.evaluation
-    found = translate(
-        run.model,
-        run.tokenizers,
-        texts,
-        num_beams=search.num_beams,
-        length_penalty=search.length_penalty,
-        max_length=search.max_length,
-        batch_size=min(search.batch_size, max(1, len(texts))),
-    )
-    return list(zip(found.texts, map(float, found.scores), strict=True))
+    batch_size = min(search.batch_size, max(1, len(texts)))
+    # Texts of like length together, so that little is padding; each goes back to its place.
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    results: list[tuple[str, float]] = [("", 0.0)] * len(texts)
+    bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="sentence")
+    for start in range(0, len(order), _BATCHES_AT_ONCE * batch_size):
+        some = order[start : start + _BATCHES_AT_ONCE * batch_size]
+        found = translate(
+            run.model,
+            run.tokenizers,
+            [texts[index] for index in some],
+            num_beams=search.num_beams,
+            length_penalty=search.length_penalty,
+            max_length=search.max_length,
+            batch_size=batch_size,
+        )
+        for index, text, score in zip(some, found.texts, found.scores, strict=True):
+            results[index] = text, float(score)
+        bar.add(len(some))
+    return results
 
 
 def translate_with_export(directory: Path, texts: Sequence[str]) -> list[tuple[str, float]]:

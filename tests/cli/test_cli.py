@@ -1,5 +1,6 @@
 """The command: what it prints, what it hands on, and how it says no."""
 
+import io
 import json
 import os
 import subprocess
@@ -120,6 +121,12 @@ def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, 
     assert err.startswith("keras-addnorm: ")
     assert message in err
     assert "Traceback" not in out + err
+
+
+def test_standard_input_has_to_be_text(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
+    status, _, err = _main(capsys, "translate", "--model", "none")
+    assert (status, err.startswith("keras-addnorm: The standard input is not utf-8")) == (2, True)
 
 
 def test_a_keyboard_interrupt_is_no_error(capsys, monkeypatch):

@@ -1,5 +1,6 @@
 """A whole run on a small folder of text: trained, stopped, gone on with, evaluated, exported."""
 
+import dataclasses
 import json
 
 import h5py
@@ -204,6 +205,21 @@ def test_evaluation_scores_what_it_writes(run):
     assert run.directory.read_scores().keys() == {"test", "validation[:3]"}
     assert "nrefs:1|case:mixed" in summary(found)
     assert table(found, 2).count("source") == 2
+
+
+def test_order_and_number_of_texts_do_not_matter(run, capsys):
+    """Many texts of unlike length, more than fit into one go, come back each in its place."""
+    some = ["big", "red red green", "", "blue small", "green"]
+    few = run.config.replace({"evaluation.batch_size": 2, "evaluation.num_beams": 1})
+    each = dataclasses.replace(run, config=few)
+    expected = dict(zip(some, translate_texts(each, some), strict=True))
+    many = [some[index] for index in (3, 1, 0, 2, 4, 4, 1, 3, 3, 0, 1)]
+    found = translate_texts(each, many, verbose=1)
+    assert [text for text, _ in found] == [expected[text][0] for text in many]
+    np.testing.assert_allclose(
+        [score for _, score in found], [expected[text][1] for text in many], atol=1e-5
+    )
+    assert "11/11" in capsys.readouterr().out
 
 
 def test_evaluation_of_a_split_that_is_not_there(run):
