@@ -1,6 +1,9 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keras_addnorm.layers.masks import causal_mask, combine_masks, masked_softmax
 
@@ -68,3 +71,24 @@ def test_one_key_gets_all_the_attention_without_a_warning():
 def test_a_mask_of_the_wrong_rank_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         combine_masks(**arguments)
+
+
+@settings(deadline=None, max_examples=60)  # Shared machines are slow at times.
+@given(st.data())
+def test_any_shapes_and_masks_give_the_softmax_over_what_may_be_attended_to(data):
+    batch, queries, keys = (data.draw(st.integers(1, 4)) for _ in range(3))
+    offset = data.draw(st.integers(0, 3))
+    seed = data.draw(st.integers(0, 2**31))
+    rng = np.random.default_rng(seed)
+    padding, allowed = rng.random((batch, keys)) < 0.6, rng.random((batch, queries, keys)) < 0.6
+    logits = rng.normal(size=(batch, 2, queries, keys)).astype("float32")
+
+    mask = combine_masks(padding, allowed, causal_mask(queries, keys, offset))
+    weights = keras.ops.convert_to_numpy(masked_softmax(logits, mask))
+
+    expected = np.zeros_like(logits)
+    for b, h, t in np.ndindex(batch, 2, queries):
+        seen = [s for s in range(keys) if padding[b, s] and allowed[b, t, s] and s <= t + offset]
+        e = np.exp(logits[b, h, t, seen])
+        expected[b, h, t, seen] = e / e.sum()
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
