@@ -202,6 +202,9 @@ class GraphTokenizer(tf.Module):
 def _reversed_trie(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
     """Builds a trie of the pieces, last character first.
 
+    Args:
+        pieces: The vocabulary.
+
     Returns:
         The edges, from `node * 2**21 + code point` to node (the root is 0), and for each node the
         piece that it spells or -1.
