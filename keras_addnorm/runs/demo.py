@@ -38,7 +38,7 @@ _SETTINGS: dict[str, Any] = {
         "max_length": 48,
     },
     "training": {
-        "epochs": 4,
+        "epochs": 3,
         "tokens_per_batch": 2048,
         "bucket_lengths": [16, 28],
         "label_smoothing": 0.0,
