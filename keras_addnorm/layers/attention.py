@@ -15,6 +15,7 @@ from keras_addnorm.layers.masks import (
     explicit_or_implicit,
     masked_softmax,
 )
+from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
 
 Tensor = Any
@@ -235,12 +236,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             causal = causal_mask(ops.shape(x)[1], ops.shape(keys)[1], offset)
         mask = combine_masks(padding_mask, attention_mask, causal)
         y, weights = self._attend(x, keys, values, mask, training)
-        outputs = [y]
-        if return_attention_scores:
-            outputs.append(weights)
-        if cache is not None:
-            outputs.append(cache)
-        return y if len(outputs) == 1 else tuple(outputs)
+        return pack(y, weights if return_attention_scores else None, cache)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
         """Return a cache with room for `max_length` positions.
@@ -309,7 +305,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
 
         Returns:
             The output, of the shape of `x`; with `return_attention_scores`, also the weights
-            `(B, H, T, S)` (with a cache, `T` counts all rows of a sentence).
+            `(B, H, T, S)`, one for each row of `x`.
 
         Raises:
             ValueError: If there is neither a memory nor a cache.
@@ -331,7 +327,8 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         y, weights = self._attend(queries, keys, values, mask, training)
         if cache is not None:
             y = ops.reshape(y, ops.shape(x))
-        return (y, weights) if return_attention_scores else y
+            weights = _by_row(weights, ops.shape(x)[1])
+        return pack(y, weights if return_attention_scores else None)
 
     def project_memory(self, memory: Tensor) -> Tensor:
         """Project the memory to keys and values once, for all decoding steps.
@@ -358,6 +355,13 @@ def divide_heads(hidden_dim: int, num_heads: int) -> int:
         f"of num_heads. Received: hidden_dim={hidden_dim}, num_heads={num_heads}. Use "
         f"num_heads={nearest}, or set head_dim."
     )
+
+
+def _by_row(weights: Tensor, length: int | Tensor) -> Tensor:
+    # (B, H, n T, S) -> (B, H, n, T, S) -> (B, n, H, T, S) -> (n B, H, T, S)
+    batch, heads, _, keys = ops.shape(weights)
+    by_row = ops.transpose(ops.reshape(weights, (batch, heads, -1, length, keys)), (0, 2, 1, 3, 4))
+    return ops.reshape(by_row, (-1, heads, length, keys))
 
 
 def _write_cache(

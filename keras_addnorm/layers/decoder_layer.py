@@ -9,6 +9,7 @@ import keras
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
+from keras_addnorm.layers.outputs import pack, unpack
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -91,36 +92,41 @@ class TransformerDecoderLayer(TransformerBlock):
                 way round.
         """
         self._check_memory(memory, cache)
-        cache_is_used = cache is not None
-        cache = dict(cache) if cache is not None else {}
-        if not cache_is_used:
+        if cache is None:
             padding_mask = explicit_or_implicit(padding_mask, x)
+        caches = {} if cache is None else cache
         scores = {}
 
         # Causal self-attention
         h = self.self_attention_add_norm.branch_input(x)
-        f, scores["self_attention"], *new_cache = self.self_attention(
+        outputs = self.self_attention(
             h,
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             use_causal_mask=True,
-            cache=cache.get("self_attention"),
+            cache=caches.get("self_attention"),
             cache_update_index=cache_update_index,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
             training=training,
+        )
+        f, scores["self_attention"], new_cache = unpack(
+            outputs, return_attention_scores, has_cache=cache is not None
         )
         x = self.self_attention_add_norm(x, f, training=training)
 
         # Cross-attention
         if self.cross_attention is not None:
             h = self.cross_attention_add_norm.branch_input(x)
-            f, scores["cross_attention"] = self.cross_attention(
+            outputs = self.cross_attention(
                 h,
                 memory,
                 memory_padding_mask=memory_padding_mask,
-                cache=cache.get("cross_attention"),
-                return_attention_scores=True,
+                cache=caches.get("cross_attention"),
+                return_attention_scores=return_attention_scores,
                 training=training,
+            )
+            f, scores["cross_attention"], _ = unpack(
+                outputs, return_attention_scores, has_cache=False
             )
             x = self.cross_attention_add_norm(x, f, training=training)
 
@@ -129,13 +135,11 @@ class TransformerDecoderLayer(TransformerBlock):
         f = self.feed_forward(h, training=training)
         x = self.feed_forward_add_norm(x, f, training=training)
 
-        outputs = [x]
-        if return_attention_scores:
-            outputs.append(scores)
-        if cache_is_used:
-            (cache["self_attention"],) = new_cache
-            outputs.append(cache)
-        return x if len(outputs) == 1 else tuple(outputs)
+        return pack(
+            x,
+            scores if return_attention_scores else None,
+            None if cache is None else {**cache, "self_attention": new_cache},
+        )
 
     def initial_cache(
         self, batch_size: int | Tensor, max_length: int, memory: Tensor | None = None

@@ -9,6 +9,7 @@ import keras
 from keras_addnorm.layers.attention import MultiHeadSelfAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
+from keras_addnorm.layers.outputs import pack, unpack
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -93,13 +94,14 @@ class TransformerEncoderLayer(TransformerBlock):
 
         # Self-attention
         h = self.self_attention_add_norm.branch_input(x)
-        f, scores = self.self_attention(
+        outputs = self.self_attention(
             h,
             padding_mask=padding_mask,
             attention_mask=attention_mask,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
             training=training,
         )
+        f, scores, _ = unpack(outputs, return_attention_scores, has_cache=False)
         x = self.self_attention_add_norm(x, f, training=training)
 
         # Feed-forward
@@ -107,4 +109,4 @@ class TransformerEncoderLayer(TransformerBlock):
         f = self.feed_forward(h, training=training)
         x = self.feed_forward_add_norm(x, f, training=training)
 
-        return (x, scores) if return_attention_scores else x
+        return pack(x, scores)

@@ -13,6 +13,7 @@ from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.initializers import InitializerLike
 from keras_addnorm.layers.masks import explicit_or_implicit
+from keras_addnorm.layers.outputs import pack, unpack
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -171,16 +172,16 @@ class TransformerEncoder(TransformerStack):
         padding_mask = explicit_or_implicit(padding_mask, x)
         scores = []
         for layer in self.layers:
-            x, layer_scores = layer(
+            outputs = layer(
                 x,
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
-                return_attention_scores=True,
+                return_attention_scores=return_attention_scores,
                 training=training,
             )
+            x, layer_scores, _ = unpack(outputs, return_attention_scores, has_cache=False)
             scores.append(layer_scores)
-        x = self._finish(x)
-        return (x, scores) if return_attention_scores else x
+        return pack(self._finish(x), scores if return_attention_scores else None)
 
     def _position(self, layer_index: int) -> schemes.StackPosition:
         return schemes.StackPosition(self.num_layers, self.num_other_layers, "encoder", layer_index)
@@ -252,7 +253,7 @@ class TransformerDecoder(TransformerStack):
         memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
         scores, new_cache = [], []
         for index, layer in enumerate(self.layers):
-            x, layer_scores, *layer_cache = layer(
+            outputs = layer(
                 x,
                 memory,
                 padding_mask=padding_mask,
@@ -260,17 +261,19 @@ class TransformerDecoder(TransformerStack):
                 attention_mask=attention_mask,
                 cache=None if cache is None else cache[index],
                 cache_update_index=cache_update_index,
-                return_attention_scores=True,
+                return_attention_scores=return_attention_scores,
                 training=training,
             )
+            x, layer_scores, layer_cache = unpack(
+                outputs, return_attention_scores, has_cache=cache is not None
+            )
             scores.append(layer_scores)
-            new_cache.extend(layer_cache)
-        outputs = [self._finish(x)]
-        if return_attention_scores:
-            outputs.append(scores)
-        if cache is not None:
-            outputs.append(new_cache)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+            new_cache.append(layer_cache)
+        return pack(
+            self._finish(x),
+            scores if return_attention_scores else None,
+            None if cache is None else new_cache,
+        )
 
     def initial_cache(
         self, batch_size: int | Tensor, max_length: int, memory: Tensor | None = None

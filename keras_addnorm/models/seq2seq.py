@@ -136,7 +136,8 @@ class Seq2SeqTransformer(keras.Model):
         cache: list[dict[str, Tensor]],
         index: int | Tensor,
         memory_padding_mask: Tensor | None = None,
-    ) -> tuple[Tensor, list[dict[str, Tensor]]]:
+        return_attention_scores: bool = False,
+    ) -> Any:
         """Decode one position.
 
         Args:
@@ -144,19 +145,26 @@ class Seq2SeqTransformer(keras.Model):
             cache: From `initial_cache` or the step before.
             index: The position, from 0.
             memory_padding_mask: `(B, S)`, from `encode`.
+            return_attention_scores: Whether to return the attention weights too.
 
         Returns:
-            Logits for the next token, `(N, V)`, and the updated cache.
+            Logits for the next token, `(N, V)`, and the updated cache; with
+            `return_attention_scores`, last, a list of dicts, one a layer: `"self_attention"`
+            `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`.
         """
         x = self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index)
-        x, cache = self.decoder(
-            x, memory_padding_mask=memory_padding_mask, cache=cache, cache_update_index=index
+        x, *scores, cache = self.decoder(
+            x,
+            memory_padding_mask=memory_padding_mask,
+            cache=cache,
+            cache_update_index=index,
+            return_attention_scores=return_attention_scores,
         )
         if self.vocabulary_projection is None:
             logits = self.decoder_embedding(x, reverse=True)
         else:
             logits = self.vocabulary_projection(x)
-        return logits[:, 0], cache
+        return (logits[:, 0], cache, *scores)
 
     def generate(
         self,

@@ -257,17 +257,23 @@ def test_the_cache_that_was_passed_in_stays_as_it_was():
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
-def test_beams_share_the_projected_memory_of_their_sentence(num_beams):
-    layer, x = cross_attention("float32"), random(B * num_beams, 1, D)
+@pytest.mark.parametrize("T", [1, 2])
+def test_beams_share_the_projected_memory_of_their_sentence(num_beams, T):
+    layer, x = cross_attention("float32"), random(B * num_beams, T, D)
     memory, mask = random(B, S, WIDTH_OF_MEMORY, seed=4), padding([4, S], S)
-    expected = layer(
-        x, np.repeat(memory, num_beams, 0), memory_padding_mask=np.repeat(mask, num_beams, 0)
+    expected, expected_weights = layer(
+        x,
+        np.repeat(memory, num_beams, 0),
+        memory_padding_mask=np.repeat(mask, num_beams, 0),
+        return_attention_scores=True,
     )
     cache = layer.project_memory(memory)
     assert cache.shape == (B, 2, S, H, K)
-    y = layer(x, cache=cache, memory_padding_mask=mask)
-    assert y.shape == (B * num_beams, 1, D)
+    y, weights = layer(x, cache=cache, memory_padding_mask=mask, return_attention_scores=True)
+    assert y.shape == (B * num_beams, T, D)
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(weights, expected_weights, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(layer(x, cache=cache, memory_padding_mask=mask), y)
 
 
 @pytest.mark.parametrize("layer_class", [MultiHeadSelfAttention, MultiHeadCrossAttention])

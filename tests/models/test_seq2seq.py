@@ -101,6 +101,32 @@ def test_dtype_policies(policy):
     assert memory.dtype == policy.removeprefix("mixed_")
 
 
+def test_a_decoding_step_returns_the_attention_weights_of_the_full_pass(models):
+    model, beams = models("pre_ln"), 2
+    memory, mask = model.encode(SOURCE)
+    _, expected = model.decoder(
+        model.decoder_embedding(TARGET),
+        memory,
+        memory_padding_mask=mask,
+        padding_mask=np.ones(TARGET.shape, bool),
+        return_attention_scores=True,
+    )
+    cache = model.initial_cache(memory, beams * len(SOURCE), TARGET.shape[1])
+    for t in range(TARGET.shape[1]):
+        tokens = np.repeat(TARGET[:, t], beams)
+        plain = model.decode_step(tokens, cache, t, mask)
+        logits, cache, scores = model.decode_step(
+            tokens, cache, t, mask, return_attention_scores=True
+        )
+        np.testing.assert_array_equal(plain[0], logits)
+        assert len(plain) == 2 and len(scores) == 2
+        for layer, full in zip(scores, expected, strict=True):
+            assert set(layer) == {"self_attention", "cross_attention"}
+            for name, weights in layer.items():
+                rows = np.repeat(array(full[name])[:, :, t], beams, axis=0)
+                np.testing.assert_allclose(weights[:, :, 0], rows, atol=1e-6, err_msg=name)
+
+
 # What it does not look at
 
 
