@@ -1,0 +1,121 @@
+"""`residuals.csv`: what `ResidualMonitor` saw, one line for each sublayer at each logged step."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from keras_addnorm.training.files import written_whole
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualRow:
+    """One sublayer at one step: one line of the log, its columns in this order.
+
+    Root mean squares and norms are taken over the real (not padded) positions of the probe batch,
+    in float32.
+
+    Args:
+        step: Number of training steps done, counted over all runs that went on with one another.
+        sublayer: `"encoder/0/self_attention"` and so on.
+        residual_rms: Root mean square of the stream `x` that enters the Add & Norm.
+        branch_rms: That of the sublayer's output `F(x)`.
+        merged_rms: That of the stream `y` that leaves it.
+        residual_ratio: `||F(x)|| / ||x||`.
+        cosine: Mean cosine between `x` and `y`, position by position.
+        gradient_norm: Norm of the loss's gradient at `x`.
+    """
+
+    step: int
+    sublayer: str
+    residual_rms: float
+    branch_rms: float
+    merged_rms: float
+    residual_ratio: float
+    cosine: float
+    gradient_norm: float
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(ResidualRow))
+
+
+class ResidualLog:
+    """The file: a header, then the rows of step after step.
+
+    The rows of a step are written at once, so that a process that is killed leaves whole lines; a
+    line that is not whole all the same (a full disk) is left out when reading and removed by
+    `drop_after`.
+
+    Args:
+        path: The CSV file; it need not exist yet.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> log = ResidualLog(pathlib.Path(tempfile.mkdtemp(), "residuals.csv"))
+        >>> log.append([ResidualRow(100, "encoder/0/feed_forward", 1.0, 0.5, 1.1, 0.5, 0.9, 0.02)])
+        >>> log.read()[0].residual_ratio
+        0.5
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def append(self, rows: Iterable[ResidualRow]) -> None:
+        """Writes the rows of a step behind the others.
+
+        Args:
+            rows: One for each sublayer.
+        """
+        text = _lines([dataclasses.astuple(row) for row in rows])
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            text = _lines([COLUMNS]) + text
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text)
+
+    def read(self) -> list[ResidualRow]:
+        """Returns all rows, in the order of the file.
+
+        Returns:
+            The rows; none if there is no file.
+
+        Raises:
+            ValueError: If the file has other columns.
+        """
+        if not self.path.exists():
+            return []
+        whole, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
+        header, *lines = csv.reader(io.StringIO(whole))
+        if tuple(header) != COLUMNS:
+            raise ValueError(
+                f"{str(self.path)!r} is not a log of ResidualMonitor. Expected the columns "
+                f"{', '.join(COLUMNS)}. Received: {', '.join(header)}."
+            )
+        return [_row(line) for line in lines]
+
+    def drop_after(self, step: int) -> None:
+        """Removes the rows of later steps, which a training that goes on will see again.
+
+        Args:
+            step: The last step whose rows stay.
+        """
+        if not self.path.exists():
+            return
+        kept = [dataclasses.astuple(row) for row in self.read() if row.step <= step]
+        with written_whole(self.path) as temporary:
+            temporary.write_text(_lines([COLUMNS, *kept]), encoding="utf-8", newline="")
+
+
+def _lines(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _row(line: list[str]) -> ResidualRow:
+    step, sublayer, *values = line
+    return ResidualRow(int(step), sublayer, *map(float, values))

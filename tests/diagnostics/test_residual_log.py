@@ -1,0 +1,64 @@
+"""The monitor's CSV: whole lines, read back as written, cut back for a training that goes on."""
+
+import pytest
+
+from keras_addnorm.diagnostics.residual_log import COLUMNS, ResidualLog, ResidualRow
+
+
+def row(step, sublayer="decoder/1/cross_attention", value=0.1):
+    return ResidualRow(step, sublayer, value, value / 3, value * 3, 1 / 3, -1e-7, float("nan"))
+
+
+@pytest.fixture
+def log(tmp_path):
+    return ResidualLog(tmp_path / "run" / "residuals.csv")
+
+
+def test_the_columns_are_documented_file_format(log):
+    log.append([row(7)])
+    header, line, rest = log.path.read_text(encoding="utf-8").split("\n")
+    assert header == (
+        "step,sublayer,residual_rms,branch_rms,merged_rms,residual_ratio,cosine,gradient_norm"
+    )
+    assert line.startswith("7,decoder/1/cross_attention,0.1,0.0333333")
+    assert rest == ""
+
+
+def test_rows_come_back_as_they_were(log):
+    log.append([row(100, "a"), row(100, "b")])
+    log.append([row(200, "a", 2.0)])
+    rows = log.read()
+    assert [(r.step, r.sublayer) for r in rows] == [(100, "a"), (100, "b"), (200, "a")]
+    assert repr(rows[2]) == repr(row(200, "a", 2.0))
+
+
+def test_without_a_file_there_are_no_rows(log):
+    assert log.read() == []
+    log.drop_after(3)
+    assert not log.path.exists()
+
+
+def test_later_steps_are_dropped_and_earlier_ones_stay_as_they_are(log):
+    log.append([row(100, "a"), row(100, "b")])
+    before = log.path.read_bytes()
+    log.append([row(200, "a")])
+    log.drop_after(150)
+    assert log.path.read_bytes() == before
+
+
+def test_half_a_line_is_left_out_and_removed(log):
+    log.append([row(100)])
+    whole = log.path.read_bytes()
+    with log.path.open("a", encoding="utf-8") as file:
+        file.write("200,decoder/1/cross_att")
+    assert [r.step for r in log.read()] == [100]
+    log.drop_after(10**9)
+    assert log.path.read_bytes() == whole
+
+
+def test_another_csv_is_refused(log):
+    log.path.parent.mkdir()
+    log.path.write_text("epoch,loss\n1,2.0\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"Expected the columns step, .*Received: epoch, loss"):
+        log.read()
+    assert COLUMNS[0] == "step"
