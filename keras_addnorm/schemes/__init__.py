@@ -16,6 +16,9 @@ from typing import Any
 
 from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.layer_scale import LayerScale
+from keras_addnorm.schemes.no_norm import NoNorm
+from keras_addnorm.schemes.no_residual import NoResidual
+from keras_addnorm.schemes.plain import Plain
 from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.pre_ln import PreLN
 from keras_addnorm.schemes.rezero import ReZero
@@ -32,6 +35,9 @@ __all__ = [
     "BranchScale",
     "DeepNorm",
     "LayerScale",
+    "NoNorm",
+    "NoResidual",
+    "Plain",
     "PostLN",
     "PreLN",
     "ReZero",
@@ -54,6 +60,9 @@ _SCHEMES: dict[str, type[ResidualScheme]] = {
     "deep_norm": DeepNorm,
     "rezero": ReZero,
     "layer_scale": LayerScale,
+    "no_norm": NoNorm,
+    "no_residual": NoResidual,
+    "plain": Plain,
 }
 
 

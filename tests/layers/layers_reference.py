@@ -14,7 +14,17 @@ B, T, S, H, K, F = 2, 5, 7, 3, 11, 13
 D = H * K
 EPSILON = 1e-6
 
-SCHEMES = ("post_ln", "pre_ln", "sandwich_ln", "deep_norm", "rezero", "layer_scale")
+SCHEMES = (
+    "post_ln",
+    "pre_ln",
+    "sandwich_ln",
+    "deep_norm",
+    "rezero",
+    "layer_scale",
+    "no_norm",
+    "no_residual",
+    "plain",
+)
 NORMS = ("layer_norm", "rms_norm")
 
 
@@ -75,6 +85,12 @@ def merge(add_norm, name, x, f):
         return x + norm(add_norm.branch_norm, f)
     if name == "deep_norm":
         return norm(add_norm.post_norm, deep_norm_alpha(add_norm.position) * x + f)
+    if name == "no_norm":
+        return x + f
+    if name == "no_residual":
+        return norm(add_norm.post_norm, f)
+    if name == "plain":
+        return f
     assert name in ("rezero", "layer_scale")
     return x + array(add_norm.branch_scale) * f
 

@@ -48,6 +48,9 @@ WEIGHTS = {
     "deep_norm": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0},
     "rezero": {"branch_scale": 0.0},
     "layer_scale": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0, "branch_scale": 0.1},
+    "no_norm": {},
+    "no_residual": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0},
+    "plain": {},
 }
 
 

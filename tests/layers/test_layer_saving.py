@@ -1,5 +1,7 @@
 """Every public layer comes back from its config, from `.keras` and from `.weights.h5`."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -36,7 +38,7 @@ LAYERS = {
     "learned": (lambda: PositionalEmbedding(11, D, positions="learned", max_length=7), [IDS]),
     "decoder only": (lambda: TransformerDecoder(2, H, F, scheme="pre_ln"), [X]),
 }
-for _scheme, _norm in zip(SCHEMES, [*NORMS, *NORMS, *NORMS], strict=True):
+for _scheme, _norm in zip(SCHEMES, itertools.cycle(NORMS), strict=False):
     _options = {"scheme": _scheme, "norm": _norm, "dropout": 0.1}
     LAYERS |= {
         f"add_norm {_scheme}": (

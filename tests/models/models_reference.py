@@ -5,7 +5,17 @@ import numpy as np
 
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-SCHEMES = ("post_ln", "pre_ln", "sandwich_ln", "deep_norm", "rezero", "layer_scale")
+SCHEMES = (
+    "post_ln",
+    "pre_ln",
+    "sandwich_ln",
+    "deep_norm",
+    "rezero",
+    "layer_scale",
+    "no_norm",
+    "no_residual",
+    "plain",
+)
 V_SOURCE, V_TARGET = 13, 11
 
 SOURCE = np.array([[4, 5, 6, 7, 12, 2, 0], [3, 9, 2, 0, 0, 0, 0], [8, 4, 3, 10, 11, 5, 2]])

@@ -14,6 +14,9 @@ PLANS = {
     "peri_ln": ResidualPlan(norm_slots=("pre_norm", "branch_norm")),
     "rezero": ResidualPlan(branch_scale=BranchScale(0.0, per_channel=False)),
     "layer_scale": ResidualPlan(("pre_norm",), BranchScale(0.1, per_channel=True)),
+    "no_norm": ResidualPlan(),
+    "no_residual": ResidualPlan(norm_slots=("post_norm",)),
+    "plain": ResidualPlan(),
 }
 NEEDS_FINAL_NORM = {
     "post_ln": False,
@@ -23,6 +26,9 @@ NEEDS_FINAL_NORM = {
     "deep_norm": False,
     "rezero": False,
     "layer_scale": True,
+    "no_norm": False,
+    "no_residual": False,
+    "plain": False,
 }
 
 

@@ -1,0 +1,35 @@
+"""Neither residual connection nor norm, for experiments."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain(ResidualScheme):
+    """`y = F(x)`: sublayers in a row, what deep networks were before skips and norms.
+
+    Reference:
+        The "plain" networks of He et al., "Deep Residual Learning for Image Recognition", 2015
+        (arXiv:1512.03385), section 3.3.
+    """
+
+    needs_final_norm = False
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for nothing."""
+        return ResidualPlan()
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return the stream as it is."""
+        return x
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `f`."""
+        return branch
