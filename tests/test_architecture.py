@@ -184,10 +184,10 @@ BAD = {
     "a plain upward import": ("schemes/scheme.py", "import keras_addnorm.layers.masks"),
     "a sideways import": ("training/losses.py", "from keras_addnorm.data import Tokenizer"),
     "a relative upward import": ("layers/stacks.py", "from ..models.seq2seq import Config"),
-    "a relative import of a room": ("norms.py", "from . import layers"),
+    "a relative import of a room": ("norms/scale_norm.py", "from .. import layers"),
     "a hidden upward import": ("layers/masks.py", "def f():\n    import keras_addnorm.decoding"),
     "an upward import by name": (
-        "norms.py",
+        "norms/scale_norm.py",
         "import importlib\nimportlib.import_module('keras_addnorm.layers')",
     ),
     "a backend in layers": ("layers/attention.py", "import tensorflow as tf"),

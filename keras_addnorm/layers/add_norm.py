@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.projection import require_hidden_dim
 
 Tensor = Any
@@ -25,15 +27,16 @@ class AddNorm(keras.layers.Layer):
     x = add_norm(x, f)            # the merged stream: LN(x + f), or x + f in Pre-LN
     ```
 
-    Norms work on the last axis, for each position by itself; their gain starts at ones, their
-    offset at zeros; their statistics are computed in float32 under mixed precision. The mask of
-    `residual` goes on to the output.
+    Norms work on the last axis; their statistics are computed in float32 under mixed precision.
+    The mask of `residual` goes on to the output, and to the norms: `batch_norm` leaves padding
+    out of its statistics, the others take each position by itself.
 
     Args:
         scheme: A name of `keras_addnorm.schemes.names()`, a dict with a name and the scheme's
             fields, or a `ResidualScheme`.
-        norm: A name of `keras_addnorm.norms.names()`.
-        epsilon: Added to the variance (or mean square) in the norm.
+        norm: A name of `keras_addnorm.norms.names()`, or a dict with a name and the norm's
+            fields.
+        epsilon: The norm's small number: for layer norm, added to the variance.
         dropout: Share of the sublayer's output that is dropped before it is merged.
         position: Where the sublayer stands, a `StackPosition` or its config; schemes that depend
             on the depth of the model need it.
@@ -41,7 +44,8 @@ class AddNorm(keras.layers.Layer):
 
     Raises:
         ValueError: If the scheme or norm is unknown, if the scheme needs a position and there is
-            none, or if `residual` and `branch` differ in shape.
+            none, if the norm leaks across the positions of a decoder, or if `residual` and
+            `branch` differ in shape.
 
     Weights:
         `pre_norm/...`, `branch_norm/...`, `post_norm/...`: those that the scheme asks for.
@@ -63,7 +67,7 @@ class AddNorm(keras.layers.Layer):
     def __init__(
         self,
         scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
-        norm: str = "layer_norm",
+        norm: norms.NormLike = "layer_norm",
         epsilon: float = 1e-6,
         dropout: float = 0.0,
         position: schemes.StackPosition | dict[str, Any] | None = None,
@@ -75,7 +79,9 @@ class AddNorm(keras.layers.Layer):
         self.epsilon = epsilon
         self.dropout = dropout
         self.position = schemes.StackPosition.get(position)
-        self._make_norm = norms.get(norm)
+        self._make_norm = norms.get(
+            norm if self.position is None else norms.for_side(norm, self.position.side)
+        )
         self._plan = self.scheme.plan(self.position)
         self.supports_masking = True
 
@@ -107,20 +113,29 @@ class AddNorm(keras.layers.Layer):
         self._branch_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
 
     def call(
-        self, residual: Tensor, branch: Tensor | None = None, training: bool | None = None
+        self,
+        residual: Tensor,
+        branch: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
     ) -> Tensor:
         """Return the sublayer's input, or merge the sublayer's output into the stream.
 
         Args:
             residual: The residual stream, `(..., D)`.
             branch: The sublayer's output, of the same shape; `None` to get the sublayer's input.
-            training: Whether to drop parts of the branch.
+            padding_mask: `(...)`, True at real positions; `None` for the mask attached to
+                `residual`.
+            training: Whether to drop parts of the branch, and to use the statistics of this batch
+                in a norm that has others.
 
         Returns:
             A tensor of the shape of `residual`.
         """
+        padding_mask = explicit_or_implicit(padding_mask, residual)
+        parts = self._parts(padding_mask, training)
         if branch is None:
-            return self.scheme.branch_input(residual, self._parts())
+            return self.scheme.branch_input(residual, parts)
         if not _may_be_equal(residual.shape, branch.shape):
             raise ValueError(
                 "The sublayer's output does not fit the residual stream. Expected both of one "
@@ -129,18 +144,22 @@ class AddNorm(keras.layers.Layer):
                 f"{residual.shape[-1]} units."
             )
         branch = self._branch_dropout(branch, training=training)
-        return self.scheme.merge(residual, branch, self._parts())
+        return self.scheme.merge(residual, branch, parts)
 
-    def branch_input(self, x: Tensor) -> Tensor:
+    def branch_input(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         """Return what the sublayer reads. A readable name for calling the layer with `x` alone.
 
         Args:
             x: The residual stream, `(..., D)`.
+            padding_mask: As in `call`.
+            training: As in `call`.
 
         Returns:
             A tensor of the shape of `x`.
         """
-        return self(x)
+        return self(x, padding_mask=padding_mask, training=training)
 
     def compute_output_shape(
         self, residual_shape: tuple[int | None, ...], branch_shape: Any = None
@@ -159,8 +178,14 @@ class AddNorm(keras.layers.Layer):
             "position": None if self.position is None else self.position.to_dict(),
         }
 
-    def _parts(self) -> schemes.ResidualParts:
-        made = {slot: getattr(self, slot) for slot in self._plan.norm_slots}
+    def _parts(self, padding_mask: Tensor | None, training: bool | None) -> schemes.ResidualParts:
+        made = {
+            # A sum such as x + f carries no mask of Keras' own.
+            slot: functools.partial(
+                getattr(self, slot), padding_mask=padding_mask, training=training
+            )
+            for slot in self._plan.norm_slots
+        }
         return schemes.ResidualParts(plan=self._plan, branch_scale=self.branch_scale, **made)
 
 

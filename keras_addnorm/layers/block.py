@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
-from keras_addnorm import schemes
+from keras_addnorm import norms, schemes
 from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.feed_forward import FeedForward
@@ -22,6 +22,9 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
     The arguments are documented in `TransformerEncoderLayer`.
     """
 
+    side: ClassVar[norms.Side]
+    """Which side of a model the layer is for."""
+
     def __init__(
         self,
         num_heads: int,
@@ -31,7 +34,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         activation_dropout: float = 0.0,
         activation: str = "relu",
         scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
-        norm: str = "layer_norm",
+        norm: norms.NormLike = "layer_norm",
         epsilon: float = 1e-6,
         use_bias: bool = True,
         kernel_initializer: InitializerLike = "glorot_uniform",
@@ -47,7 +50,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         self.activation_dropout = activation_dropout
         self.activation = activation
         self.scheme = schemes.get(scheme)
-        self.norm = norm
+        self.norm = norms.for_side(norm, self.side)
         self.epsilon = epsilon
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -41,6 +41,8 @@ class TransformerDecoderLayer(TransformerBlock):
         Vaswani et al., "Attention Is All You Need", 2017, figure 1 (right).
     """
 
+    side = "decoder"
+
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the three sublayers, or two without a memory.
 
@@ -98,7 +100,7 @@ class TransformerDecoderLayer(TransformerBlock):
         scores = {}
 
         # Causal self-attention
-        h = self.self_attention_add_norm.branch_input(x)
+        h = self.self_attention_add_norm.branch_input(x, padding_mask, training)
         outputs = self.self_attention(
             h,
             padding_mask=padding_mask,
@@ -112,11 +114,11 @@ class TransformerDecoderLayer(TransformerBlock):
         f, scores["self_attention"], new_cache = unpack(
             outputs, return_attention_scores, has_cache=cache is not None
         )
-        x = self.self_attention_add_norm(x, f, training=training)
+        x = self.self_attention_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         # Cross-attention
         if self.cross_attention is not None:
-            h = self.cross_attention_add_norm.branch_input(x)
+            h = self.cross_attention_add_norm.branch_input(x, padding_mask, training)
             outputs = self.cross_attention(
                 h,
                 memory,
@@ -128,12 +130,12 @@ class TransformerDecoderLayer(TransformerBlock):
             f, scores["cross_attention"], _ = unpack(
                 outputs, return_attention_scores, has_cache=False
             )
-            x = self.cross_attention_add_norm(x, f, training=training)
+            x = self.cross_attention_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         # Feed-forward
-        h = self.feed_forward_add_norm.branch_input(x)
+        h = self.feed_forward_add_norm.branch_input(x, padding_mask, training)
         f = self.feed_forward(h, training=training)
-        x = self.feed_forward_add_norm(x, f, training=training)
+        x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         return pack(
             x,

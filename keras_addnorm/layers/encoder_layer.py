@@ -61,6 +61,8 @@ class TransformerEncoderLayer(TransformerBlock):
         Vaswani et al., "Attention Is All You Need", 2017, figure 1 (left).
     """
 
+    side = "encoder"
+
     def build(self, x_shape: Shape) -> None:
         """Make the two sublayers.
 
@@ -93,7 +95,7 @@ class TransformerEncoderLayer(TransformerBlock):
         padding_mask = explicit_or_implicit(padding_mask, x)
 
         # Self-attention
-        h = self.self_attention_add_norm.branch_input(x)
+        h = self.self_attention_add_norm.branch_input(x, padding_mask, training)
         outputs = self.self_attention(
             h,
             padding_mask=padding_mask,
@@ -102,11 +104,11 @@ class TransformerEncoderLayer(TransformerBlock):
             training=training,
         )
         f, scores, _ = unpack(outputs, return_attention_scores, has_cache=False)
-        x = self.self_attention_add_norm(x, f, training=training)
+        x = self.self_attention_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         # Feed-forward
-        h = self.feed_forward_add_norm.branch_input(x)
+        h = self.feed_forward_add_norm.branch_input(x, padding_mask, training)
         f = self.feed_forward(h, training=training)
-        x = self.feed_forward_add_norm(x, f, training=training)
+        x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         return pack(x, scores)

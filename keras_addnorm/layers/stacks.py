@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -22,6 +22,9 @@ Shape = tuple[int | None, ...]
 class TransformerStack(keras.layers.Layer, abc.ABC):
     """What both stacks share; the arguments are documented in `TransformerEncoder`."""
 
+    side: ClassVar[norms.Side]
+    """Which side of a model the stack is for."""
+
     def __init__(
         self,
         num_layers: int,
@@ -32,7 +35,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         activation_dropout: float = 0.0,
         activation: str = "relu",
         scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
-        norm: str = "layer_norm",
+        norm: norms.NormLike = "layer_norm",
         epsilon: float = 1e-6,
         use_bias: bool = True,
         kernel_initializer: InitializerLike = "glorot_uniform",
@@ -53,7 +56,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         self.activation_dropout = activation_dropout
         self.activation = activation
         self.scheme = schemes.get(scheme)
-        self.norm = norm
+        self.norm = norms.for_side(norm, self.side)
         self.epsilon = epsilon
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -97,8 +100,10 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
             )
             self.final_norm.build(shapes[0])
 
-    def _finish(self, x: Tensor) -> Tensor:
-        return x if self.final_norm is None else self.final_norm(x)
+    def _finish(self, x: Tensor, padding_mask: Tensor | None, training: bool | None) -> Tensor:
+        if self.final_norm is None:
+            return x
+        return self.final_norm(x, padding_mask=padding_mask, training=training)
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -141,6 +146,8 @@ class TransformerEncoder(TransformerStack):
     ```
     """
 
+    side = "encoder"
+
     def build(self, x_shape: Shape) -> None:
         """Make the layers.
 
@@ -181,10 +188,12 @@ class TransformerEncoder(TransformerStack):
             )
             x, layer_scores, _ = unpack(outputs, return_attention_scores, has_cache=False)
             scores.append(layer_scores)
-        return pack(self._finish(x), scores if return_attention_scores else None)
+        return pack(
+            self._finish(x, padding_mask, training), scores if return_attention_scores else None
+        )
 
     def _position(self, layer_index: int) -> schemes.StackPosition:
-        return schemes.StackPosition(self.num_layers, self.num_other_layers, "encoder", layer_index)
+        return schemes.StackPosition(self.num_layers, self.num_other_layers, self.side, layer_index)
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -207,6 +216,8 @@ class TransformerDecoder(TransformerStack):
     y = TransformerDecoder(num_layers=2, num_heads=2, intermediate_dim=32)(x, memory)
     ```
     """
+
+    side = "decoder"
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the layers.
@@ -270,7 +281,7 @@ class TransformerDecoder(TransformerStack):
             scores.append(layer_scores)
             new_cache.append(layer_cache)
         return pack(
-            self._finish(x),
+            self._finish(x, padding_mask, training),
             scores if return_attention_scores else None,
             None if cache is None else new_cache,
         )
@@ -291,4 +302,4 @@ class TransformerDecoder(TransformerStack):
         return [layer.initial_cache(batch_size, max_length, memory) for layer in self.layers]
 
     def _position(self, layer_index: int) -> schemes.StackPosition:
-        return schemes.StackPosition(self.num_other_layers, self.num_layers, "decoder", layer_index)
+        return schemes.StackPosition(self.num_other_layers, self.num_layers, self.side, layer_index)

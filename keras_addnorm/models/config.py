@@ -72,7 +72,9 @@ class Seq2SeqConfig:
         activation: The feed-forward activation; see `keras_addnorm.layers.FeedForward`.
         scheme: The residual scheme, a name, a dict or an object (kept as its dict); see
             `keras_addnorm.schemes.get`.
-        norm: The normalisation; see `keras_addnorm.norms.names`.
+        norm: The normalisation, a name, a dict with a name and the norm's fields, or one of these
+            for each side: `{"encoder": "batch_norm", "decoder": "layer_norm"}`; see
+            `keras_addnorm.norms.get`.
         epsilon: The norms' epsilon.
         positions: `"sinusoidal"` or `"learned"`.
         max_length: Number of learned positions, and the default limit on generated tokens.
@@ -108,7 +110,7 @@ class Seq2SeqConfig:
     activation_dropout: float = 0.0
     activation: str = "relu"
     scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln"
-    norm: str = "layer_norm"
+    norm: norms.NormLike = "layer_norm"
     epsilon: float = 1e-6
     positions: str = "sinusoidal"
     max_length: int = 256
@@ -134,7 +136,8 @@ class Seq2SeqConfig:
         if isinstance(self.scheme, schemes.ResidualScheme):
             object.__setattr__(self, "scheme", schemes.serialize(self.scheme))
         schemes.get(self.scheme)
-        norms.get(self.norm)
+        norms.for_side(self.norm, "encoder")
+        norms.for_side(self.norm, "decoder")
         positions.get(self.positions)
         get_activation(self.activation)
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_addnorm import schemes
+from keras_addnorm.norms import LayerNorm
 from keras_addnorm.schemes import StackPosition
 
 B, T, S, H, K, F = 2, 5, 7, 3, 11, 13
@@ -58,7 +59,7 @@ def rms_norm(x, gamma):
 
 
 def norm(layer, x):
-    if isinstance(layer, keras.layers.LayerNormalization):
+    if isinstance(layer, LayerNorm):
         return layer_norm(x, array(layer.gamma), array(layer.beta))
     return rms_norm(x, array(layer.scale))
 

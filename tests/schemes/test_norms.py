@@ -8,7 +8,15 @@ X = np.random.default_rng(2).normal(3.0, 2.0, (2, 3, 5))
 
 
 def test_the_table_has_these_names():
-    assert norms.names() == ("layer_norm", "rms_norm")
+    assert norms.names() == (
+        "layer_norm",
+        "rms_norm",
+        "scale_norm",
+        "dynamic_tanh",
+        "std_layer_norm",
+        "batch_norm",
+        "none",
+    )
 
 
 def test_layer_norm():

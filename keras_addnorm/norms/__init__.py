@@ -1,0 +1,128 @@
+"""Normalisations by name: what the "Norm" of "Add & Norm" computes.
+
+```python
+from keras_addnorm import norms
+
+norms.names()  # ('layer_norm', 'rms_norm', ...)
+norms.get("rms_norm")(epsilon=1e-6)  # an unbuilt Keras layer
+norms.get({"name": "dynamic_tanh", "initial_alpha": 0.8})()
+```
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+from keras_addnorm.norms.batch_norm import BatchNorm
+from keras_addnorm.norms.dynamic_tanh import DynamicTanh
+from keras_addnorm.norms.layer_norm import LayerNorm
+from keras_addnorm.norms.none import NoNorm
+from keras_addnorm.norms.norm import Norm
+from keras_addnorm.norms.rms_norm import RMSNorm
+from keras_addnorm.norms.scale_norm import ScaleNorm
+from keras_addnorm.norms.std_layer_norm import StdLayerNorm
+
+NormLike = str | dict[str, Any]
+"""A name, a dict of the name and the norm's own fields, or one of these for each side."""
+
+NormFactory = Callable[..., Norm]
+"""Takes `epsilon` and Keras' layer keywords (`name`, `dtype`), returns an unbuilt layer."""
+
+Side = Literal["encoder", "decoder"]
+
+__all__ = [
+    "BatchNorm",
+    "DynamicTanh",
+    "LayerNorm",
+    "NoNorm",
+    "Norm",
+    "NormFactory",
+    "NormLike",
+    "RMSNorm",
+    "ScaleNorm",
+    "Side",
+    "StdLayerNorm",
+    "for_side",
+    "get",
+    "names",
+]
+
+_NORMS: dict[str, type[Norm]] = {
+    "layer_norm": LayerNorm,
+    "rms_norm": RMSNorm,
+    "scale_norm": ScaleNorm,
+    "dynamic_tanh": DynamicTanh,
+    "std_layer_norm": StdLayerNorm,
+    "batch_norm": BatchNorm,
+    "none": NoNorm,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `get` knows."""
+    return tuple(_NORMS)
+
+
+def get(identifier: NormLike) -> NormFactory:
+    """Return the factory of a norm.
+
+    Args:
+        identifier: One of `names()`, or a dict with the name and the norm's own fields
+            (`{"name": "batch_norm", "momentum": 0.9}`).
+
+    Returns:
+        A callable that makes the Keras layer: `get("rms_norm")(epsilon=1e-6)`.
+
+    Raises:
+        ValueError: If the name or a field is unknown.
+    """
+    norm, fields = _parse(identifier)
+    return functools.partial(norm, **fields)
+
+
+def for_side(identifier: NormLike, side: Side) -> NormLike:
+    """Return the norm of one side of a model, after a look at whether it may stand there.
+
+    Args:
+        identifier: What `get` takes, or a dict of such: `{"encoder": ..., "decoder": ...}`.
+        side: `"encoder"` or `"decoder"`.
+
+    Returns:
+        What `get` takes.
+
+    Raises:
+        ValueError: If the norm is unknown, or if it is one for encoders and the side is the
+            decoder.
+    """
+    if isinstance(identifier, dict) and identifier.keys() == {"encoder", "decoder"}:
+        identifier = identifier[side]
+    norm, _ = _parse(identifier)
+    if norm.mixes_positions and side == "decoder":
+        raise ValueError(
+            "This norm leaks in a decoder: while training, its statistics are taken over all "
+            "positions, so each position would see the tokens that it has to predict, and not "
+            "see them when the model translates. Expected a norm that takes each position by "
+            f"itself. Received: {identifier!r}. Use it in the encoder alone: "
+            f"norm={{'encoder': {identifier!r}, 'decoder': 'layer_norm'}}."
+        )
+    return identifier
+
+
+def _parse(identifier: NormLike) -> tuple[type[Norm], dict[str, Any]]:
+    fields = dict(identifier) if isinstance(identifier, dict) else {"name": identifier}
+    name = fields.pop("name", None)
+    if not isinstance(name, str) or name not in _NORMS:
+        raise ValueError(
+            f"There is no such norm. Expected one of {', '.join(_NORMS)}, or a dict with a 'name' "
+            f"among them. Received: {identifier!r}"
+        )
+    known = inspect.signature(_NORMS[name]).parameters.keys() - {"epsilon", "kwargs"}
+    if unknown := sorted(fields.keys() - known):
+        raise ValueError(
+            f"The norm '{name}' has no such field. Expected fields among {sorted(known)}. "
+            f"Received: {unknown}. (Epsilon is an argument of its own.)"
+        )
+    return _NORMS[name], fields

@@ -1,0 +1,51 @@
+"""Dynamic tanh: no statistics at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class DynamicTanh(PositionWiseNorm):
+    """`gamma tanh(alpha x) + beta`.
+
+    Squashes large values as a norm does, but each number by itself.
+
+    Args:
+        initial_alpha: Value that `alpha` starts at.
+        epsilon: Without effect: nothing is divided.
+        **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
+
+    Weights:
+        `alpha`, a scalar; `gamma` and `beta`, each `(D,)`, at ones and zeros first.
+
+    Reference:
+        Zhu et al., "Transformers without Normalization", 2025 (arXiv:2503.10622), section 4.
+    """
+
+    def __init__(self, initial_alpha: float = 0.5, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(epsilon=epsilon, **kwargs)
+        self.initial_alpha = initial_alpha
+
+    def build(self, x_shape: Shape) -> None:
+        """Make the weights.
+
+        Args:
+            x_shape: `(..., D)`.
+        """
+        self.alpha = self._add_gain("alpha", (), self.initial_alpha)
+        self.gamma = self._add_gain("gamma", (self._width(x_shape),))
+        self.beta = self._add_offset("beta", (self._width(x_shape),))
+
+    def normalize(self, x: Tensor) -> Tensor:
+        """Squash each number."""
+        return ops.tanh(self.alpha * x) * self.gamma + self.beta
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "initial_alpha": self.initial_alpha}

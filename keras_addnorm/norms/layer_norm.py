@@ -1,0 +1,41 @@
+"""Layer normalisation."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class LayerNorm(PositionWiseNorm):
+    """`gamma (x - mean(x)) / sqrt(variance(x) + epsilon) + beta`.
+
+    Mean and variance (the mean square deviation) are those of the D numbers at one position.
+
+    Args:
+        epsilon: Added to the variance.
+        **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
+
+    Weights:
+        `gamma` and `beta`, each `(D,)`, at ones and zeros first.
+
+    Reference:
+        Ba et al., "Layer Normalization", 2016 (arXiv:1607.06450).
+    """
+
+    def build(self, x_shape: Shape) -> None:
+        """Make the weights.
+
+        Args:
+            x_shape: `(..., D)`.
+        """
+        self.gamma = self._add_gain("gamma", (self._width(x_shape),))
+        self.beta = self._add_offset("beta", (self._width(x_shape),))
+
+    def normalize(self, x: Tensor) -> Tensor:
+        """Normalise each position."""
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        return centred * ops.rsqrt(variance + self.epsilon) * self.gamma + self.beta

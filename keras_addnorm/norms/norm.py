@@ -1,0 +1,108 @@
+"""What a norm is: the layer that every file of this room implements."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+Tensor = Any
+Shape = tuple[int | None, ...]
+
+
+class Norm(keras.layers.Layer, abc.ABC):
+    """A normalisation of the last axis, `(..., D)` to `(..., D)`.
+
+    Statistics and weights are float32 (float64 in a float64 layer), whatever the precision of the
+    activations. The mask of the input goes on to the output.
+
+    Args:
+        epsilon: A small number that keeps the division finite; each norm says where it stands.
+        **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
+    """
+
+    mixes_positions: ClassVar[bool] = False
+    """Whether what comes out at one position depends on others: not for a decoder."""
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+        self.supports_masking = True
+
+    @abc.abstractmethod
+    def call(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        """Normalise.
+
+        Args:
+            x: `(..., D)`.
+            padding_mask: `(...)`, True at real positions; `None` for the mask attached to `x`.
+            training: Whether to normalise with the statistics of this batch, where a norm has
+                others.
+
+        Returns:
+            A tensor of the shape and dtype of `x`.
+        """
+
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
+        """Return the shape of `x`."""
+        return x_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+    @property
+    def statistics_dtype(self) -> str:
+        """The dtype that the norm computes in."""
+        return "float64" if self.compute_dtype == "float64" else "float32"
+
+    def _width(self, x_shape: Shape) -> int:
+        width = x_shape[-1]
+        if width is None:
+            raise ValueError(
+                f"The norm '{self.name}' has weights of the width of its input. Expected a known "
+                f"last axis. Received shape: {tuple(x_shape)}. Give the input a fixed width."
+            )
+        return width
+
+    def _add_gain(self, name: str, shape: tuple[int, ...], initial_value: float = 1.0) -> Any:
+        return self._add_vector(name, shape, keras.initializers.Constant(initial_value))
+
+    def _add_offset(self, name: str, shape: tuple[int, ...]) -> Any:
+        return self._add_vector(name, shape, keras.initializers.Zeros())
+
+    def _add_vector(
+        self, name: str, shape: tuple[int, ...], initializer: Any, **arguments: Any
+    ) -> Any:
+        # Not cast to half precision: the products with the statistics are float32.
+        return self.add_weight(
+            name=name, shape=shape, initializer=initializer, autocast=False, **arguments
+        )
+
+
+class PositionWiseNorm(Norm):
+    """A norm that takes each position by itself: masks and training change nothing."""
+
+    def call(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        """Normalise each position.
+
+        Args:
+            x: `(..., D)`.
+            padding_mask: Without effect.
+            training: Without effect.
+
+        Returns:
+            A tensor of the shape and dtype of `x`.
+        """
+        y = self.normalize(ops.cast(x, self.statistics_dtype))
+        return ops.cast(y, self.compute_dtype)
+
+    @abc.abstractmethod
+    def normalize(self, x: Tensor) -> Tensor:
+        """Return the norm of `x`, both `(..., D)` in the dtype of the statistics."""

@@ -1,0 +1,55 @@
+"""Layer normalisation as the Annotated Transformer and its many descendants compute it."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class StdLayerNorm(PositionWiseNorm):
+    """`gamma (x - mean(x)) / (std(x) + epsilon) + beta`.
+
+    The standard deviation is the unbiased one (divided by D - 1), and `epsilon` stands outside the
+    root. Names and shapes of the weights are those of `LayerNorm`, so that either loads the
+    other's; the outputs differ by a factor of about `sqrt(1 - 1 / D)`.
+
+    Args:
+        epsilon: Added to the standard deviation.
+        **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
+
+    Raises:
+        ValueError: If there is one channel only, which has no unbiased deviation.
+
+    Weights:
+        `gamma` and `beta`, each `(D,)`, at ones and zeros first.
+
+    Reference:
+        Rush, "The Annotated Transformer", 2018, class `LayerNorm`.
+    """
+
+    def build(self, x_shape: Shape) -> None:
+        """Make the weights.
+
+        Args:
+            x_shape: `(..., D)`.
+        """
+        if self._width(x_shape) == 1:
+            raise ValueError(
+                "One number has no unbiased standard deviation. Expected at least 2 channels. "
+                f"Received shape: {tuple(x_shape)}. Use norm='layer_norm' or more channels."
+            )
+        self.gamma = self._add_gain("gamma", (self._width(x_shape),))
+        self.beta = self._add_offset("beta", (self._width(x_shape),))
+
+    def normalize(self, x: Tensor) -> Tensor:
+        """Normalise each position."""
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        total = ops.sum(ops.square(centred), axis=-1, keepdims=True)
+        # The root has no slope at 0: a constant row takes another way, with a gradient of zero.
+        is_constant = ops.equal(total, 0)
+        deviation = ops.sqrt(ops.where(is_constant, 1, total) / (x.shape[-1] - 1))
+        deviation = ops.where(is_constant, 0, deviation)
+        return centred / (deviation + self.epsilon) * self.gamma + self.beta
