@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import statistics
-import time
+import functools
 from collections.abc import Callable
 
 import keras
 import keras_hub
+import measure
 import numpy as np
 import torch
 
@@ -182,32 +181,13 @@ def main() -> None:
     shape = (3, size.batch_size, size.length)
     source, target, labels = rng.integers(3, size.vocabulary_size, shape).astype("int32")
     batch = (source, target, labels)
-    steps = {name: make(size) for name, make in CONTENDERS.items()}
-    for step in steps.values():
-        step(batch)
-        step(batch)
+    steps = {name: functools.partial(make(size), batch) for name, make in CONTENDERS.items()}
+    timings = measure.in_turn(steps, rounds=arguments.rounds)
 
-    milliseconds: dict[str, list[float]] = {name: [] for name in steps}
-    cores: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(arguments.rounds):
-        for name, step in steps.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            step(batch)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            milliseconds[name].append(1000 * wall)
-            cores[name].append(cpu / wall)
-
-    first = statistics.median(milliseconds["keras-addnorm"])
     print(f"{arguments.size}: {size}, {arguments.rounds} rounds")
-    print(f"{'':18} {'median ms':>10} {'best ms':>9} {'busy cores':>11} {'/ ours':>7}")
-    figures = {}
-    for name, times in milliseconds.items():
-        median, busy = statistics.median(times), statistics.median(cores[name])
-        figures[name] = {"median_ms": median, "best_ms": min(times), "busy_cores": busy}
-        print(f"{name:18} {median:10.0f} {min(times):9.0f} {busy:11.2f} {median / first:7.2f}")
+    print(measure.table(timings, reference=next(iter(CONTENDERS))))
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"size": dataclasses.asdict(size), "figures": figures}, file, indent=2)
+        measure.write_json(arguments.json, {"size": dataclasses.asdict(size), "figures": timings})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,108 @@
+"""What the benchmarks share: contenders timed in turn in one process, a table, a JSON file.
+
+The scripts of this folder import it as `measure`, which Python finds beside them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """The rounds of one contender, in milliseconds a call.
+
+    Processor time counts all threads: on a busy machine it is steadier than wall time.
+    """
+
+    wall_ms: tuple[float, ...]
+    cpu_ms: tuple[float, ...]
+
+    @property
+    def median_ms(self) -> float:
+        return statistics.median(self.wall_ms)
+
+    @property
+    def best_ms(self) -> float:
+        return min(self.wall_ms)
+
+    @property
+    def median_cpu_ms(self) -> float:
+        return statistics.median(self.cpu_ms)
+
+    @property
+    def busy_cores(self) -> float:
+        """Processor time over wall time: a contender that got less of the machine shows here."""
+        shares = (cpu / wall for cpu, wall in zip(self.cpu_ms, self.wall_ms, strict=True))
+        return statistics.median(shares)
+
+    def to_dict(self) -> dict[str, float]:
+        """The figures without the single rounds."""
+        return {
+            "median_ms": self.median_ms,
+            "best_ms": self.best_ms,
+            "median_cpu_ms": self.median_cpu_ms,
+            "busy_cores": self.busy_cores,
+        }
+
+
+def in_turn(
+    contenders: Mapping[str, Callable[[], Any]],
+    *,
+    rounds: int,
+    calls: int = 1,
+    warm_up: int = 2,
+) -> dict[str, Timing]:
+    """Time functions without arguments: one after another, round after round.
+
+    Args:
+        contenders: Name and function; a function returns when its work is done.
+        rounds: Timed rounds of each.
+        calls: Calls in one round, for functions that are over too soon for the clock.
+        warm_up: Calls before the first round: tracing, compiling, filling caches.
+
+    Returns:
+        Name and timing, in the order of the contenders.
+    """
+    for call in contenders.values():
+        for _ in range(warm_up):
+            call()
+    wall_ms: dict[str, list[float]] = {name: [] for name in contenders}
+    cpu_ms: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, call in contenders.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            for _ in range(calls):
+                call()
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            wall_ms[name].append(1000 * wall / calls)
+            cpu_ms[name].append(1000 * cpu / calls)
+    return {name: Timing(tuple(wall_ms[name]), tuple(cpu_ms[name])) for name in contenders}
+
+
+def table(timings: Mapping[str, Timing], reference: str) -> str:
+    """Medians, and their ratios to that of one contender, as text."""
+    width = max(map(len, timings))
+    first = timings[reference].median_ms
+    lines = [
+        f"{'':{width}} {'median ms':>10} {'best ms':>9} {'cpu ms':>9} {'busy cores':>11} "
+        f"{'/ ' + reference:>10}"
+    ]
+    lines += [
+        f"{name:{width}} {timing.median_ms:10.2f} {timing.best_ms:9.2f} "
+        f"{timing.median_cpu_ms:9.2f} {timing.busy_cores:11.2f} {timing.median_ms / first:10.2f}"
+        for name, timing in timings.items()
+    ]
+    return "\n".join(lines)
+
+
+def write_json(path: str | Path, figures: Mapping[str, Any]) -> None:
+    """Write figures to a file: timings become dicts, the rest has to be plain."""
+    text = json.dumps(figures, indent=2, default=lambda timing: timing.to_dict())
+    Path(path).write_text(text + "\n", encoding="utf-8")
