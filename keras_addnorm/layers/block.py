@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import keras
@@ -12,6 +13,7 @@ from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import InitializerLike
+from keras_addnorm.layers.pruned import PRUNED, require_sublayers
 
 Shape = tuple[int | None, ...]
 
@@ -24,6 +26,9 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
 
     side: ClassVar[norms.Side]
     """Which side of a model the layer is for."""
+
+    sublayers: ClassVar[tuple[str, ...]]
+    """The sublayers that it can have, in the order in which they run."""
 
     def __init__(
         self,
@@ -40,6 +45,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         kernel_initializer: InitializerLike = "glorot_uniform",
         bias_initializer: InitializerLike = "zeros",
         position: schemes.StackPosition | dict[str, Any] | None = None,
+        pruned_sublayers: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -55,6 +61,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayers)
         self.position = schemes.StackPosition.get(position)
         self.supports_masking = True
 
@@ -68,12 +75,16 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             **super().get_config(),
             **block_config(self),
             "position": None if self.position is None else self.position.to_dict(),
+            "pruned_sublayers": list(self.pruned_sublayers),
         }
 
     def _build_attention(
         self, name: str, attention: type[MultiHeadAttention], x_shape: Shape, *memory_shape: Shape
     ) -> None:
-        add_norm = self._build_add_norm(name, x_shape)
+        if name in self.pruned_sublayers:
+            self._build_pruned(name, x_shape)
+            return
+        add_norm = self._build_add_norm(name, x_shape, self.scheme)
         kernel = self.kernel_initializer
         sublayer = attention(
             num_heads=self.num_heads,
@@ -92,7 +103,10 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         setattr(self, name, sublayer)
 
     def _build_feed_forward(self, x_shape: Shape) -> None:
-        add_norm = self._build_add_norm("feed_forward", x_shape)
+        if "feed_forward" in self.pruned_sublayers:
+            self._build_pruned("feed_forward", x_shape)
+            return
+        add_norm = self._build_add_norm("feed_forward", x_shape, self.scheme)
         self.feed_forward = FeedForward(
             self.intermediate_dim,
             activation=self.activation,
@@ -106,10 +120,19 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         )
         self.feed_forward.build(x_shape)
 
-    def _build_add_norm(self, sublayer: str, x_shape: Shape) -> AddNorm:
+    def _build_pruned(self, name: str, x_shape: Shape) -> None:
+        position = None if self.position is None else self.position.at(name)
+        self._build_add_norm(name, x_shape, self.scheme.without_branch(position))
+        sublayer = PRUNED[name](dtype=self.dtype_policy, name=name)
+        sublayer.build(x_shape)
+        setattr(self, name, sublayer)
+
+    def _build_add_norm(
+        self, sublayer: str, x_shape: Shape, scheme: schemes.ResidualScheme
+    ) -> AddNorm:
         name = f"{sublayer}_add_norm"
         add_norm = AddNorm(
-            scheme=self.scheme,
+            scheme=scheme,
             norm=self.norm,
             epsilon=self.epsilon,
             dropout=self.dropout,

@@ -39,6 +39,7 @@ class TransformerEncoderLayer(TransformerBlock):
         kernel_initializer: Initialiser of all kernels.
         bias_initializer: Initialiser of all biases.
         position: Where the layer stands, a `StackPosition` or its config.
+        pruned_sublayers: Names of sublayers to leave out: `F(x) = 0` in their place.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -62,6 +63,7 @@ class TransformerEncoderLayer(TransformerBlock):
     """
 
     side = "encoder"
+    sublayers = ("self_attention", "feed_forward")
 
     def build(self, x_shape: Shape) -> None:
         """Make the two sublayers.

@@ -10,6 +10,8 @@ from keras_addnorm import norms, schemes
 from keras_addnorm.layers import positions
 from keras_addnorm.layers.attention import divide_heads
 from keras_addnorm.layers.feed_forward import get_activation
+from keras_addnorm.layers.pruned import require_sublayers
+from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
 _PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -83,6 +85,8 @@ class Seq2SeqConfig:
         pad_id: The id of padding.
         start_id: The id that starts a target.
         end_id: The id that ends a sequence.
+        pruned_sublayers: Sublayers that are left out, `F(x) = 0` in their place, by the names in
+            `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -119,6 +123,7 @@ class Seq2SeqConfig:
     pad_id: int = 0
     start_id: int = 1
     end_id: int = 2
+    pruned_sublayers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -140,6 +145,8 @@ class Seq2SeqConfig:
         norms.for_side(self.norm, "decoder")
         positions.get(self.positions)
         get_activation(self.activation)
+        pruned = require_sublayers(self.pruned_sublayers, self.sublayer_names)
+        object.__setattr__(self, "pruned_sublayers", pruned)
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:
             raise ValueError(
                 "Source and target cannot share an embedding. Expected one vocabulary size. "
@@ -154,6 +161,13 @@ class Seq2SeqConfig:
                 "The special ids have to be different and lie in the target vocabulary. Expected "
                 f"three different ids in [0, {self.target_vocabulary_size}). Received: {special}"
             )
+
+    @property
+    def sublayer_names(self) -> tuple[str, ...]:
+        """The names of all sublayers, `"encoder/0/self_attention"` and so on, in their order."""
+        encoder = TransformerEncoder.sublayer_names(self.num_encoder_layers)
+        decoder = TransformerDecoder.sublayer_names(self.num_decoder_layers)
+        return (*(f"encoder/{name}" for name in encoder), *(f"decoder/{name}" for name in decoder))
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Seq2SeqConfig:
@@ -204,7 +218,7 @@ class Seq2SeqConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "pruned_sublayers": list(self.pruned_sublayers)}
 
     def to_json(self) -> str:
         """Return the fields as JSON text."""

@@ -66,6 +66,7 @@ OVERRIDES = {
     "start_id": 4,
     "end_id": 5,
     "target_vocabulary_size": 8000,
+    "pruned_sublayers": ("encoder/4/feed_forward", "decoder/0/cross_attention"),
 }
 
 
