@@ -2,22 +2,26 @@
 
 Shape letters, used in all comments and docstrings:
 
-B batch, T target (query) length, S source (key) length, D hidden width, H heads, K head width,
-F intermediate width, V vocabulary, L layers.
+B batch, T target (query) length, S source (key) length, D hidden width, H heads, G key/value
+heads, K head width, F intermediate width, V vocabulary, L layers.
 """
 
 from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
+from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.feed_forward import FeedForward
+from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.positional_embedding import PositionalEmbedding
 from keras_addnorm.layers.projection import Projection
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
 __all__ = [
     "AddNorm",
+    "AttentionConfig",
     "FeedForward",
+    "HeadDiversity",
     "MultiHeadCrossAttention",
     "MultiHeadSelfAttention",
     "PositionalEmbedding",

@@ -8,14 +8,21 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm import norms
+from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
+from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
+from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.masks import (
-    causal_mask,
     combine_masks,
     explicit_or_implicit,
+    key_distances,
     masked_softmax,
+    position_mask,
 )
 from keras_addnorm.layers.outputs import pack
+from keras_addnorm.layers.positions import PositionsLike, RelativePositions
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
 
 Tensor = Any
@@ -29,6 +36,9 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     documented in `MultiHeadSelfAttention`.
     """
 
+    positions: RelativePositions | None = None
+    """Relative positions, for self-attention only."""
+
     def __init__(
         self,
         num_heads: int,
@@ -41,6 +51,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         output_initializer: InitializerLike = "glorot_uniform",
         bias_initializer: InitializerLike = "zeros",
         init_gain: float = 1.0,
+        attention: AttentionConfig | dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -58,6 +69,8 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.init_gain = init_gain
+        self.attention = AttentionConfig.get(attention)
+        self._num_groups = self.attention.key_value_heads(num_heads)
         self.supports_masking = True
 
     def get_config(self) -> dict[str, Any]:
@@ -75,6 +88,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             "output_initializer": serialize(self.output_initializer),
             "bias_initializer": serialize(self.bias_initializer),
             "init_gain": self.init_gain,
+            "attention": self.attention.to_dict(),
         }
 
     @abc.abstractmethod
@@ -85,19 +99,41 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         hidden_dim = require_hidden_dim(query_shape)
         self._head_dim = self.head_dim or divide_heads(hidden_dim, self.num_heads)
         inner_dim = self.num_heads * self._head_dim
+        memory_dim = self._num_groups * self._head_dim
         make, gain = self._make, self.init_gain
         self.query_projection = make(
             "query_projection", inner_dim, self.query_initializer, query_shape
         )
-        self.key_projection = make("key_projection", inner_dim, self.key_initializer, memory_shape)
+        self.key_projection = make("key_projection", memory_dim, self.key_initializer, memory_shape)
         self.value_projection = make(
-            "value_projection", inner_dim, self.value_initializer, memory_shape, gain
+            "value_projection", memory_dim, self.value_initializer, memory_shape, gain
         )
         inner_shape = (*query_shape[:-1], inner_dim)
         self.output_projection = make(
             "output_projection", hidden_dim, self.output_initializer, inner_shape, gain
         )
         self._weights_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self._build_choices()
+
+    def _build_choices(self) -> None:
+        config = self.attention
+        self._scale = self._add_number("logit_scale", config.scale, self._head_dim**-0.5)
+        self._sink = self._add_number("sink_logits", config.sink, None)
+        if config.query_key_norm is not None:
+            make_norm = norms.get(config.query_key_norm)
+            for name in ("query_norm", "key_norm"):
+                norm = make_norm(dtype=self.dtype_policy, name=name)
+                norm.build((None, None, None, self._head_dim))
+                setattr(self, name, norm)
+
+    def _add_number(self, name: str, choice: LearnedOrFixed, default: float | None) -> Any:
+        """Return the number, or a weight of one a head, `(H,)`, where it is learned."""
+        if not isinstance(choice, Learned):
+            return default if choice is None else choice
+        start = (default or 0.0) if choice.initial_value is None else choice.initial_value
+        return self.add_weight(
+            shape=(self.num_heads,), initializer=keras.initializers.Constant(start), name=name
+        )
 
     def _make(
         self, name: str, units: int, initializer: Any, input_shape: Shape, gain: float = 1.0
@@ -113,31 +149,105 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         projection.build(input_shape)
         return projection
 
-    def _project_keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        # (B, S, D) -> (B, S, H, K), twice
-        keys = self._split_heads(self.key_projection(memory))
-        return keys, self._split_heads(self.value_projection(memory))
+    def _project_queries(self, x: Tensor, at: Tensor | None = None) -> Tensor:
+        # (B, T, D) -> (B, T, H, K)
+        queries = self._split_heads(self.query_projection(x), self.num_heads)
+        if self.attention.query_key_norm is not None:
+            queries = self.query_norm(queries)
+        # The scale goes on the query: in float16, unscaled logits can overflow.
+        return self._rotate(queries, at) * self._by_head(self._scale, (-1, 1), queries.dtype)
 
-    def _split_heads(self, x: Tensor) -> Tensor:
+    def _project_keys_values(
+        self, memory: Tensor, at: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        # (B, S, D) -> (B, S, G, K), twice
+        keys = self._split_heads(self.key_projection(memory), self._num_groups)
+        if self.attention.query_key_norm is not None:
+            keys = self.key_norm(keys)
+        values = self._split_heads(self.value_projection(memory), self._num_groups)
+        return self._rotate(keys, at), values
+
+    def _rotate(self, x: Tensor, at: Tensor | None) -> Tensor:
+        return x if self.positions is None else self.positions.rotate(x, at)
+
+    def _split_heads(self, x: Tensor, heads: int) -> Tensor:
         # (B, T, H*K) -> (B, T, H, K)
-        return ops.reshape(x, (*tuple(ops.shape(x))[:2], self.num_heads, self._head_dim))
+        return ops.reshape(x, (*tuple(ops.shape(x))[:2], heads, self._head_dim))
+
+    def _by_head(self, number: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a number as it is, one learned a head in a shape that broadcasts."""
+        if number is None or isinstance(number, float):
+            return number
+        return ops.reshape(ops.cast(number, dtype), shape)
 
     def _attend(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, training: bool | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the output `(B, T, D)` and the attention weights `(B, H, T, S)`."""
-        # The scale goes on the query: in float16, unscaled logits can overflow.
-        queries = self._split_heads(self.query_projection(x)) * self._head_dim**-0.5
-        # (B, T, H, K) x (B, S, H, K) -> (B, H, T, S)
-        logits = ops.einsum("bthk,bshk->bhts", queries, keys)
-        logits = ops.cast(logits, keras.backend.result_type(self.compute_dtype, "float32"))
-        weights = ops.cast(masked_softmax(logits, mask), self.compute_dtype)
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        distances: Tensor | None = None,
+        is_causal: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked."""
+        if not return_attention_scores and self._may_be_fused(training):
+            return fused_attention(queries, keys, values, mask), None
+        logits = self._logits(queries, keys, distances, is_causal)
+        sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
+        weights = ops.cast(masked_softmax(logits, mask, sink), self.compute_dtype)
         dropped = self._weights_dropout(weights, training=training)
-        # (B, H, T, S) x (B, S, H, K) -> (B, T, H, K) -> (B, T, H*K) -> (B, T, D)
-        context = ops.einsum("bhts,bshk->bthk", dropped, values)
+        context = _weighted_sum(dropped, values)
+        if self.positions is not None:
+            context = _plus(context, self.positions.context(dropped, distances))
+        return context, weights
+
+    def _may_be_fused(self, training: bool | None) -> bool:
+        """Return whether the attention is `softmax(q k^T) v` and the backend has that in one."""
+        config, positions = self.attention, self.positions
+        is_plain = (
+            config.soft_cap is None
+            and config.sink is None
+            and (positions is None or positions.keeps_attention_plain)
+        )
+        needs_weights = training and (self.dropout > 0 or config.head_diversity is not None)
+        return is_plain and not needs_weights and has_fused_attention()
+
+    def _logits(
+        self, queries: Tensor, keys: Tensor, distances: Tensor | None, is_causal: bool
+    ) -> Tensor:
+        # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S)
+        logits = _products(queries, keys)
+        if self.positions is not None:
+            logits = _plus(logits, self.positions.query_logits(queries, distances))
+        logits = ops.cast(logits, keras.backend.result_type(self.compute_dtype, "float32"))
+        cap = self.attention.soft_cap
+        if cap is not None:
+            logits = cap * ops.tanh(logits / cap)
+        if self.positions is not None:
+            logits = _plus(logits, self.positions.bias(distances, is_causal))
+        return logits
+
+    def _project_output(self, context: Tensor) -> Tensor:
+        # (B, T, H, K) -> (B, T, H*K) -> (B, T, D)
         leading = tuple(ops.shape(context))[:2]
-        context = ops.reshape(context, (*leading, self.num_heads * self._head_dim))
-        return self.output_projection(context), weights
+        return self.output_projection(
+            ops.reshape(context, (*leading, self.num_heads * self._head_dim))
+        )
+
+    def _keep_heads_apart(
+        self,
+        values: Tensor,
+        weights: Tensor | None,
+        context: Tensor,
+        key_mask: Tensor | None,
+        query_mask: Tensor | None,
+        training: bool | None,
+    ) -> None:
+        diversity = HeadDiversity.get(self.attention.head_diversity)
+        if training and diversity is not None:
+            self.add_loss(diversity.loss(values, weights, context, key_mask, query_mask))
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -158,15 +268,22 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         output_initializer: Initialiser of the output kernel.
         bias_initializer: Initialiser of the biases.
         init_gain: Factor on the initial value and output kernels (DeepNorm's beta).
+        attention: How to attend, an `AttentionConfig` or its fields as a dict.
+        positions: Relative positions, in self-attention only: a name, a dict or a layer of
+            `keras_addnorm.layers.positions`. Absolute kinds are the embedding's task.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
-        ValueError: If `num_heads` does not divide the width of the input, if a mask has the wrong
-            rank, or if only one of `cache` and `cache_update_index` is passed.
+        ValueError: If `num_heads` does not divide the width of the input, if a choice or a mask
+            does not fit, or if only one of `cache` and `cache_update_index` is passed.
 
     Weights:
-        `{query,key,value}_projection/{kernel,bias}`: `(D, H*K)`, `(H*K,)`.
+        `query_projection/{kernel,bias}`: `(D, H*K)`, `(H*K,)`.
+        `{key,value}_projection/{kernel,bias}`: `(D, G*K)`, `(G*K,)`, with G key/value heads.
         `output_projection/{kernel,bias}`: `(H*K, D)`, `(D,)`.
+        `logit_scale`, `sink_logits`: `(H,)`, where they are learned, in this order.
+        `query_norm/...`, `key_norm/...`: of `(K,)`, with `query_key_norm`.
+        `positions/...`: the tables of the relative positions.
 
     Example:
     ```python
@@ -181,13 +298,49 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.
     """
 
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        query_initializer: InitializerLike = "glorot_uniform",
+        key_initializer: InitializerLike = "glorot_uniform",
+        value_initializer: InitializerLike = "glorot_uniform",
+        output_initializer: InitializerLike = "glorot_uniform",
+        bias_initializer: InitializerLike = "zeros",
+        init_gain: float = 1.0,
+        attention: AttentionConfig | dict[str, Any] | None = None,
+        positions: PositionsLike = "none",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            num_heads=num_heads,
+            head_dim=head_dim,
+            dropout=dropout,
+            use_bias=use_bias,
+            query_initializer=query_initializer,
+            key_initializer=key_initializer,
+            value_initializer=value_initializer,
+            output_initializer=output_initializer,
+            bias_initializer=bias_initializer,
+            init_gain=init_gain,
+            attention=attention,
+            **kwargs,
+        )
+        self.positions = position_kinds.relative(
+            positions, dtype=self.dtype_policy, name="positions"
+        )
+
     def build(self, x_shape: Shape) -> None:
-        """Make the projections.
+        """Make the projections, and the tables of the positions if nobody has made them yet.
 
         Args:
             x_shape: `(B, T, D)`.
         """
         self._build_projections(x_shape, x_shape)
+        if self.positions is not None and not self.positions.built:
+            self.positions.build((self.num_heads, self._head_dim))
 
     def call(
         self,
@@ -208,8 +361,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
                 a cache it speaks of the cache's positions, `(B, S)`.
             attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
             use_causal_mask: Whether to hide later positions. A cache always does.
-            cache: Keys and values of earlier positions, `(B, 2, S, H, K)`, from `empty_cache` or
-                an earlier call.
+            cache: Keys and values of earlier positions, `(B, 2, S, G, K)`, from `empty_cache` or
+                an earlier call. Keys are stored as they are compared: normalised and rotated.
             cache_update_index: Position of `x[:, 0]` in the cache.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
@@ -224,18 +377,32 @@ class MultiHeadSelfAttention(MultiHeadAttention):
                 "`cache_update_index`, or neither. Received only "
                 f"{'cache_update_index' if cache is None else 'cache'}."
             )
-        keys, values = self._project_keys_values(x)
+        offset = 0 if cache is None else cache_update_index
+        is_causal = use_causal_mask or cache is not None
+        num_queries = ops.shape(x)[1]
+        at = ops.arange(num_queries, dtype="int32") + offset
+        queries = self._project_queries(x, at)
+        keys, values = self._project_keys_values(x, at)
         if cache is None:
             padding_mask = explicit_or_implicit(padding_mask, x)
-            offset: int | Tensor = 0
         else:
             cache, keys, values = _write_cache(cache, keys, values, cache_update_index)
-            offset = cache_update_index
-        causal = None
-        if use_causal_mask or cache is not None:
-            causal = causal_mask(ops.shape(x)[1], ops.shape(keys)[1], offset)
-        mask = combine_masks(padding_mask, attention_mask, causal)
-        y, weights = self._attend(x, keys, values, mask, training)
+        num_keys = ops.shape(keys)[1]
+        visible = position_mask(num_queries, num_keys, offset, is_causal, self.attention.window)
+        context, weights = self._attend(
+            queries,
+            keys,
+            values,
+            combine_masks(padding_mask, attention_mask, visible),
+            distances=(
+                None if self.positions is None else key_distances(num_queries, num_keys, offset)
+            ),
+            is_causal=is_causal,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        self._keep_heads_apart(values, weights, context, padding_mask, padding_mask, training)
+        y = self._project_output(context)
         return pack(y, weights if return_attention_scores else None, cache)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
@@ -246,9 +413,10 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             max_length: Number of positions, S.
 
         Returns:
-            Zeros of shape `(B, 2, S, H, K)`: `2 B S H K` times the size of a number in bytes.
+            Zeros of shape `(B, 2, S, G, K)`, where G is the number of key/value heads: `2 B S G K`
+            times the size of a number in bytes.
         """
-        shape = (batch_size, 2, max_length, self.num_heads, self._head_dim)
+        shape = (batch_size, 2, max_length, self._num_groups, self._head_dim)
         return ops.zeros(shape, dtype=self.compute_dtype)
 
 
@@ -256,7 +424,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
 class MultiHeadCrossAttention(MultiHeadAttention):
     """Attention of one sequence to another, the encoder's output ("memory").
 
-    Arguments, errors and weights are those of `MultiHeadSelfAttention`.
+    Arguments, errors and weights are those of `MultiHeadSelfAttention`, but for `positions`: those
+    of a memory have nothing to do with those of its readers.
 
     Example:
     ```python
@@ -299,7 +468,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             memory_padding_mask: `(B, S)`, True at real tokens; `None` for the mask attached to
                 `memory`.
             attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
-            cache: The memory's keys and values from `project_memory`, `(B, 2, S, H, K)`.
+            cache: The memory's keys and values from `project_memory`, `(B, 2, S, G, K)`.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
 
@@ -313,21 +482,31 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         if cache is not None:
             keys, values = cache[:, 0], cache[:, 1]
             # (n B, T, D) -> (B, n T, D)
-            queries = ops.reshape(x, (ops.shape(keys)[0], -1, x.shape[-1]))
+            rows = ops.reshape(x, (ops.shape(keys)[0], -1, x.shape[-1]))
         elif memory is not None:
             memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
             keys, values = self._project_keys_values(memory)
-            queries = x
+            rows = x
         else:
             raise ValueError(
                 "Cross-attention has nothing to attend to. Expected `memory` or `cache`. "
                 "Received neither."
             )
         mask = combine_masks(memory_padding_mask, attention_mask)
-        y, weights = self._attend(queries, keys, values, mask, training)
+        context, weights = self._attend(
+            self._project_queries(rows),
+            keys,
+            values,
+            mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        query_mask = explicit_or_implicit(None, x)
+        self._keep_heads_apart(values, weights, context, memory_padding_mask, query_mask, training)
+        y = self._project_output(context)
         if cache is not None:
             y = ops.reshape(y, ops.shape(x))
-            weights = _by_row(weights, ops.shape(x)[1])
+            weights = _by_row(weights, ops.shape(x)[1]) if return_attention_scores else None
         return pack(y, weights if return_attention_scores else None)
 
     def project_memory(self, memory: Tensor) -> Tensor:
@@ -337,7 +516,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             memory: `(B, S, D_memory)`.
 
         Returns:
-            `(B, 2, S, H, K)`.
+            `(B, 2, S, G, K)`.
         """
         return ops.stack(self._project_keys_values(memory), axis=1)
 
@@ -355,6 +534,32 @@ def divide_heads(hidden_dim: int, num_heads: int) -> int:
         f"of num_heads. Received: hidden_dim={hidden_dim}, num_heads={num_heads}. Use "
         f"num_heads={nearest}, or set head_dim."
     )
+
+
+def _products(queries: Tensor, keys: Tensor) -> Tensor:
+    # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S); H/G queries share a key, which is not copied
+    num_heads, num_groups = queries.shape[2], keys.shape[2]
+    if num_heads == num_groups:
+        return ops.einsum("bthk,bshk->bhts", queries, keys)
+    batch, length, _, width = ops.shape(queries)
+    queries = ops.reshape(queries, (batch, length, num_groups, num_heads // num_groups, width))
+    logits = ops.einsum("btgrk,bsgk->bgrts", queries, keys)
+    return ops.reshape(logits, (batch, num_heads, length, ops.shape(keys)[1]))
+
+
+def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    # (B, H, T, S) x (B, S, G, K) -> (B, T, H, K)
+    num_heads, num_groups = weights.shape[1], values.shape[2]
+    if num_heads == num_groups:
+        return ops.einsum("bhts,bshk->bthk", weights, values)
+    batch, _, length, num_keys = ops.shape(weights)
+    weights = ops.reshape(weights, (batch, num_groups, num_heads // num_groups, length, num_keys))
+    context = ops.einsum("bgrts,bsgk->btgrk", weights, values)
+    return ops.reshape(context, (batch, length, num_heads, values.shape[-1]))
+
+
+def _plus(x: Tensor, y: Tensor | None) -> Tensor:
+    return x if y is None else x + y
 
 
 def _by_row(weights: Tensor, length: int | Tensor) -> Tensor:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention import MultiHeadAttention
+from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import InitializerLike
-from keras_addnorm.layers.pruned import PRUNED, require_sublayers
+from keras_addnorm.layers.positions import PositionsLike
 
 Shape = tuple[int | None, ...]
 
@@ -26,9 +27,6 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
 
     side: ClassVar[norms.Side]
     """Which side of a model the layer is for."""
-
-    sublayers: ClassVar[tuple[str, ...]]
-    """The sublayers that it can have, in the order in which they run."""
 
     def __init__(
         self,
@@ -44,8 +42,9 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         use_bias: bool = True,
         kernel_initializer: InitializerLike = "glorot_uniform",
         bias_initializer: InitializerLike = "zeros",
+        attention: AttentionConfig | dict[str, Any] | None = None,
+        positions: PositionsLike = "none",
         position: schemes.StackPosition | dict[str, Any] | None = None,
-        pruned_sublayers: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -61,7 +60,8 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayers)
+        self.attention = AttentionConfig.get(attention)
+        self.positions = positions
         self.position = schemes.StackPosition.get(position)
         self.supports_masking = True
 
@@ -75,16 +75,17 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             **super().get_config(),
             **block_config(self),
             "position": None if self.position is None else self.position.to_dict(),
-            "pruned_sublayers": list(self.pruned_sublayers),
         }
 
     def _build_attention(
-        self, name: str, attention: type[MultiHeadAttention], x_shape: Shape, *memory_shape: Shape
+        self,
+        name: str,
+        attention: type[MultiHeadAttention],
+        x_shape: Shape,
+        *memory_shape: Shape,
+        **choices: Any,
     ) -> None:
-        if name in self.pruned_sublayers:
-            self._build_pruned(name, x_shape)
-            return
-        add_norm = self._build_add_norm(name, x_shape, self.scheme)
+        add_norm = self._build_add_norm(name, x_shape)
         kernel = self.kernel_initializer
         sublayer = attention(
             num_heads=self.num_heads,
@@ -96,17 +97,16 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             output_initializer=kernel,
             bias_initializer=self.bias_initializer,
             init_gain=add_norm.init_gain,
+            attention=self.attention,
             dtype=self.dtype_policy,
             name=name,
+            **choices,
         )
         sublayer.build(x_shape, *memory_shape)
         setattr(self, name, sublayer)
 
     def _build_feed_forward(self, x_shape: Shape) -> None:
-        if "feed_forward" in self.pruned_sublayers:
-            self._build_pruned("feed_forward", x_shape)
-            return
-        add_norm = self._build_add_norm("feed_forward", x_shape, self.scheme)
+        add_norm = self._build_add_norm("feed_forward", x_shape)
         self.feed_forward = FeedForward(
             self.intermediate_dim,
             activation=self.activation,
@@ -120,19 +120,10 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         )
         self.feed_forward.build(x_shape)
 
-    def _build_pruned(self, name: str, x_shape: Shape) -> None:
-        position = None if self.position is None else self.position.at(name)
-        self._build_add_norm(name, x_shape, self.scheme.without_branch(position))
-        sublayer = PRUNED[name](dtype=self.dtype_policy, name=name)
-        sublayer.build(x_shape)
-        setattr(self, name, sublayer)
-
-    def _build_add_norm(
-        self, sublayer: str, x_shape: Shape, scheme: schemes.ResidualScheme
-    ) -> AddNorm:
+    def _build_add_norm(self, sublayer: str, x_shape: Shape) -> AddNorm:
         name = f"{sublayer}_add_norm"
         add_norm = AddNorm(
-            scheme=scheme,
+            scheme=self.scheme,
             norm=self.norm,
             epsilon=self.epsilon,
             dropout=self.dropout,
@@ -160,6 +151,8 @@ def block_arguments(layer: Any) -> dict[str, Any]:
         "use_bias": layer.use_bias,
         "kernel_initializer": layer.kernel_initializer,
         "bias_initializer": layer.bias_initializer,
+        "attention": layer.attention,
+        "positions": layer.positions,
     }
 
 
@@ -170,4 +163,6 @@ def block_config(layer: Any) -> dict[str, Any]:
         "scheme": schemes.serialize(layer.scheme),
         "kernel_initializer": keras.initializers.serialize(layer.kernel_initializer),
         "bias_initializer": keras.initializers.serialize(layer.bias_initializer),
+        "attention": layer.attention.to_dict(),
+        "positions": position_kinds.serialize(layer.positions),
     }

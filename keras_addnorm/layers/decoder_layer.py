@@ -42,7 +42,6 @@ class TransformerDecoderLayer(TransformerBlock):
     """
 
     side = "decoder"
-    sublayers = ("self_attention", "cross_attention", "feed_forward")
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the three sublayers, or two without a memory.
@@ -51,7 +50,9 @@ class TransformerDecoderLayer(TransformerBlock):
             x_shape: `(B, T, D)`.
             memory_shape: `(B, S, D_memory)`, or `None`.
         """
-        self._build_attention("self_attention", MultiHeadSelfAttention, x_shape)
+        self._build_attention(
+            "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
+        )
         self.cross_attention = None
         if memory_shape is not None:
             self._build_attention("cross_attention", MultiHeadCrossAttention, x_shape, memory_shape)

@@ -38,8 +38,9 @@ class TransformerEncoderLayer(TransformerBlock):
         use_bias: Whether projections have biases.
         kernel_initializer: Initialiser of all kernels.
         bias_initializer: Initialiser of all biases.
+        attention: How to attend, an `AttentionConfig` or its fields as a dict.
+        positions: Relative positions of the self-attention; see `MultiHeadSelfAttention`.
         position: Where the layer stands, a `StackPosition` or its config.
-        pruned_sublayers: Names of sublayers to leave out: `F(x) = 0` in their place.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -63,7 +64,6 @@ class TransformerEncoderLayer(TransformerBlock):
     """
 
     side = "encoder"
-    sublayers = ("self_attention", "feed_forward")
 
     def build(self, x_shape: Shape) -> None:
         """Make the two sublayers.
@@ -71,7 +71,9 @@ class TransformerEncoderLayer(TransformerBlock):
         Args:
             x_shape: `(B, T, D)`.
         """
-        self._build_attention("self_attention", MultiHeadSelfAttention, x_shape)
+        self._build_attention(
+            "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
+        )
         self._build_feed_forward(x_shape)
 
     def call(

@@ -29,21 +29,69 @@ def causal_mask(
     causal_mask(2, 3, offset=1)  # [[True, True, False], [True, True, True]]
     ```
     """
+    return key_distances(num_queries, num_keys, offset) <= 0
+
+
+def position_mask(
+    num_queries: int | Tensor,
+    num_keys: int | Tensor,
+    offset: int | Tensor = 0,
+    is_causal: bool = False,
+    window: int | None = None,
+) -> Tensor | None:
+    """Let each query see the keys that its position allows.
+
+    Args:
+        num_queries: Number of query positions, T.
+        num_keys: Number of key positions, S.
+        offset: Position of the first query among the keys.
+        is_causal: Whether to hide later keys.
+        window: Whether to hide keys that are `window` or more positions away; `None` for not.
+
+    Returns:
+        Booleans of shape `(T, S)`, or `None` if nothing is hidden.
+
+    Example:
+    ```python
+    position_mask(3, 4, window=2)
+    # [[True, True, False, False], [True, True, True, False], [False, True, True, True]]
+    ```
+    """
+    causal = causal_mask(num_queries, num_keys, offset) if is_causal else None
+    if window is None:
+        return causal
+    near = ops.abs(key_distances(num_queries, num_keys, offset)) < window
+    return near if causal is None else ops.logical_and(near, causal)
+
+
+def key_distances(
+    num_queries: int | Tensor, num_keys: int | Tensor, offset: int | Tensor = 0
+) -> Tensor:
+    """Return how far each key is from each query.
+
+    Args:
+        num_queries: Number of query positions, T.
+        num_keys: Number of key positions, S.
+        offset: Position of the first query among the keys.
+
+    Returns:
+        `key position - query position`, int32 `(T, S)`.
+    """
     queries = ops.expand_dims(ops.arange(num_queries, dtype="int32") + offset, axis=-1)
-    return ops.arange(num_keys, dtype="int32") <= queries
+    return ops.arange(num_keys, dtype="int32") - queries
 
 
 def combine_masks(
     padding_mask: Tensor | None = None,
     attention_mask: Tensor | None = None,
-    causal: Tensor | None = None,
+    by_position: Tensor | None = None,
 ) -> Tensor | None:
     """Combine the three kinds of mask into one that fits attention logits of `(B, H, T, S)`.
 
     Args:
         padding_mask: `(B, S)`, True at real keys.
         attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
-        causal: `(T, S)`, from `causal_mask`.
+        by_position: `(T, S)`, from `position_mask`.
 
     Returns:
         Booleans that broadcast to `(B, 1, T, S)`, or `None` if there is no mask at all.
@@ -61,8 +109,8 @@ def combine_masks(
         attention_mask = ops.cast(attention_mask, "bool")
         is_batched = len(attention_mask.shape) == 3
         masks.append(attention_mask[:, None] if is_batched else attention_mask[None, None])
-    if causal is not None:
-        masks.append(causal[None, None])
+    if by_position is not None:
+        masks.append(by_position[None, None])
     if not masks:
         return None
     combined = masks[0]
@@ -76,7 +124,9 @@ def explicit_or_implicit(mask: Tensor | None, x: Tensor | None) -> Tensor | None
     return get_keras_mask(x) if mask is None and x is not None else mask
 
 
-def masked_softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
+def masked_softmax(
+    logits: Tensor, mask: Tensor | None, sink: float | Tensor | None = None
+) -> Tensor:
     """Softmax over the last axis among the True entries of `mask`, in float32 or better.
 
     A row with no True entry gives zeros: with nothing to attend to there is nothing to add.
@@ -84,16 +134,28 @@ def masked_softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
     Args:
         logits: `(..., S)`.
         mask: Booleans that broadcast to `logits`, or `None`.
+        sink: A logit of nothing, which takes its share of each row; broadcasts to `(..., 1)`.
 
     Returns:
-        Weights that sum to one in each row (to zero in a row with nothing to attend to).
+        Weights that sum to one in each row (to zero in a row with nothing to attend to, to less
+        than one with a sink).
     """
+    if sink is not None:
+        return _softmax_with_sink(logits, mask, sink)
     if mask is None:
         return _softmax(logits)
     # A finite stand-in for minus infinity: a row of infinities would be NaN, also in its gradient.
     weights = _softmax(ops.where(mask, logits, -1e30))
     has_key = ops.any(mask, axis=-1, keepdims=True)
     return weights * ops.cast(has_key, weights.dtype)
+
+
+def _softmax_with_sink(logits: Tensor, mask: Tensor | None, sink: float | Tensor) -> Tensor:
+    if mask is not None:
+        logits = ops.where(mask, logits, -1e30)
+    # A row with nothing to attend to falls to its sink.
+    sink = ops.cast(sink, logits.dtype) + ops.zeros_like(logits[..., :1])
+    return ops.softmax(ops.concatenate([logits, sink], axis=-1), axis=-1)[..., :-1]
 
 
 def _softmax(logits: Tensor) -> Tensor:

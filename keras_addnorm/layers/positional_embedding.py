@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.layers import positions as position_encodings
+from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 
 Tensor = Any
@@ -24,7 +24,8 @@ class PositionalEmbedding(keras.layers.Layer):
         vocabulary_size: Number of tokens, V.
         hidden_dim: Width of the residual stream, D.
         max_length: Number of positions; needed by learned positions, no limit for sinusoidal ones.
-        positions: `"sinusoidal"` or `"learned"`.
+        positions: `"sinusoidal"` or `"learned"`, a name or a dict. With another kind of
+            `keras_addnorm.layers.positions` nothing is added: it is the attention's task.
         mask_zero: Whether tokens equal to `pad_id` are masked.
         pad_id: The id of the padding token.
         dropout: Share of the sum that is dropped.
@@ -62,7 +63,7 @@ class PositionalEmbedding(keras.layers.Layer):
         vocabulary_size: int,
         hidden_dim: int,
         max_length: int | None = None,
-        positions: str = "sinusoidal",
+        positions: str | dict[str, Any] = "sinusoidal",
         mask_zero: bool = True,
         pad_id: int = 0,
         dropout: float = 0.0,
@@ -98,9 +99,15 @@ class PositionalEmbedding(keras.layers.Layer):
             ),
             name="embeddings",
         )
-        self.position_encoding = position_encodings.get(positions)(
-            hidden_dim=hidden_dim, max_length=max_length, dtype=self.dtype_policy, name="positions"
-        )
+        make_encoding = position_kinds.absolute(positions)
+        self.position_encoding = None
+        if make_encoding is not None:
+            self.position_encoding = make_encoding(
+                hidden_dim=hidden_dim,
+                max_length=max_length,
+                dtype=self.dtype_policy,
+                name="positions",
+            )
         self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.built = True
 
@@ -184,8 +191,10 @@ class PositionalEmbedding(keras.layers.Layer):
         self._check_token_ids(token_ids, start_index)
         table = ops.cast(self.embeddings, self.compute_dtype)
         x = ops.take(table, token_ids, axis=0) * self.hidden_dim**0.5
-        positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
-        return self._dropout(x + self.position_encoding(positions), training=training)
+        if self.position_encoding is not None:
+            positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
+            x = x + self.position_encoding(positions)
+        return self._dropout(x, training=training)
 
     def _project(self, x: Tensor) -> Tensor:
         self._check_hidden_states(x)
@@ -211,13 +220,15 @@ class PositionalEmbedding(keras.layers.Layer):
                 "reverse=True.)"
             )
         length = token_ids.shape[1]
-        if self.positions != "learned" or length is None or not isinstance(start_index, int):
+        if not isinstance(self.position_encoding, position_kinds.LearnedPositions):
+            return
+        if length is None or not isinstance(start_index, int):
             return
         if start_index + length > self.max_length:
             raise ValueError(
                 "The sequence is longer than the table of learned positions. Expected at most "
                 f"{self.max_length} positions. Received: {start_index + length}. Raise max_length, "
-                "shorten the sequence, or use positions='sinusoidal', which has no limit."
+                "shorten the sequence, or use another kind of positions: no other has a limit."
             )
 
     def _check_hidden_states(self, x: Tensor) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block import TransformerBlock, block_arguments, block_config
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.initializers import InitializerLike
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
-from keras_addnorm.layers.pruned import require_sublayers, within
+from keras_addnorm.layers.positions import PositionsLike
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -26,9 +27,6 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
 
     side: ClassVar[norms.Side]
     """Which side of a model the stack is for."""
-
-    layer_class: ClassVar[type[TransformerBlock]]
-    """What the stack is made of."""
 
     def __init__(
         self,
@@ -45,8 +43,9 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         use_bias: bool = True,
         kernel_initializer: InitializerLike = "glorot_uniform",
         bias_initializer: InitializerLike = "zeros",
+        attention: AttentionConfig | dict[str, Any] | None = None,
+        positions: PositionsLike = "none",
         num_other_layers: int = 0,
-        pruned_sublayers: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -67,22 +66,10 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.attention = AttentionConfig.get(attention)
+        self.positions = positions
         self.num_other_layers = num_other_layers
-        self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayer_names(num_layers))
         self.supports_masking = True
-
-    @classmethod
-    def sublayer_names(cls, num_layers: int) -> tuple[str, ...]:
-        """Return the names of all sublayers that such a stack can have.
-
-        Args:
-            num_layers: Number of layers.
-
-        Returns:
-            `"0/self_attention"` and so on, in the order in which they run.
-        """
-        indices = range(num_layers)
-        return tuple(f"{index}/{name}" for index in indices for name in cls.layer_class.sublayers)
 
     @abc.abstractmethod
     def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -99,15 +86,14 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
             "num_layers": self.num_layers,
             **block_config(self),
             "num_other_layers": self.num_other_layers,
-            "pruned_sublayers": list(self.pruned_sublayers),
         }
 
-    def _build_layers(self, *shapes: Shape | None) -> None:
+    def _build_layers(self, layer_class: type[TransformerBlock], *shapes: Shape | None) -> None:
         self.layers = []
+        arguments = {**block_arguments(self), "positions": self._layer_positions()}
         for index in range(self.num_layers):
-            layer = self.layer_class(
-                **block_arguments(self),
-                pruned_sublayers=within(self.pruned_sublayers, str(index)),
+            layer = layer_class(
+                **arguments,
                 position=self._position(index),
                 dtype=self.dtype_policy,
                 name=f"layer_{index}",
@@ -122,6 +108,11 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
             )
             self.final_norm.build(shapes[0])
 
+    def _layer_positions(self) -> PositionsLike:
+        """Return the choice of each layer, or, where layers share a table, one object for all."""
+        made = position_kinds.relative(self.positions, dtype=self.dtype_policy, name="positions")
+        return made if made is not None and made.is_shared else self.positions
+
     def _finish(self, x: Tensor, padding_mask: Tensor | None, training: bool | None) -> Tensor:
         if self.final_norm is None:
             return x
@@ -134,7 +125,7 @@ class TransformerEncoder(TransformerStack):
 
     Args:
         num_layers: Number of layers, L.
-        num_heads: See `TransformerEncoderLayer`, as all arguments down to `bias_initializer`.
+        num_heads: See `TransformerEncoderLayer`, as all arguments down to `positions`.
         intermediate_dim: Width inside the feed-forward sublayers.
         dropout: Share of each sublayer's output that is dropped.
         attention_dropout: Share of the attention weights that is dropped.
@@ -146,11 +137,12 @@ class TransformerEncoder(TransformerStack):
         use_bias: Whether projections have biases.
         kernel_initializer: Initialiser of all kernels.
         bias_initializer: Initialiser of all biases.
+        attention: How to attend.
+        positions: Relative positions of the self-attention. A table that layers share (T5's) is
+            theirs together.
         num_other_layers: Depth of the stack on the other side (the decoder that reads this
             encoder, or the encoder that a decoder reads), 0 if there is none. Schemes that depend
             on the depth of both, such as DeepNorm, read it.
-        pruned_sublayers: Sublayers to leave out, such as `"0/self_attention"`: `F(x) = 0` in their
-            place.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -171,7 +163,6 @@ class TransformerEncoder(TransformerStack):
     """
 
     side = "encoder"
-    layer_class = TransformerEncoderLayer
 
     def build(self, x_shape: Shape) -> None:
         """Make the layers.
@@ -179,7 +170,7 @@ class TransformerEncoder(TransformerStack):
         Args:
             x_shape: `(B, T, D)`.
         """
-        self._build_layers(x_shape)
+        self._build_layers(TransformerEncoderLayer, x_shape)
 
     def call(
         self,
@@ -243,7 +234,6 @@ class TransformerDecoder(TransformerStack):
     """
 
     side = "decoder"
-    layer_class = TransformerDecoderLayer
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the layers.
@@ -252,7 +242,7 @@ class TransformerDecoder(TransformerStack):
             x_shape: `(B, T, D)`.
             memory_shape: `(B, S, D_memory)`, or `None`.
         """
-        self._build_layers(x_shape, memory_shape)
+        self._build_layers(TransformerDecoderLayer, x_shape, memory_shape)
 
     def call(
         self,

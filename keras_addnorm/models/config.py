@@ -7,11 +7,10 @@ import json
 from typing import Any
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.layers import positions
+from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention import divide_heads
+from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import get_activation
-from keras_addnorm.layers.pruned import require_sublayers
-from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
 _PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -78,15 +77,18 @@ class Seq2SeqConfig:
             for each side: `{"encoder": "batch_norm", "decoder": "layer_norm"}`; see
             `keras_addnorm.norms.get`.
         epsilon: The norms' epsilon.
-        positions: `"sinusoidal"` or `"learned"`.
+        positions: How the model knows the order of tokens: `"sinusoidal"` or `"learned"`, added to
+            the embeddings; `"rotary"`, `"alibi"`, `"t5"` or `"shaw"`, in self-attention; or
+            `"none"`. Or a dict with a name and the kind's own fields; see
+            `keras_addnorm.layers.positions`.
         max_length: Number of learned positions, and the default limit on generated tokens.
         tie_embeddings: Whether the output projection is the transposed target embedding.
         share_embeddings: Whether source and target use one embedding (a joint vocabulary).
         pad_id: The id of padding.
         start_id: The id that starts a target.
         end_id: The id that ends a sequence.
-        pruned_sublayers: Sublayers that are left out, `F(x) = 0` in their place, by the names in
-            `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
+        attention: How all attentions attend, an `AttentionConfig` or its fields as a dict (kept as
+            a dict); `None` for the paper's attention.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -116,14 +118,14 @@ class Seq2SeqConfig:
     scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln"
     norm: norms.NormLike = "layer_norm"
     epsilon: float = 1e-6
-    positions: str = "sinusoidal"
+    positions: str | dict[str, Any] = "sinusoidal"
     max_length: int = 256
     tie_embeddings: bool = True
     share_embeddings: bool = False
     pad_id: int = 0
     start_id: int = 1
     end_id: int = 2
-    pruned_sublayers: tuple[str, ...] = ()
+    attention: AttentionConfig | dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -143,10 +145,15 @@ class Seq2SeqConfig:
         schemes.get(self.scheme)
         norms.for_side(self.norm, "encoder")
         norms.for_side(self.norm, "decoder")
-        positions.get(self.positions)
+        if self.attention is not None:
+            attention = AttentionConfig.get(self.attention)
+            attention.key_value_heads(self.num_heads)
+            object.__setattr__(self, "attention", attention.to_dict())
+        position_kinds.relative(self.positions)
+        if isinstance(self.positions, dict) and len(self.positions) == 1:
+            # One way to write a choice without fields.
+            object.__setattr__(self, "positions", self.positions["name"])
         get_activation(self.activation)
-        pruned = require_sublayers(self.pruned_sublayers, self.sublayer_names)
-        object.__setattr__(self, "pruned_sublayers", pruned)
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:
             raise ValueError(
                 "Source and target cannot share an embedding. Expected one vocabulary size. "
@@ -161,13 +168,6 @@ class Seq2SeqConfig:
                 "The special ids have to be different and lie in the target vocabulary. Expected "
                 f"three different ids in [0, {self.target_vocabulary_size}). Received: {special}"
             )
-
-    @property
-    def sublayer_names(self) -> tuple[str, ...]:
-        """The names of all sublayers, `"encoder/0/self_attention"` and so on, in their order."""
-        encoder = TransformerEncoder.sublayer_names(self.num_encoder_layers)
-        decoder = TransformerDecoder.sublayer_names(self.num_decoder_layers)
-        return (*(f"encoder/{name}" for name in encoder), *(f"decoder/{name}" for name in decoder))
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Seq2SeqConfig:
@@ -218,7 +218,7 @@ class Seq2SeqConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
-        return {**dataclasses.asdict(self), "pruned_sublayers": list(self.pruned_sublayers)}
+        return dataclasses.asdict(self)
 
     def to_json(self) -> str:
         """Return the fields as JSON text."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_addnorm.layers import PositionalEmbedding, Projection
-from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
 
@@ -59,7 +59,6 @@ class Seq2SeqTransformer(keras.Model):
         encoder = TransformerEncoder(
             config.num_encoder_layers,
             num_other_layers=config.num_decoder_layers,
-            pruned_sublayers=within(config.pruned_sublayers, "encoder"),
             **_stack_arguments(config),
             dtype=dtype,
             name="encoder",
@@ -67,7 +66,6 @@ class Seq2SeqTransformer(keras.Model):
         decoder = TransformerDecoder(
             config.num_decoder_layers,
             num_other_layers=config.num_encoder_layers,
-            pruned_sublayers=within(config.pruned_sublayers, "decoder"),
             **_stack_arguments(config),
             dtype=dtype,
             name="decoder",
@@ -171,14 +169,12 @@ class Seq2SeqTransformer(keras.Model):
     def generate(
         self,
         source_ids: Any,
-        strategy: Any = None,
-        *,
-        num_beams: int | None = None,
-        length_penalty: Any = None,
+        num_beams: int = 1,
+        length_penalty: float = 0.0,
         max_length: int | None = None,
         jit_compile: bool = True,
-    ) -> Any:
-        """Translate token ids.
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Translate token ids with greedy search or a beam.
 
         The batch is padded to a power of two and the source to a multiple of 16, so that few
         shapes are compiled; neither changes the result.
@@ -186,23 +182,19 @@ class Seq2SeqTransformer(keras.Model):
         Args:
             source_ids: Integers, `(B, S)`, each row ended with `end_id` and padded with `pad_id`.
                 A row of padding only gives a row of padding and the score 0.
-            strategy: How to search: a strategy of `keras_addnorm.decoding`, its name
-                (`"greedy"`, `"beam"`, ...) or its dict. `None` for the short way:
-            num_beams: Number of hypotheses of a beam; 1, as `None`, is greedy search.
-            length_penalty: The exponent alpha of the GNMT penalty `((5 + n) / 6)^alpha`, or an
-                object of `keras_addnorm.decoding.length_penalties`.
+            num_beams: Number of hypotheses kept; 1 is greedy search.
+            length_penalty: The exponent alpha of the GNMT penalty `((5 + n) / 6)^alpha`.
             max_length: Number of tokens to generate at most, end token included; `None` for
                 `config.max_length`.
             jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
 
         Returns:
             Token ids `(B, max_length)` without the start token, padded after the end token, and
-            scores `(B,)`: the sum of log-probabilities divided by the length penalty. A strategy
-            that returns N > 1 hypotheses gives `(B, N, max_length)` and `(B, N)`, best first.
+            scores `(B,)`: the sum of log-probabilities divided by the length penalty.
 
         Raises:
-            ValueError: If the ids have the wrong rank, dtype or range, or an option does not fit.
-            FloatingPointError: If logits are not finite; names the step.
+            ValueError: If the ids have the wrong rank, dtype or range, or an option is not
+                positive.
         """
         # The model offers decoding as a method; the room above it does the work.
         from keras_addnorm.decoding import generate
@@ -210,7 +202,6 @@ class Seq2SeqTransformer(keras.Model):
         return generate(
             self,
             source_ids,
-            strategy,
             num_beams=num_beams,
             length_penalty=length_penalty,
             max_length=max_length,
@@ -248,6 +239,8 @@ def _stack_arguments(config: Seq2SeqConfig) -> dict[str, Any]:
         "scheme": config.scheme,
         "norm": config.norm,
         "epsilon": config.epsilon,
+        "attention": config.attention,
+        "positions": config.positions,
     }
 
 

@@ -26,7 +26,7 @@ def test_masks_are_combined_by_and():
     mask = combine_masks(
         padding_mask=np.array([[T, T, F], [T, F, T]]),
         attention_mask=np.array([[T, T, T], [F, T, T]]),
-        causal=np.array([[T, F, F], [T, T, T]]),
+        by_position=np.array([[T, F, F], [T, T, T]]),
     )
     expected = [[[[T, F, F], [F, T, F]]], [[[T, F, F], [F, F, T]]]]
     np.testing.assert_array_equal(mask, expected)

@@ -6,7 +6,7 @@ from layers_reference import array, random, randomize
 
 from keras_addnorm.layers import PositionalEmbedding
 from keras_addnorm.layers.positions import LearnedPositions, SinusoidalPositions
-from keras_addnorm.layers.positions import get as get_positions
+from keras_addnorm.layers.positions import absolute as absolute_positions
 
 V, D, L = 11, 6, 7
 IDS = np.array([[4, 5, 10, 0], [7, 0, 0, 0], [1, 2, 3, 4]])
@@ -157,7 +157,7 @@ def test_dropout_only_while_training():
     [
         ({"vocabulary_size": 0, "hidden_dim": D}, "`vocabulary_size` has to be positive"),
         ({"vocabulary_size": V, "hidden_dim": 0}, "`hidden_dim` has to be positive"),
-        ({"vocabulary_size": V, "hidden_dim": D, "positions": "rotary"}, "sinusoidal, learned"),
+        ({"vocabulary_size": V, "hidden_dim": D, "positions": "rope"}, "sinusoidal, learned"),
         (
             {"vocabulary_size": V, "hidden_dim": D, "positions": "learned"},
             "Expected max_length >= 1. Received: max_length=None",
@@ -231,5 +231,13 @@ def test_config_round_trip_of_positions(layer_class):
 
 
 def test_an_unknown_position_encoding_lists_what_there_is():
-    with pytest.raises(ValueError, match=r"sinusoidal, learned\. Received: 'rope'"):
-        get_positions("rope")
+    with pytest.raises(ValueError, match=r"one of none, sinusoidal, learned, .*Received: 'rope'"):
+        absolute_positions("rope")
+
+
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi", "t5", "shaw"])
+def test_with_positions_that_are_the_attentions_task_nothing_is_added(positions):
+    layer = embedding(positions=positions)
+    expected = array(layer.embeddings)[IDS] * np.sqrt(D)
+    np.testing.assert_allclose(layer(IDS, start_index=3), expected, rtol=1e-12)
+    assert len(layer.weights) == 1

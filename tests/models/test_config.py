@@ -4,6 +4,7 @@ import json
 import pytest
 from models_reference import config
 
+from keras_addnorm.layers import AttentionConfig, HeadDiversity
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.schemes import DeepNorm
 
@@ -65,8 +66,8 @@ OVERRIDES = {
     "pad_id": 3,
     "start_id": 4,
     "end_id": 5,
+    "attention": {"num_key_value_heads": 1, "window": 4},
     "target_vocabulary_size": 8000,
-    "pruned_sublayers": ("encoder/4/feed_forward", "decoder/0/cross_attention"),
 }
 
 
@@ -84,6 +85,17 @@ def test_a_scheme_object_is_written_down_too():
     c = config(scheme=DeepNorm(alpha=2.0, beta=0.5))
     assert Seq2SeqConfig.from_json(c.to_json()) == c
     assert c.to_dict()["scheme"] == {"name": "deep_norm", "alpha": 2.0, "beta": 0.5}
+
+
+def test_attention_and_positions_are_written_down_as_plain_values():
+    choice = AttentionConfig(scale="learned", head_diversity=HeadDiversity(outputs=0.1))
+    c = config(attention=choice, positions={"name": "rotary", "base": 500.0})
+    assert AttentionConfig.get(c.attention) == choice
+    assert Seq2SeqConfig.from_json(c.to_json()) == c
+    assert config(positions={"name": "learned"}) == config(positions="learned")
+    assert config(attention={"scale": "learned"}) == config(
+        attention={"scale": {"name": "learned", "initial_value": None}}
+    )
 
 
 def test_a_config_is_frozen():
@@ -104,7 +116,14 @@ def test_a_config_is_frozen():
         ({"scheme": "prelayer"}, "no such residual scheme"),
         ({"norm": "batch"}, "no such norm"),
         ({"activation": "swoosh"}, "no such activation"),
-        ({"positions": "rotary"}, "no such position encoding"),
+        ({"positions": "rope"}, "no such kind of positions.*alibi, t5, shaw.*Received: 'rope'"),
+        ({"positions": {"name": "t5", "buckets": 3}}, "'t5' have no such field.*num_buckets"),
+        ({"positions": {"name": "shaw", "max_distance": 0}}, "Expected max_distance >= 1"),
+        ({"attention": {"heads": 3}}, "Expected fields among num_key_value_heads.*: heads"),
+        (
+            {"num_heads": 6, "attention": {"num_key_value_heads": 4}},
+            "divide num_heads=6: one of 1, 2, 3, 6. Received: 4",
+        ),
         ({"num_heads": 4}, "hidden_dim=6, num_heads=4. Use num_heads=3 or 6"),
         ({"share_embeddings": True}, "cannot share an embedding.*source 13, target 11"),
         ({"start_id": 0}, "three different ids"),

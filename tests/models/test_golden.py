@@ -29,6 +29,14 @@ MODELS["untied_learned_swiglu_rms"] = {
     "positions": "learned",
     "tie_embeddings": False,
 }
+MODELS["shaw_multi_query_learned_scale_and_sink"] = {
+    "positions": "shaw",
+    "attention": {"num_key_value_heads": 1, "scale": "learned", "sink": "learned"},
+}
+MODELS["t5_query_key_norm"] = {
+    "positions": {"name": "t5", "num_buckets": 8, "max_distance": 11},
+    "attention": {"query_key_norm": "layer_norm"},
+}
 MODELS["shared"] = {"share_embeddings": True, "source_vocabulary_size": V_TARGET}
 
 

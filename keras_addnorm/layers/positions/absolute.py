@@ -1,14 +1,14 @@
-"""Absolute position encodings that are added to token embeddings."""
+"""Absolute positions: vectors that are added to token embeddings."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+
+from keras_addnorm.layers.positions.angles import Angles
 
 Tensor = Any
 
@@ -17,10 +17,7 @@ Tensor = Any
 class SinusoidalPositions(keras.layers.Layer):
     """`PE(pos, 2i) = sin(pos / 10000^(2i/D))`, `PE(pos, 2i+1) = cos(pos / 10000^(2i/D))`.
 
-    Any position can be asked for, and the error stays below 1e-6 for thousands of positions. A
-    float32 product of position and frequency would be off by 1e-4 at position 1,000 already.
-    So positions turn by a whole number of 2^-32 turns, because integer products wrap around
-    exactly as angles do, and the small remainder is added in floating point.
+    Any position can be asked for; see `Angles` for how it stays exact.
 
     Args:
         hidden_dim: Number of channels, D.
@@ -36,11 +33,7 @@ class SinusoidalPositions(keras.layers.Layer):
         self.hidden_dim = hidden_dim
         self.max_length = max_length
         pairs = np.arange((hidden_dim + 1) // 2)
-        turns = 10000.0 ** (-2.0 * pairs / hidden_dim) / (2.0 * math.pi)
-        steps = np.round(turns * 2.0**32)
-        self._steps = steps.astype("int64").astype("int32")
-        # Half a step, times thousands of positions, would be seen in the sixth digit.
-        self._remainders = (turns * 2.0**32 - steps) * (math.pi / 2.0**31)
+        self._angles = Angles(10000.0 ** (-2.0 * pairs / hidden_dim))
 
     def call(self, positions: Tensor) -> Tensor:
         """Encode positions.
@@ -51,17 +44,11 @@ class SinusoidalPositions(keras.layers.Layer):
         Returns:
             `(T, D)`, in the layer's compute dtype.
         """
-        # (T,) x (D/2,) -> (T, D/2)
-        positions = ops.expand_dims(ops.cast(positions, "int32"), -1)
-        phases = positions * ops.convert_to_tensor(self._steps, "int32")
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        angles = ops.cast(phases, dtype) * (math.pi / 2.0**31)
-        angles = angles + ops.cast(positions, dtype) * ops.convert_to_tensor(
-            self._remainders, dtype
-        )
+        angles = self._angles(positions, dtype)
         # sine and cosine side by side: (T, D/2, 2) -> (T, D)
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-        encoding = ops.reshape(pairs, (-1, 2 * len(self._steps)))[:, : self.hidden_dim]
+        encoding = ops.reshape(pairs, (-1, 2 * angles.shape[-1]))[:, : self.hidden_dim]
         return ops.cast(encoding, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
@@ -120,29 +107,3 @@ class LearnedPositions(keras.layers.Layer):
         """Return the constructor's arguments."""
         config = {"hidden_dim": self.hidden_dim, "max_length": self.max_length}
         return {**super().get_config(), **config}
-
-
-_POSITIONS: dict[str, Callable[..., keras.layers.Layer]] = {
-    "sinusoidal": SinusoidalPositions,
-    "learned": LearnedPositions,
-}
-
-
-def get(name: str) -> Callable[..., keras.layers.Layer]:
-    """Return the layer class behind a name.
-
-    Args:
-        name: `"sinusoidal"` or `"learned"`.
-
-    Returns:
-        A callable that takes `hidden_dim`, `max_length` and Keras' layer arguments.
-
-    Raises:
-        ValueError: If the name is unknown.
-    """
-    if name not in _POSITIONS:
-        raise ValueError(
-            "There is no such position encoding. Expected one of "
-            f"{', '.join(_POSITIONS)}. Received: {name!r}"
-        )
-    return _POSITIONS[name]

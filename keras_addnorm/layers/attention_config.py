@@ -1,0 +1,172 @@
+"""`AttentionConfig`: how attention attends, in one frozen, serialisable object."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeAlias
+
+from keras_addnorm import norms
+from keras_addnorm.layers.head_diversity import HeadDiversity
+
+_LEARNED = "learned"
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """A number that is learned, one for each head.
+
+    Args:
+        initial_value: Where it starts; `None` for what it replaces.
+    """
+
+    initial_value: float | None = None
+
+
+LearnedOrFixed: TypeAlias = "float | str | dict[str, Any] | Learned | None"
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionConfig:
+    """Everything about an attention besides its size, its dropout and its initialisers.
+
+    The defaults are the paper's attention. Whatever is written as a float here may be learned as
+    well: `"learned"`, or `{"name": "learned", "initial_value": 0.3}`, for one number a head.
+
+    The logits of a head are `scale * q k^T` (plus Shaw's positions), then `soft_cap`, then the
+    bias of positions, then the mask, then the softmax with its `sink`.
+
+    Args:
+        num_key_value_heads: Number of heads that keys and values have, G, a divisor of
+            `num_heads`: `num_heads / G` queries share each. 1 is multi-query attention, `None` is
+            as many as there are queries. Caches shrink by the same factor.
+        query_key_norm: A normalisation of each query and each key over the width of a head, a name
+            or a dict of `keras_addnorm.norms`; it bounds the logits.
+        scale: Factor on the logits; `None` for `1/sqrt(K)`, where a learned one starts too.
+        window: Queries see keys that are less than `window` positions away: the last `window` keys
+            (themselves included) in causal attention, `2 window - 1` keys otherwise. In
+            self-attention only: the positions of a memory have nothing to do with those of its
+            readers, so cross-attention leaves the window out.
+        soft_cap: Logits become `soft_cap * tanh(logits / soft_cap)`.
+        sink: A logit that takes part in the softmax and points to nothing, so that a head may
+            attend to nothing at all; a learned one starts at 0.
+        head_diversity: A loss, while training, on heads that do the same; a `HeadDiversity`, or
+            its fields as a dict.
+
+    Raises:
+        ValueError: If a value does not fit, named with what was expected.
+
+    Example:
+    ```python
+    from keras_addnorm.layers import AttentionConfig, MultiHeadSelfAttention
+
+    config = AttentionConfig(num_key_value_heads=2, query_key_norm="rms_norm", window=128)
+    assert AttentionConfig.get(config.to_dict()) == config
+    attention = MultiHeadSelfAttention(num_heads=8, attention=config)
+    ```
+
+    Reference:
+        Ainslie et al., "GQA", 2023 (arXiv 2305.13245); Shazeer, "Fast Transformer Decoding", 2019
+        (multi-query); Henry et al., "Query-Key Normalization", 2020; Beltagy et al., "Longformer",
+        2020 (windows); Gemma Team, "Gemma 2", 2024 (soft-capping); Xiao et al., "Efficient
+        Streaming Language Models with Attention Sinks", 2023, and OpenAI, "gpt-oss", 2025 (a
+        learned sink); Miller, "Attention Is Off By One", 2023 (`sink=0.0`).
+    """
+
+    num_key_value_heads: int | None = None
+    query_key_norm: norms.NormLike | None = None
+    scale: LearnedOrFixed = None
+    window: int | None = None
+    soft_cap: float | None = None
+    sink: LearnedOrFixed = None
+    head_diversity: HeadDiversity | dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_key_value_heads", "window"):
+            size = getattr(self, name)
+            if size is not None and (not isinstance(size, int) or size < 1):
+                raise ValueError(
+                    f"`{name}` of the attention has to be a positive integer or None. "
+                    f"Received: {size!r}"
+                )
+        if self.soft_cap is not None and not self.soft_cap > 0:
+            raise ValueError(
+                "`soft_cap` of the attention has to be positive: logits stay between -soft_cap "
+                f"and soft_cap. Received: {self.soft_cap!r}"
+            )
+        if self.query_key_norm is not None:
+            norms.get(self.query_key_norm)
+        for name in ("scale", "sink"):
+            object.__setattr__(self, name, _learned_or_fixed(name, getattr(self, name)))
+        object.__setattr__(self, "head_diversity", HeadDiversity.get(self.head_diversity))
+
+    @classmethod
+    def get(cls, identifier: AttentionConfig | dict[str, Any] | None) -> AttentionConfig:
+        """Return a config from its fields, or as it is; `None` gives the defaults.
+
+        Args:
+            identifier: A config, or a dict with any of its fields.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If a field is unknown or does not fit.
+        """
+        if isinstance(identifier, AttentionConfig):
+            return identifier
+        fields = dict(identifier or {})
+        known = [field.name for field in dataclasses.fields(cls)]
+        if unknown := sorted(set(fields) - set(known)):
+            raise ValueError(
+                f"The attention has no such field. Expected fields among {', '.join(known)}. "
+                f"Received: {', '.join(unknown)}"
+            )
+        return cls(**fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, without those that have their default."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: _plain(value) for name, value in values.items() if value is not None}
+
+    def key_value_heads(self, num_heads: int) -> int:
+        """Return the number of heads of keys and values, or say which numbers would fit.
+
+        Args:
+            num_heads: Number of heads of queries, H.
+
+        Returns:
+            G, a divisor of H.
+
+        Raises:
+            ValueError: If it does not divide H.
+        """
+        groups = self.num_key_value_heads or num_heads
+        if num_heads % groups:
+            divisors = ", ".join(str(n) for n in range(1, num_heads + 1) if num_heads % n == 0)
+            raise ValueError(
+                "The queries cannot share keys and values evenly. Expected num_key_value_heads to "
+                f"divide num_heads={num_heads}: one of {divisors}. Received: {groups}"
+            )
+        return groups
+
+
+def _learned_or_fixed(name: str, value: LearnedOrFixed) -> float | Learned | None:
+    if value is None or isinstance(value, Learned):
+        return value
+    if value == _LEARNED:
+        return Learned()
+    if isinstance(value, dict) and {"name"} <= set(value) <= {"name", "initial_value"}:
+        if value["name"] == _LEARNED:
+            return Learned(value.get("initial_value"))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError(
+        f"`{name}` of the attention does not fit. Expected None, a number, 'learned', or "
+        f"{{'name': 'learned', 'initial_value': ...}}. Received: {value!r}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Learned):
+        return {"name": _LEARNED, "initial_value": value.initial_value}
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
