@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import keras
-from keras import ops
 
+from keras_addnorm.norms import kernels
 from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
 
 
@@ -36,6 +36,4 @@ class LayerNorm(PositionWiseNorm):
 
     def normalize(self, x: Tensor) -> Tensor:
         """Normalise each position."""
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        return centred * ops.rsqrt(variance + self.epsilon) * self.gamma + self.beta
+        return kernels.layer_normalize(x, self.gamma, self.beta, self.epsilon)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import keras
-from keras import ops
 
+from keras_addnorm.norms import kernels
 from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
 
 
@@ -35,5 +35,4 @@ class RMSNorm(PositionWiseNorm):
 
     def normalize(self, x: Tensor) -> Tensor:
         """Normalise each position."""
-        mean_square = ops.mean(ops.square(x), axis=-1, keepdims=True)
-        return x * ops.rsqrt(mean_square + self.epsilon) * self.scale
+        return kernels.rms_normalize(x, self.scale, self.epsilon)
