@@ -66,7 +66,9 @@ HOUSE = {
     ),
     "data": _room(backends=True),
     "serving": _room("data", "decoding", "models", backends=True),
-    "runs": _room(*_LIBRARY, "data", "serving", backends=True),
+    # Each of its packages is optional, and imported inside the function that needs it.
+    "interop": _room("data", "models", "layers", "schemes", "norms"),
+    "runs": _room(*_LIBRARY, "data", "serving", "interop", backends=True),
     # `keras-addnorm --help` answers at once because nothing heavy is imported for it.
     "cli": _room("runs", "__init__", only=frozenset()),
 }

@@ -1,0 +1,389 @@
+"""Writes a model for CTranslate2, a fast C++ runtime for Transformers on CPU and GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_addnorm import schemes
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.layers import AddNorm
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+# CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
+# itself, unless told otherwise.
+_NUM_SINUSOIDAL_POSITIONS = 2048
+
+# Finite in half precision as well, and a probability of zero in every precision.
+_IMPOSSIBLE_LOGIT = -1e4
+
+_README = """\
+# A translation model for CTranslate2
+
+```python
+import ctranslate2
+from keras_addnorm.data import TokenizerPair
+
+tokenizers = TokenizerPair.load("{name}")
+translator = ctranslate2.Translator("{name}", device="cpu")  # compute_type="int8" for speed
+pieces = [tokenizers.source.pieces[i].text for i in tokenizers.source.encode("a text")]
+(result,) = translator.translate_batch(
+    [pieces],
+    beam_size=4,
+    length_penalty=1e-9,
+    min_decoding_length=0,
+    max_decoding_length={max_length},
+    return_scores=True,
+)
+print("".join(result.hypotheses[0]).replace("\\u2581", " ").strip())
+```
+
+These options make it `keras_addnorm.decoding.translate(model, tokenizers, texts, num_beams=4,
+length_penalty=0.0)`, in tokens and in scores. Without them CTranslate2 does other things: see
+`keras_addnorm.interop.export_ctranslate2`. Leave blank texts out: ours are translated as "".
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Placement:
+    """How CTranslate2 says a scheme.
+
+    Attributes:
+        options: Of its encoder and decoder specification.
+        norms: For each slot of ours and each sublayer, where the norm is in a layer of theirs.
+    """
+
+    options: Mapping[str, bool]
+    norms: Mapping[str, Mapping[str, str]]
+
+
+_ONE_NORM = {
+    "self_attention": "self_attention.layer_norm",
+    "cross_attention": "attention.layer_norm",
+    "feed_forward": "ffn.layer_norm",
+}
+_POST = _Placement({"pre_norm": False}, {"post_norm": _ONE_NORM})
+_PRE = _Placement({"pre_norm": True}, {"pre_norm": _ONE_NORM})
+_SANDWICH = _Placement(
+    {"pre_norm": True, "pre_post_layer_norm": True},
+    {
+        "pre_norm": {
+            "self_attention": "input_layer_norm",
+            "cross_attention": "external_pre_encoder_attention_layer_norm",
+            "feed_forward": "pre_feedforward_layer_norm",
+        },
+        "branch_norm": {
+            "self_attention": "post_attention_layer_norm",
+            "cross_attention": "external_post_encoder_attention_layer_norm",
+            "feed_forward": "post_feedforward_layer_norm",
+        },
+    },
+)
+
+# Factors on the branch and on the skip go into the sublayer's last projection.
+_PLACEMENTS: Mapping[type[schemes.ResidualScheme], _Placement] = {
+    schemes.PostLN: _POST,
+    schemes.DeepNorm: _POST,
+    schemes.PreLN: _PRE,
+    schemes.LayerScale: _PRE,
+    schemes.SandwichLN: _SANDWICH,
+}
+_NORMS = {"layer_norm": {"rms_norm": False}, "rms_norm": {"rms_norm": True}}
+_POSITIONS = ("sinusoidal", "learned")
+# Name in CTranslate2's enumeration, and whether it acts on a gate.
+_ACTIVATIONS = {
+    "relu": ("RELU", False),
+    "gelu": ("GELU", False),
+    "silu": ("SWISH", False),
+    "swish": ("SWISH", False),
+    "tanh": ("Tanh", False),
+    "sigmoid": ("Sigmoid", False),
+    "glu": ("Sigmoid", True),
+    "reglu": ("RELU", True),
+    "geglu": ("GELU", True),
+    "swiglu": ("SWISH", True),
+}
+_SIZES = {
+    *("source_vocabulary_size", "target_vocabulary_size", "num_encoder_layers"),
+    *("num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads", "max_length"),
+}
+_ONLY_IN_TRAINING = {"dropout", "attention_dropout", "activation_dropout", "drop_path"}
+_SAID_ELSEWHERE = {"activation", "scheme", "norm", "epsilon", "positions"}
+_TABLES = {"tie_embeddings", "share_embeddings"}
+# A field that is not among these has to be at its default: then it changes nothing.
+_KNOWN_FIELDS = _SIZES | _ONLY_IN_TRAINING | _SAID_ELSEWHERE | _TABLES
+
+
+def export_ctranslate2(
+    model: Seq2SeqTransformer,
+    tokenizer: Tokenizer | TokenizerPair,
+    directory: str | os.PathLike[str],
+) -> Path:
+    """Writes a model with its vocabularies in CTranslate2's format.
+
+    In float32 its tokens are those of `model.generate(..., length_penalty=0.0)` and its scores
+    equal to 1e-3, greedy and with a beam, with these options of `Translator.translate_batch`:
+
+    - `max_decoding_length=max_length` and `min_decoding_length=0`: its default forbids an empty
+      output, which changes the first token's probabilities.
+    - `length_penalty=1e-9`. It divides scores by `n^length_penalty`; GNMT's `((5 + n) / 6)^alpha`
+      cannot be said, and its default is 1. (That is the average of the log-probabilities, over the
+      end token, too, with `return_end_token=True`.) With 0 it would also stop at another time:
+      when the first beam ends, not when `num_beams` hypotheses have ended.
+
+    One case remains: where the last of `num_beams` hypotheses ends at `max_length` itself, it still
+    compares the unfinished ones, and ours does not.
+
+    Padding and the start token, which are never generated, are switched off in its logits, ours
+    after the softmax: its probabilities are higher by the share of these two, which is next to
+    nothing in a trained model.
+
+    CTranslate2 has no scheme without norms. LayerScale's factors, and DeepNorm's factor on the
+    skip, are folded into the sublayers' last projections. DeepNorm's epsilon is then exact in the
+    decoder; in the encoder it is of the same order (a relative change below 1e-6 of the output).
+
+    Args:
+        model: The model, on any backend of Keras.
+        tokenizer: Its tokenizers, or the one for both languages.
+        directory: The folder to make: `model.bin`, `config.json`, the vocabularies, the tokenizers
+            and a `README.md`. It appears whole or not at all.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ImportError: If CTranslate2 is not installed.
+        TypeError: If `model` or `tokenizer` is something else.
+        ValueError: If CTranslate2 cannot say the model's scheme, norm, positions, activation or
+            another field, or the tokenizer does not belong to the model.
+        FileExistsError: If `directory` exists.
+
+    Example:
+        ```python
+        import tempfile
+        from pathlib import Path
+
+        from keras_addnorm.data import Tokenizer
+        from keras_addnorm.interop import export_ctranslate2
+        from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=14)
+        config = Seq2SeqConfig.preset(
+            "tiny", source_vocabulary_size=14, target_vocabulary_size=14, num_encoder_layers=1,
+            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+        )
+        directory = Path(tempfile.mkdtemp()) / "model"
+        export_ctranslate2(Seq2SeqTransformer(config), tokenizer, directory)
+        assert (directory / "model.bin").is_file()
+        ```
+    """
+    ctranslate2 = _import_ctranslate2()
+    if not isinstance(model, Seq2SeqTransformer):
+        raise TypeError(
+            f"Expected a Seq2SeqTransformer to export; received a {type(model).__name__}."
+        )
+    tokenizers = TokenizerPair.of(tokenizer)
+    _check_config(model.config)
+    _check_tokenizers(model.config, tokenizers)
+    directory = Path(directory)
+    if directory.exists():
+        raise FileExistsError(
+            f"Cannot export to '{directory}': it exists. Expected a folder to make. Pass another "
+            "name, or remove it first."
+        )
+
+    spec = _specification(ctranslate2.specs, model)
+    spec.register_source_vocabulary([piece.text for piece in tokenizers.source.pieces])
+    spec.register_target_vocabulary([piece.text for piece in tokenizers.target.pieces])
+    special = tokenizers.target.pieces
+    spec.config.bos_token = spec.config.decoder_start_token = special[Tokenizer.start_id].text
+    spec.config.eos_token = special[Tokenizer.end_id].text
+    spec.config.unk_token = special[Tokenizer.unknown_id].text
+    spec.config.add_source_eos = True
+    spec.validate()
+    spec.optimize()
+
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}-"))
+    try:
+        spec.save(str(temporary))
+        tokenizers.save(temporary)
+        readme = _README.format(name=directory.name, max_length=model.config.max_length)
+        (temporary / "README.md").write_text(readme, encoding="utf-8")
+        temporary.chmod(0o755)
+        temporary.rename(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return directory
+
+
+def _import_ctranslate2() -> Any:
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ImportError(
+            "CTranslate2 is not installed. Expected the package 'ctranslate2', which writes its "
+            "model format. Install it with: pip install 'keras-addnorm[ctranslate2]'"
+        ) from error
+    return ctranslate2
+
+
+def _check_config(config: Seq2SeqConfig) -> None:
+    known = [scheme.__name__ for scheme in _PLACEMENTS]
+    _require("scheme", type(schemes.get(config.scheme)).__name__, known)
+    _require("norm", config.norm, _NORMS)
+    _require("positions", config.positions, _POSITIONS)
+    _require("activation", config.activation, _ACTIVATIONS)
+    for field in dataclasses.fields(config):
+        if field.name not in _KNOWN_FIELDS and field.default is not dataclasses.MISSING:
+            _require(field.name, getattr(config, field.name), [field.default])
+
+
+def _require(name: str, received: Any, expected: Any) -> None:
+    if received not in list(expected):
+        raise ValueError(
+            f"The format of CTranslate2 cannot say this model's {name}. Expected "
+            f"{' or '.join(map(repr, expected))}. Received: {received!r}. Use "
+            "keras_addnorm.serving.export_saved_model, which exports every model."
+        )
+
+
+def _check_tokenizers(config: Seq2SeqConfig, tokenizers: TokenizerPair) -> None:
+    expected = (config.source_vocabulary_size, config.target_vocabulary_size)
+    received = (tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
+    if expected != received:
+        raise ValueError(
+            "The tokenizer does not belong to the model. Expected a source and a target "
+            f"vocabulary of {expected} pieces. Received: {received}. Pass the tokenizer that the "
+            "model was trained with."
+        )
+
+
+def _specification(specs: Any, model: Seq2SeqTransformer) -> Any:
+    config = model.config
+    placement = _PLACEMENTS[type(schemes.get(config.scheme))]
+    activation, is_gated = _ACTIVATIONS[config.activation]
+    options = {
+        "num_heads": config.num_heads,
+        "activation": getattr(specs.Activation, activation),
+        "ffn_glu": is_gated,
+        **_NORMS[config.norm],
+        **placement.options,
+    }
+    spec = specs.TransformerSpec(
+        specs.TransformerEncoderSpec(config.num_encoder_layers, **options),
+        specs.TransformerDecoderSpec(
+            config.num_decoder_layers,
+            # The norms around the attention to the encoder; without a sandwich there are none.
+            external_pre_post_encoder_layers="pre_post_layer_norm" in options,
+            **options,
+        ),
+    )
+    _fill_stack(spec.encoder, model.encoder, placement)
+    _fill_stack(spec.decoder, model.decoder, placement)
+    _fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.encoder_embedding)
+    _fill_embeddings(spec.decoder, spec.decoder.embeddings, model.decoder_embedding)
+    _fill_vocabulary_projection(spec.decoder.projection, model)
+    # LN(alpha x + f) with an epsilon is LN(x + f / alpha) with epsilon / alpha^2.
+    add_norm = model.decoder.layers[0].feed_forward_add_norm
+    spec.config.layer_norm_epsilon = config.epsilon / _skip_gain(add_norm) ** 2
+    return spec
+
+
+def _fill_stack(spec: Any, stack: Any, placement: _Placement) -> None:
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _fill_attention(layer_spec.self_attention, layer, "self_attention")
+        if hasattr(layer_spec, "attention"):
+            _fill_attention(layer_spec.attention, layer, "cross_attention")
+        _fill_feed_forward(layer_spec.ffn, layer)
+        for slot, places in placement.norms.items():
+            for sublayer, place in places.items():
+                add_norm = getattr(layer, f"{sublayer}_add_norm", None)
+                if add_norm is not None:
+                    _fill_norm(operator.attrgetter(place)(layer_spec), getattr(add_norm, slot))
+    if stack.final_norm is not None:
+        _fill_norm(spec.layer_norm, stack.final_norm)
+
+
+def _fill_attention(spec: Any, layer: Any, name: str) -> None:
+    attention = getattr(layer, name)
+    query, key, value = (
+        getattr(attention, f"{part}_projection") for part in ("query", "key", "value")
+    )
+    if len(spec.linear) == 2:
+        _fill_linear(spec.linear[0], query, key, value)
+    else:
+        _fill_linear(spec.linear[0], query)
+        _fill_linear(spec.linear[1], key, value)
+    factor = _branch_factor(getattr(layer, f"{name}_add_norm"))
+    _fill_linear(spec.linear[-1], attention.output_projection, factor=factor)
+
+
+def _fill_feed_forward(spec: Any, layer: Any) -> None:
+    feed_forward = layer.feed_forward
+    if hasattr(spec, "linear_0_noact"):
+        _fill_linear(spec.linear_0, feed_forward.gate_projection)
+        _fill_linear(spec.linear_0_noact, feed_forward.intermediate_projection)
+    else:
+        _fill_linear(spec.linear_0, feed_forward.intermediate_projection)
+    factor = _branch_factor(layer.feed_forward_add_norm)
+    _fill_linear(spec.linear_1, feed_forward.output_projection, factor=factor)
+
+
+def _fill_linear(spec: Any, *projections: Any, factor: np.ndarray | float = 1.0) -> None:
+    # Side by side as one product; CTranslate2 keeps the outputs on the first axis.
+    kernel = np.concatenate([_array(projection.kernel) for projection in projections], axis=1)
+    spec.weight = np.ascontiguousarray((kernel * factor).T, "float32")
+    if projections[0].use_bias:
+        bias = np.concatenate([_array(projection.bias) for projection in projections])
+        spec.bias = (bias * factor).astype("float32")
+
+
+def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
+    gain, *offset = norm.weights
+    spec.gamma = _array(gain)
+    if offset:
+        spec.beta = _array(offset[0])
+
+
+def _fill_embeddings(stack_spec: Any, spec: Any, embedding: Any) -> None:
+    spec.weight = _array(embedding.embeddings)
+    is_learned = embedding.positions == "learned"
+    length = embedding.max_length if is_learned else _NUM_SINUSOIDAL_POSITIONS
+    positions = np.arange(length, dtype="int32")
+    stack_spec.position_encodings.encodings = _array(embedding.position_encoding(positions))
+    stack_spec.scale_embeddings = True
+
+
+def _fill_vocabulary_projection(spec: Any, model: Seq2SeqTransformer) -> None:
+    projection = model.vocabulary_projection
+    bias = np.zeros((model.config.target_vocabulary_size,), "float32")
+    if projection is None:
+        spec.weight = _array(model.decoder_embedding.embeddings)
+    else:
+        _fill_linear(spec, projection)
+        bias += spec.bias
+    bias[[model.config.pad_id, model.config.start_id]] = _IMPOSSIBLE_LOGIT
+    spec.bias = bias
+
+
+def _branch_factor(add_norm: AddNorm) -> np.ndarray | float:
+    scale = 1.0 if add_norm.branch_scale is None else _array(add_norm.branch_scale)
+    return scale / _skip_gain(add_norm)
+
+
+def _skip_gain(add_norm: AddNorm) -> float:
+    return add_norm.scheme.plan(add_norm.position).skip_gain
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(tensor), "float32")

@@ -1,0 +1,290 @@
+"""The exported model translates as ours does: the same tokens, the same scores."""
+
+import builtins
+import dataclasses
+import json
+
+import ctranslate2
+import keras
+import numpy as np
+import pytest
+
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.decoding import translate
+from keras_addnorm.interop import export_ctranslate2
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
+
+MAX_LENGTH = 23
+
+
+def sentences(count, seed, syllables):
+    generator = np.random.default_rng(seed)
+    words = ["".join(generator.choice(syllables, generator.integers(1, 4))) for _ in range(60)]
+    return [" ".join(generator.choice(words, generator.integers(1, 6))) for _ in range(count)]
+
+
+SOURCES = sentences(500, 1, ["ba", "di", "ku", "ler", "mon", "schä", "tö", "un"])
+TARGETS = sentences(200, 2, ["ra", "mi", "no", "ssel", "pfe", "ß", "ü", "ga"])
+
+
+@pytest.fixture(scope="module")
+def joint():
+    return TokenizerPair.joint(Tokenizer.train(SOURCES + TARGETS, vocabulary_size=61))
+
+
+@pytest.fixture(scope="module")
+def separate():
+    return TokenizerPair(
+        Tokenizer.train(SOURCES, vocabulary_size=43),
+        Tokenizer.train(TARGETS, vocabulary_size=47, kind="bpe"),
+    )
+
+
+def make_model(tokenizers, **fields):
+    config = Seq2SeqConfig(
+        **{
+            "source_vocabulary_size": tokenizers.source.vocabulary_size,
+            "target_vocabulary_size": tokenizers.target.vocabulary_size,
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 2,
+            "hidden_dim": 22,
+            "intermediate_dim": 29,
+            "num_heads": 2,
+            "max_length": 31,
+            "dropout": 0.0,
+        }
+        | fields
+    )
+    model = Seq2SeqTransformer(config)
+    generator = np.random.default_rng(5)
+    for weight in model.weights:
+        # Norms' gains, biases and branch scales start at constants: a swap would not be seen.
+        noise = generator.normal(size=weight.shape)
+        is_table = weight.path.endswith("embeddings")
+        weight.assign(1.5 * weight + (0.0 if is_table else 0.2) * noise)
+    if not config.tie_embeddings:
+        # As training does: a beam sees the difference between masking before and after a softmax.
+        bias = model.vocabulary_projection.bias
+        bias.assign(np.where(np.arange(bias.shape[0]) < 2, -30.0, bias))
+    return model
+
+
+def source_rows(model, tokenizers, texts):
+    rows = [[*tokens, 2] for tokens in tokenizers.source.encode_batch(texts)]
+    length = max(map(len, rows))
+    return np.array([row + [0] * (length - len(row)) for row in rows])
+
+
+def ours(model, tokenizers, texts, num_beams, length_penalty=0.0):
+    ids, scores = model.generate(
+        source_rows(model, tokenizers, texts),
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        max_length=MAX_LENGTH,
+        jit_compile=False,
+    )
+    return [[int(token) for token in row if token] for row in ids], scores
+
+
+def theirs(directory, tokenizers, texts, num_beams, **options):
+    translator = ctranslate2.Translator(
+        str(directory), compute_type="float32", intra_threads=1, inter_threads=1
+    )
+    pieces = [
+        [tokenizers.source.pieces[token].text for token in row]
+        for row in tokenizers.source.encode_batch(texts)
+    ]
+    results = translator.translate_batch(
+        pieces,
+        beam_size=num_beams,
+        max_decoding_length=MAX_LENGTH,
+        min_decoding_length=0,
+        return_end_token=True,
+        return_scores=True,
+        # Zero would change when it stops, too: at the first beam's end, not after `num_beams` ends.
+        **({"length_penalty": 1e-9} | options),
+    )
+    id_of = {piece.text: token for token, piece in enumerate(tokenizers.target.pieces)}
+    tokens = [[id_of[piece] for piece in result.hypotheses[0]] for result in results]
+    return tokens, np.array([result.scores[0] for result in results])
+
+
+def log_share_of_the_allowed(model, tokenizers, texts, rows):
+    """Sums log(1 - p(padding) - p(start)) over the steps of each output."""
+    targets = np.zeros((len(rows), MAX_LENGTH), "int32")
+    for target, row in zip(targets, rows, strict=True):
+        target[: len(row)] = [1, *row[:-1]]
+    logits = model({"source": source_rows(model, tokenizers, texts), "target": targets})
+    logits = keras.ops.convert_to_numpy(logits)
+    everything = np.logaddexp.reduce(logits, axis=-1)
+    allowed = np.logaddexp.reduce(logits[..., 2:], axis=-1)
+    return np.sum((allowed - everything) * (targets != 0), axis=1)
+
+
+CASES = {
+    "post_ln": {"scheme": "post_ln"},
+    "pre_ln": {"scheme": "pre_ln", "activation": "gelu"},
+    "sandwich_ln": {"scheme": "sandwich_ln", "activation": "swish"},
+    "deep_norm": {"scheme": "deep_norm", "num_encoder_layers": 2, "activation": "tanh"},
+    "layer_scale": {"scheme": "layer_scale", "activation": "glu"},
+    "rms_norm": {"scheme": "pre_ln", "norm": "rms_norm", "activation": "swiglu"},
+    "rms_norm, sandwich": {"scheme": "peri_ln", "norm": "rms_norm", "activation": "reglu"},
+    "learned positions": {"positions": "learned", "activation": "geglu"},
+    "another epsilon": {"epsilon": 0.25, "activation": "sigmoid"},
+}
+
+
+def check(model, tokenizers, directory, texts, num_beams):
+    tokens, scores = ours(model, tokenizers, texts, num_beams)
+    their_tokens, their_scores = theirs(directory, tokenizers, texts, num_beams)
+    assert their_tokens == tokens
+    assert len({tuple(row) for row in tokens}) > len(texts) / 4, "too few different outputs"
+    # Ours are shares of the whole vocabulary, theirs of what may be generated.
+    difference = log_share_of_the_allowed(model, tokenizers, texts, tokens)
+    np.testing.assert_allclose(their_scores, scores - difference, atol=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_tokens_and_scores(case, separate, tmp_path):
+    model = make_model(separate, **{"tie_embeddings": False} | CASES[case])
+    directory = export_ctranslate2(model, separate, tmp_path / "model")
+    check(model, separate, directory, SOURCES[:40], num_beams=4)
+
+
+@pytest.fixture(scope="module")
+def trained(joint):
+    """A model that has learned to copy, more or less."""
+    config = make_model(joint, scheme="pre_ln", share_embeddings=True).config
+    model = Seq2SeqTransformer(config)
+    sources = source_rows(model, joint, SOURCES)
+    starts = np.full((len(sources), 1), 1)
+    model.compile(
+        keras.optimizers.Adam(0.01), MaskedSparseCategoricalCrossentropy(), jit_compile=False
+    )
+    targets = np.concatenate([starts, sources[:, :-1]], axis=1)
+    model.fit({"source": sources, "target": targets}, sources, 64, epochs=25, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_same_tokens_on_500_sentences(num_beams, trained, joint, tmp_path):
+    directory = export_ctranslate2(trained, joint, tmp_path / "model")
+    check(trained, joint, directory, SOURCES, num_beams)
+
+
+def test_forbidden_tokens_stay_forbidden(separate, tmp_path):
+    """A model that prefers padding and the start token to all others generates neither."""
+    model = make_model(separate)
+    table = keras.ops.convert_to_numpy(model.decoder_embedding.embeddings).copy()
+    final_norm = model.decoder.layers[-1].feed_forward_add_norm.post_norm
+    final_norm.beta.assign(3.0 * table[5])
+    table[:2] = 3.0 * table[5]
+    model.decoder_embedding.embeddings.assign(table)
+    texts = SOURCES[:17]
+    directory = export_ctranslate2(model, separate, tmp_path / "model")
+    tokens, scores = ours(model, separate, texts, 1)
+    their_tokens, their_scores = theirs(directory, separate, texts, 1)
+    assert their_tokens == tokens
+    difference = log_share_of_the_allowed(model, separate, texts, tokens)
+    assert np.all(difference < -1)
+    np.testing.assert_allclose(their_scores, scores - difference, atol=1e-3)
+
+
+def test_the_average_is_their_length_penalty_of_one(trained, joint, tmp_path):
+    """With the end token returned, theirs divides by the number of tokens, end token included."""
+    directory = export_ctranslate2(trained, joint, tmp_path / "model")
+    tokens, sums = theirs(directory, joint, SOURCES[:17], 1)
+    _, averages = theirs(directory, joint, SOURCES[:17], 1, length_penalty=1)
+    np.testing.assert_allclose(averages, sums / [len(row) for row in tokens], rtol=1e-5)
+
+
+def test_the_folder(trained, joint, separate, tmp_path):
+    directory = export_ctranslate2(trained, joint, tmp_path / "new" / "model")
+    assert directory == tmp_path / "new" / "model"
+    names = {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", "README.md"}
+    assert {path.name for path in directory.iterdir()} == names
+    assert list(directory.parent.iterdir()) == [directory], "a temporary folder was left"
+    # Each weight is there once, besides the positions and the fused biases of the vocabulary.
+    positions = 2048 * trained.config.hidden_dim * 4
+    assert (directory / "model.bin").stat().st_size < 4 * trained.count_params() + positions + 9000
+    config = json.loads((directory / "config.json").read_text())
+    assert config["layer_norm_epsilon"] == trained.config.epsilon
+    assert config["add_source_eos"]
+    assert TokenizerPair.load(directory) == joint
+
+    directory = export_ctranslate2(make_model(separate), separate, tmp_path / "two")
+    names = {"source_vocabulary.json", "target_vocabulary.json", "source.model", "target.model"}
+    assert names < {path.name for path in directory.iterdir()}
+    assert len(json.loads((directory / "target_vocabulary.json").read_text())) == 47
+
+
+def test_the_readme_runs_and_translates_as_we_do(trained, joint, tmp_path, monkeypatch, capsys):
+    directory = export_ctranslate2(trained, joint, tmp_path / "model")
+    readme = (directory / "README.md").read_text(encoding="utf-8")
+    code = readme.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("a text", SOURCES[3]), {})
+    found = translate(trained, joint, [SOURCES[3]], num_beams=4, jit_compile=False)
+    assert capsys.readouterr().out == found.texts[0] + "\n"
+    assert found.texts[0]
+
+
+def test_a_failure_leaves_nothing(trained, joint, tmp_path, monkeypatch):
+    monkeypatch.setattr(TokenizerPair, "save", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        export_ctranslate2(trained, joint, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+REFUSED = {
+    "scheme": ({"scheme": "rezero"}, "scheme.*'PreLN'.*Received: 'ReZero'"),
+    "activation": ({"activation": "elu"}, "activation.*'relu'.*Received: 'elu'"),
+    "ids": ({"pad_id": 3}, "pad_id. Expected 0. Received: 3"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_said_is_named(case, separate, tmp_path):
+    fields, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        export_ctranslate2(make_model(separate, **fields), separate, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("field", ["norm", "positions", "a field of the future"])
+def test_what_is_not_known_is_named(field, trained, joint, tmp_path):
+    """Also what does not exist yet: a new field of the config is refused unless it is off."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Config(Seq2SeqConfig):
+        novelty: str | None = None
+
+    changes = {"novelty" if field.startswith("a ") else field: "new"}
+    config = Config(**trained.config.to_dict())
+    for name, value in changes.items():
+        object.__setattr__(config, name, value)
+    model = Seq2SeqTransformer(trained.config)
+    model.config = config
+    with pytest.raises(ValueError, match=rf"{next(iter(changes))}\. Expected.*Received: 'new'"):
+        export_ctranslate2(model, joint, tmp_path / "model")
+
+
+def test_errors(trained, joint, separate, tmp_path, monkeypatch):
+    with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer.*received a int"):
+        export_ctranslate2(3, joint, tmp_path / "model")
+    with pytest.raises(ValueError, match=r"\(61, 61\) pieces. Received: \(43, 47\)"):
+        export_ctranslate2(trained, separate, tmp_path / "model")
+    with pytest.raises(FileExistsError, match="it exists"):
+        export_ctranslate2(trained, joint, tmp_path)
+
+    real_import = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "ctranslate2":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'keras-addnorm\[ctranslate2\]'"):
+        export_ctranslate2(trained, joint, tmp_path / "model")
