@@ -92,9 +92,13 @@ _EXPORT = """\
 Writes a SavedModel that takes strings and returns strings: DIRECTORY/<version>/, ready for
 TensorFlow Serving, and for every program that has TensorFlow. See saved_models/README.md.
 
+With --format ctranslate2 DIRECTORY is a model for CTranslate2, the fastest road on a CPU where
+TensorFlow is not needed; its README.md says how to translate with it.
+
 examples:
   keras-addnorm export --run-dir runs/mine saved_models/mine
   keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
+  keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
 """
 
 
@@ -270,15 +274,30 @@ def _add_export(commands: Any, name: str) -> None:
     _add_run_dir(parser)
     parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
     parser.add_argument("--version", type=int, metavar="N", help="default: the next number")
+    parser.add_argument(
+        "--format",
+        choices=("saved_model", "ctranslate2"),
+        default="saved_model",
+        help="default: %(default)s",
+    )
     _add_settings(parser, _search_leaves())
 
 
 def _export(options: argparse.Namespace) -> None:
+    is_saved_model = options.format == "saved_model"
+    if not is_saved_model and (options.version is not None or _given(options)):
+        raise UserError(
+            "A model for CTranslate2 has no version, and no search inside: expected neither "
+            "--version nor a setting. Give the search to CTranslate2 when you translate."
+        )
     run = _load_run(options)
 
-    from keras_addnorm.runs.export import export
+    from keras_addnorm.runs.export import export, export_for_ctranslate2
 
-    print(export(run, options.directory, options.version))
+    if is_saved_model:
+        print(export(run, options.directory, options.version))
+    else:
+        print(export_for_ctranslate2(run, options.directory))
 
 
 # The ONE table of commands.

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_addnorm import schemes
+from keras_addnorm import norms, schemes
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -97,7 +97,7 @@ _PLACEMENTS: Mapping[type[schemes.ResidualScheme], _Placement] = {
     schemes.LayerScale: _PRE,
     schemes.SandwichLN: _SANDWICH,
 }
-_NORMS = {"layer_norm": {"rms_norm": False}, "rms_norm": {"rms_norm": True}}
+_NORMS = ("layer_norm", "rms_norm")
 _POSITIONS = ("sinusoidal", "learned")
 # Name in CTranslate2's enumeration, and whether it acts on a gate.
 _ACTIVATIONS = {
@@ -240,12 +240,21 @@ def _import_ctranslate2() -> Any:
 def _check_config(config: Seq2SeqConfig) -> None:
     known = [scheme.__name__ for scheme in _PLACEMENTS]
     _require("scheme", type(schemes.get(config.scheme)).__name__, known)
-    _require("norm", config.norm, _NORMS)
+    for side in ("encoder", "decoder"):
+        _require(f"norm in the {side}", _norm(config, side), _NORMS)
     _require("positions", config.positions, _POSITIONS)
     _require("activation", config.activation, _ACTIVATIONS)
     for field in dataclasses.fields(config):
         if field.name not in _KNOWN_FIELDS and field.default is not dataclasses.MISSING:
             _require(field.name, getattr(config, field.name), [field.default])
+
+
+def _norm(config: Seq2SeqConfig, side: norms.Side) -> norms.NormLike:
+    """The norm of a side, by its name alone if it has no fields."""
+    identifier = norms.for_side(config.norm, side)
+    if isinstance(identifier, dict) and identifier.keys() == {"name"}:
+        return str(identifier["name"])
+    return identifier
 
 
 def _require(name: str, received: Any, expected: Any) -> None:
@@ -276,13 +285,17 @@ def _specification(specs: Any, model: Seq2SeqTransformer) -> Any:
         "num_heads": config.num_heads,
         "activation": getattr(specs.Activation, activation),
         "ffn_glu": is_gated,
-        **_NORMS[config.norm],
         **placement.options,
     }
     spec = specs.TransformerSpec(
-        specs.TransformerEncoderSpec(config.num_encoder_layers, **options),
+        specs.TransformerEncoderSpec(
+            config.num_encoder_layers,
+            rms_norm=_norm(config, "encoder") == "rms_norm",
+            **options,
+        ),
         specs.TransformerDecoderSpec(
             config.num_decoder_layers,
+            rms_norm=_norm(config, "decoder") == "rms_norm",
             # The norms around the attention to the encoder; without a sandwich there are none.
             external_pre_post_encoder_layers="pre_post_layer_norm" in options,
             **options,

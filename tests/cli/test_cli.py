@@ -12,6 +12,7 @@ import pytest
 from keras_addnorm import __version__, cli
 from keras_addnorm.runs import RunConfig, RunDirectory
 
+_CTRANSLATE2 = ("--format", "ctranslate2")
 COMMANDS = ("demo", "train", "evaluate", "translate", "export")
 
 
@@ -113,6 +114,14 @@ def test_the_recipe_is_a_configuration():
         (["translate", "--model", "DIR", "text"], "There is no exported model"),
         (["translate", "--model", "DIR", "--num-beams", "2", "a"], "evaluation.num_beams cannot"),
         (["export", "--run-dir", "DIR", "DIR"], "is not a run directory"),
+        (
+            ["export", "--run-dir", "DIR", "d", "--format", "ctranslate2", "--version", "1"],
+            "search",
+        ),
+        (
+            ["export", "--run-dir", "DIR", "d", "--format", "ctranslate2", "--num-beams", "1"],
+            "when",
+        ),
     ],
 )
 def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, message):
@@ -203,3 +212,9 @@ def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
     assert (status, out) == (0, f"{exports / '2'}\n")
     card = json.loads((exports / "2" / "assets.extra" / "model.json").read_text())
     assert "2" in json.dumps(card)
+
+    status, out, _ = _main(capsys, "export", "--run-dir", run, tmp_path / "ct2", *_CTRANSLATE2)
+    assert (status, out) == (0, f"{tmp_path / 'ct2'}\n")
+    assert (tmp_path / "ct2" / "model.bin").is_file()
+    status, _, err = _main(capsys, "export", "--run-dir", run, tmp_path / "ct2", *_CTRANSLATE2)
+    assert (status, "it exists" in err) == (2, True)

@@ -131,6 +131,7 @@ CASES = {
     "rms_norm": {"scheme": "pre_ln", "norm": "rms_norm", "activation": "swiglu"},
     "rms_norm, sandwich": {"scheme": "peri_ln", "norm": "rms_norm", "activation": "reglu"},
     "learned positions": {"positions": "learned", "activation": "geglu"},
+    "a norm for each side": {"norm": {"encoder": {"name": "rms_norm"}, "decoder": "layer_norm"}},
     "another epsilon": {"epsilon": 0.25, "activation": "sigmoid"},
 }
 
@@ -240,6 +241,7 @@ def test_a_failure_leaves_nothing(trained, joint, tmp_path, monkeypatch):
 REFUSED = {
     "scheme": ({"scheme": "rezero"}, "scheme.*'PreLN'.*Received: 'ReZero'"),
     "activation": ({"activation": "elu"}, "activation.*'relu'.*Received: 'elu'"),
+    "norm": ({"norm": {"encoder": "layer_norm", "decoder": "scale_norm"}}, "norm in the decoder"),
     "ids": ({"pad_id": 3}, "pad_id. Expected 0. Received: 3"),
 }
 
@@ -252,7 +254,7 @@ def test_what_cannot_be_said_is_named(case, separate, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("field", ["norm", "positions", "a field of the future"])
+@pytest.mark.parametrize("field", ["positions", "a field of the future"])
 def test_what_is_not_known_is_named(field, trained, joint, tmp_path):
     """Also what does not exist yet: a new field of the config is refused unless it is off."""
 
