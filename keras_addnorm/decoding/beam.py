@@ -3,186 +3,302 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from keras_addnorm.decoding.length_penalty import gnmt_penalty
+from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
     Cache,
-    SpecialIds,
+    Found,
     Step,
+    Task,
+    best_first,
+    first_bad_step,
+    is_possible,
     log_probabilities,
+    select,
+    the_best,
     write_column,
 )
+from keras_addnorm.decoding.strategy import Strategy, check_num_return, require_positive
 
 Tensor = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Beam:
+class Beam(Strategy):
     """Keeps the `num_beams` best unfinished hypotheses and the `num_beams` best finished ones.
 
     At each step the `2 num_beams` best continuations are looked at. Those that end and are among
     the first `num_beams` are finished: their score is final and they take no further part. The
-    best of the others go on. A sentence is done once `num_beams` hypotheses have finished, or at
-    `max_length`, where the unfinished ones are compared as they are. With one beam this is greedy
-    search. Of two equal candidates the one with the better-ranked beam, then the smaller id, is
-    kept.
+    best of the others go on. At `max_length` the unfinished ones of a sentence that is not done
+    are compared as they are. With one beam this is greedy search. Of two equal candidates the one
+    with the better-ranked beam, then the smaller id, is kept; of two equal scores, that of the
+    hypothesis that finished first.
 
     Args:
         num_beams: Number of hypotheses, K.
-        length_penalty: The exponent of the GNMT penalty that scores are divided by.
+        length_penalty: What scores are divided by: a `LengthPenalty`, or what
+            `length_penalties.get` makes one of, such as the exponent of GNMT's.
+        num_return: Number of hypotheses to return for each sentence, best first, N.
+        early_stopping: When a sentence is done. True: as soon as K hypotheses have finished,
+            whatever the others might still reach. False: when no unfinished hypothesis can
+            become one of the N best any more, so that the result is that of a search that never
+            stops before `max_length`.
 
     Raises:
-        ValueError: If `num_beams` is not positive.
+        ValueError: If a number is not positive, or more are returned than kept.
 
     Reference:
         Wu et al., "Google's Neural Machine Translation System", 2016, section 7.
     """
 
-    num_beams: int
-    length_penalty: float = 0.0
+    num_beams: int = 4
+    length_penalty: LengthPenaltyLike = 0.0
+    num_return: int = 1
+    early_stopping: bool = True
 
     def __post_init__(self) -> None:
-        if self.num_beams < 1:
-            raise ValueError(
-                f"A beam needs hypotheses. Expected num_beams >= 1. Received: {self.num_beams}"
-            )
+        require_positive("A beam needs hypotheses.", num_beams=self.num_beams)
+        check_num_return(self.num_return, self.num_beams)
+        object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
 
     @property
     def rows_per_sentence(self) -> int:
-        """Number of rows that are decoded for each sentence."""
+        """One row a hypothesis."""
         return self.num_beams
 
-    def search(
-        self, step: Step, cache: Cache, is_empty: Tensor, max_length: int, ids: SpecialIds
-    ) -> tuple[Tensor, Tensor]:
+    def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Decode until every sentence is done.
 
         Args:
-            step: The model. Rows `b K` to `b K + K - 1` are the hypotheses of sentence `b`.
-            cache: Its state before the first step, with `B K` rows.
-            is_empty: `(B,)`, True at sentences with nothing to decode; they give padding and
-                score 0.
-            max_length: Number of tokens at most, T.
-            ids: The special ids.
+            step: The model.
+            cache: Its state before the first step.
+            task: What to decode.
 
         Returns:
-            Token ids `(B, T)` and scores `(B,)` of the best hypotheses.
+            The best hypotheses.
         """
-        num_beams, batch_size = self.num_beams, ops.shape(is_empty)[0]
-        # (B, K, T): all hypotheses start equal, so only the first may be continued at first.
-        nothing = ops.full((batch_size, num_beams, max_length), ids.pad_id, dtype="int32")
-        none_yet = ops.full((batch_size, num_beams), IMPOSSIBLE, dtype="float32")
-        first = ops.cast(ops.equal(ops.arange(num_beams), 0), "float32")
-        state = (
-            ops.convert_to_tensor(0, dtype="int32"),
-            ops.full((batch_size, num_beams), ids.start_id, dtype="int32"),
-            nothing,
-            none_yet * (1.0 - first),
-            nothing,
-            none_yet,
-            ops.zeros((batch_size,), dtype="int32"),
-            is_empty,
-            cache,
+        layout = Layout(1, self.num_beams, self.num_return)
+        penalty = length_penalties.get(self.length_penalty)
+        return search_beams(
+            layout, penalty, self.early_stopping, best_candidates, step, cache, task
         )
 
-        def is_running(index: Tensor, *state: Any) -> Tensor:
-            is_done = state[6]
-            return ops.logical_and(index < max_length, ops.logical_not(ops.all(is_done)))
 
-        def advance(
-            index: Tensor,
-            tokens: Tensor,
-            alive: Tensor,
-            alive_sums: Tensor,
-            finished: Tensor,
-            finished_scores: Tensor,
-            num_finished: Tensor,
-            is_done: Tensor,
-            cache: Cache,
-        ) -> tuple[Any, ...]:
-            logits, cache = step(ops.reshape(tokens, (-1,)), index, cache)
-            log_p = log_probabilities(logits, ids)
-            # (B K, V) -> (B, K V): the 2K best continuations of each sentence, best first
-            vocabulary_size = logits.shape[-1]
-            sums = ops.expand_dims(ops.reshape(alive_sums, (-1,)), -1) + log_p
-            sums = ops.reshape(sums, (-1, num_beams * vocabulary_size))
-            num_candidates = min(2 * num_beams, num_beams * vocabulary_size)
-            sums, flat = ops.top_k(sums, k=num_candidates)
-            flat = ops.cast(flat, "int32")
-            origin, token = flat // vocabulary_size, flat % vocabulary_size
-            candidates = write_column(_select(alive, origin), index, token)
-            is_end = ops.equal(token, ids.end_id)
-            is_possible = sums > IMPOSSIBLE / 2
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How the rows of a sentence are divided: `num_groups` beams that search side by side.
 
-            # Finished: an end among the first K, of a sentence that is not done.
-            rank = ops.arange(num_candidates, dtype="int32")
-            ends_now = ops.logical_and(ops.logical_and(is_end, is_possible), rank < num_beams)
-            ends_now = ops.logical_and(ends_now, ops.expand_dims(ops.logical_not(is_done), -1))
-            scores = sums / gnmt_penalty(index + 1, self.length_penalty)
-            scores = ops.where(ends_now, scores, IMPOSSIBLE)
-            finished, finished_scores = _best(
-                num_beams,
-                ops.concatenate([finished, candidates], axis=1),
-                ops.concatenate([finished_scores, scores], axis=1),
-            )
-            num_finished = num_finished + ops.sum(ops.cast(ends_now, "int32"), axis=1)
-            is_done = ops.logical_or(is_done, num_finished >= num_beams)
+    Args:
+        num_groups: Number of beams, G.
+        num_beams: Number of hypotheses of each, K.
+        num_return: Number of hypotheses to return for each sentence, of all groups together.
+    """
 
-            # Alive: the K best that do not end.
-            alive_sums, kept = ops.top_k(ops.where(is_end, IMPOSSIBLE, sums), k=num_beams)
-            kept = ops.cast(kept, "int32")
-            alive = _select(candidates, kept)
-            tokens = ops.take_along_axis(token, kept, axis=1)
-            rows = ops.take_along_axis(origin, kept, axis=1)
-            rows = rows + num_beams * ops.expand_dims(
-                ops.arange(ops.shape(rows)[0], dtype="int32"), -1
-            )
-            cache = _reorder(cache, ops.reshape(rows, (-1,)))
-            return (
-                index + 1,
-                tokens,
-                alive,
-                alive_sums,
-                finished,
-                finished_scores,
-                num_finished,
-                is_done,
-                cache,
-            )
+    num_groups: int
+    num_beams: int
+    num_return: int
 
-        state = ops.while_loop(is_running, advance, state)
-        index, _, alive, alive_sums, finished, finished_scores, _, is_done, _ = state
-        # A sentence that is not done has reached max_length: its unfinished hypotheses count too.
-        scores = alive_sums / gnmt_penalty(index, self.length_penalty)
-        may_count = ops.logical_and(
-            alive_sums > IMPOSSIBLE / 2, ops.expand_dims(ops.logical_not(is_done), -1)
+
+class Candidates(NamedTuple):
+    """The best continuations of each beam, best first: C of them.
+
+    Args:
+        sums: `(B G, C)`, sums of log-probabilities.
+        origin: `(B G, C)`, the hypothesis that is continued, from 0 to K - 1.
+        token: `(B G, C)`, the token that it is continued with.
+    """
+
+    sums: Tensor
+    origin: Tensor
+    token: Tensor
+
+
+Choose = Callable[[Tensor, int], Candidates]
+"""`choose(sums (B G, K, V), count) -> candidates`."""
+
+
+class _State(NamedTuple):
+    """What the loop carries. With G groups, "a beam" is one group of one sentence."""
+
+    index: Tensor
+    tokens: Tensor  # (B G, K), read at the next step
+    alive: Tensor  # (B G, K, T), unfinished hypotheses, best first
+    alive_sums: Tensor  # (B G, K), their log-probabilities
+    finished: Tensor  # (B G, K, T), the best finished ones so far, best first
+    finished_scores: Tensor  # (B G, K)
+    num_finished: Tensor  # (B G,), all that ever finished
+    is_done: Tensor  # (B G,)
+    bad_step: Tensor
+    cache: Cache  # B G K rows
+
+
+def search_beams(
+    layout: Layout,
+    length_penalty: LengthPenalty,
+    early_stopping: bool,
+    choose: Choose,
+    step: Step,
+    cache: Cache,
+    task: Task,
+) -> Found:
+    """Run beam search; `Beam` says how.
+
+    Args:
+        layout: How the rows are divided.
+        length_penalty: What scores are divided by.
+        early_stopping: See `Beam`.
+        choose: Chooses the candidates of a step.
+        step: The model.
+        cache: Its state before the first step.
+        task: What to decode.
+
+    Returns:
+        The best hypotheses of each sentence.
+    """
+    num_beams, ids = layout.num_beams, task.ids
+
+    def is_running(state: _State) -> Tensor:
+        return ops.logical_and(
+            state.index < task.max_length, ops.logical_not(ops.all(state.is_done))
         )
-        sequences, scores = _best(
-            1,
-            ops.concatenate([finished, alive], axis=1),
-            ops.concatenate([finished_scores, ops.where(may_count, scores, IMPOSSIBLE)], axis=1),
+
+    def advance(state: _State) -> tuple[_State]:
+        logits, cache = step(ops.reshape(state.tokens, (-1,)), state.index, state.cache)
+        log_p, is_bad = log_probabilities(logits, ids)
+        vocabulary_size = logits.shape[-1]
+        sums = ops.expand_dims(ops.reshape(state.alive_sums, (-1,)), -1) + log_p
+        sums = ops.reshape(sums, (-1, num_beams, vocabulary_size))
+        num_candidates = min(2 * num_beams, num_beams * vocabulary_size)
+        candidates = choose(sums, num_candidates)
+        sequences = write_column(
+            select(state.alive, candidates.origin), state.index, candidates.token
         )
-        best, score = sequences[:, 0], scores[:, 0]
+        is_end = ops.equal(candidates.token, ids.end_id)
+
+        # Finished: an end among the first K, of a sentence that is not done.
+        rank = ops.arange(num_candidates, dtype="int32")
+        ends_now = ops.logical_and(is_end, is_possible(candidates.sums))
+        ends_now = ops.logical_and(ends_now, rank < num_beams)
+        ends_now = ops.logical_and(ends_now, ops.expand_dims(ops.logical_not(state.is_done), -1))
+        scores = candidates.sums / length_penalty.divisor(state.index + 1)
+        finished_scores, order = best_first(
+            ops.concatenate(
+                [state.finished_scores, ops.where(ends_now, scores, IMPOSSIBLE)], axis=1
+            ),
+            num_beams,
+        )
+        finished = select(ops.concatenate([state.finished, sequences], axis=1), order)
+        num_finished = state.num_finished + ops.sum(ops.cast(ends_now, "int32"), axis=1)
+
+        # Alive: the K best that do not end.
+        alive_sums, order = best_first(ops.where(is_end, IMPOSSIBLE, candidates.sums), num_beams)
+        origin = ops.take_along_axis(candidates.origin, order, axis=1)
+
+        if early_stopping:
+            is_done = num_finished >= num_beams
+        else:
+            shortest = ops.minimum(state.index + 2, task.max_length)
+            reachable = _best_reachable(alive_sums[:, 0], shortest, task.max_length, length_penalty)
+            is_done = finished_scores[:, min(layout.num_return, num_beams) - 1] >= reachable
+        is_done = ops.logical_or(is_done, ops.logical_not(is_possible(alive_sums[:, 0])))
+
+        counts = ops.logical_and(
+            is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
+        )
+        is_bad = ops.logical_and(is_bad, ops.reshape(counts, (-1,)))
         return (
-            ops.where(ops.expand_dims(is_empty, -1), ids.pad_id, best),
-            ops.where(is_empty, 0.0, score),
+            _State(
+                index=state.index + 1,
+                tokens=ops.take_along_axis(candidates.token, order, axis=1),
+                alive=select(sequences, order),
+                alive_sums=alive_sums,
+                finished=finished,
+                finished_scores=finished_scores,
+                num_finished=num_finished,
+                is_done=ops.logical_or(state.is_done, is_done),
+                bad_step=first_bad_step(state.bad_step, is_bad, state.index),
+                cache=_reorder(cache, origin, num_beams),
+            ),
         )
 
-
-def _select(sequences: Tensor, indices: Tensor) -> Tensor:
-    # (B, n, T), (B, m) -> (B, m, T)
-    return ops.take_along_axis(sequences, ops.expand_dims(indices, -1), axis=1)
+    (state,) = ops.while_loop(is_running, advance, (_start(layout, cache, task),))
+    return _best_of_all(layout, length_penalty, state, task)
 
 
-def _best(count: int, sequences: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    scores, indices = ops.top_k(scores, k=count)
-    return _select(sequences, ops.cast(indices, "int32")), scores
+def best_candidates(sums: Tensor, count: int) -> Candidates:
+    """Return the `count` best of all continuations.
+
+    Args:
+        sums: `(B, K, V)`.
+        count: Number of candidates.
+
+    Returns:
+        The candidates, best first.
+    """
+    vocabulary_size = sums.shape[-1]
+    sums, flat = best_first(ops.reshape(sums, (-1, sums.shape[1] * vocabulary_size)), count)
+    return Candidates(sums, flat // vocabulary_size, flat % vocabulary_size)
 
 
-def _reorder(cache: Cache, rows: Tensor) -> Cache:
+def _start(layout: Layout, cache: Cache, task: Task) -> _State:
+    """Return the state before the first step."""
+    num_beams = layout.num_beams
+    beams = task.batch_size * layout.num_groups
+    nothing = ops.full((beams, num_beams, task.max_length), task.ids.pad_id, dtype="int32")
+    none_yet = ops.full((beams, num_beams), IMPOSSIBLE, dtype="float32")
+    # All hypotheses start equal, so only the first may be continued at first.
+    is_first = ops.equal(ops.arange(num_beams), 0)
+    return _State(
+        index=ops.convert_to_tensor(0, dtype="int32"),
+        tokens=ops.full((beams, num_beams), task.ids.start_id, dtype="int32"),
+        alive=nothing,
+        alive_sums=ops.where(is_first, 0.0, none_yet),
+        finished=nothing,
+        finished_scores=none_yet,
+        num_finished=ops.zeros((beams,), dtype="int32"),
+        is_done=ops.repeat(task.is_empty, layout.num_groups, axis=0),
+        bad_step=ops.convert_to_tensor(task.max_length, dtype="int32"),
+        cache=cache,
+    )
+
+
+def _best_reachable(
+    best_sum: Tensor, shortest: Tensor, longest: int, length_penalty: LengthPenalty
+) -> Tensor:
+    """Return the score that a hypothesis would have if all its further tokens were certain."""
+    # Sums are not positive and divisors rise or fall with the length: one of the ends is best.
+    divisor = ops.maximum(length_penalty.divisor(shortest), length_penalty.divisor(longest))
+    return best_sum / divisor
+
+
+def _reorder(cache: Cache, origin: Tensor, num_beams: int) -> Cache:
+    """Return the cache of the hypotheses that go on; `origin` `(B G, K)` says whose it is."""
+    first = num_beams * ops.arange(ops.shape(origin)[0], dtype="int32")
+    rows = ops.reshape(origin + ops.expand_dims(first, -1), (-1,))
     return keras.tree.map_structure(lambda tensor: ops.take(tensor, rows, axis=0), cache)
+
+
+def _best_of_all(layout: Layout, length_penalty: LengthPenalty, state: _State, task: Task) -> Found:
+    """Return the best hypotheses of each sentence, those of all its groups compared."""
+    # A beam that is not done has reached max_length: its unfinished hypotheses count, too.
+    counts = ops.logical_and(
+        is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
+    )
+    scores = state.alive_sums / length_penalty.divisor(state.index)
+    scores = ops.concatenate([state.finished_scores, ops.where(counts, scores, IMPOSSIBLE)], axis=1)
+    sequences = ops.concatenate([state.finished, state.alive], axis=1)
+    number = layout.num_groups * 2 * layout.num_beams
+    return the_best(
+        task,
+        layout.num_return,
+        ops.reshape(sequences, (-1, number, task.max_length)),
+        ops.reshape(scores, (-1, number)),
+        state.bad_step,
+    )

@@ -1,64 +1,97 @@
-"""Compiles a function of token ids with whatever the Keras backend compiles with.
+"""Compiles a function of tensors with whatever the Keras backend compiles with.
 
 The one file outside `data/` and `serving/` that may import a backend, and only when it is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import keras
+import numpy as np
 
 Tensor = Any
-Decoder = Callable[[Tensor], tuple[Tensor, Tensor]]
+Function = Callable[..., Any]
+"""Takes tensors, returns tensors in any structure."""
 
 
-def compile_decoder(
-    model: keras.Model, decoder: Decoder, shape: tuple[int, int], jit_compile: bool
-) -> Decoder:
-    """Return `decoder`, compiled for one shape.
+def run_compiled(
+    model: keras.Model,
+    key: Hashable,
+    function: Function,
+    inputs: tuple[np.ndarray, ...],
+    jit_compile: bool,
+) -> Any:
+    """Run a function of tensors, compiled once for each key and each shape of its inputs.
 
     Args:
-        model: The model whose weights `decoder` reads.
-        decoder: A function of token ids.
-        shape: The shape of the token ids.
+        model: The model whose weights the function reads. It keeps what was compiled.
+        key: What the function does, besides its inputs: equal keys, equal functions.
+        function: The function.
+        inputs: Its inputs.
         jit_compile: Whether TensorFlow compiles with XLA. JAX always does, torch runs eagerly.
 
     Returns:
-        A function of int32 token ids of that shape.
+        What the function returns, as NumPy arrays.
+    """
+    # Kept in the model's own dict: compiled functions live and die with the model, and Keras does
+    # not track them as state.
+    compiled = vars(model).setdefault("_compiled_decoders", {})
+    key = (key, tuple((array.shape, array.dtype.str) for array in inputs), jit_compile)
+    if key not in compiled:
+        compiled[key] = compile_function(model, function, inputs, jit_compile)
+    tensors = [keras.ops.convert_to_tensor(array) for array in inputs]
+    return keras.tree.map_structure(keras.ops.convert_to_numpy, compiled[key](*tensors))
+
+
+def compile_function(
+    model: keras.Model, function: Function, inputs: tuple[np.ndarray, ...], jit_compile: bool
+) -> Function:
+    """Return `function`, compiled for inputs of one shape.
+
+    Args:
+        model: The model whose weights the function reads.
+        function: The function.
+        inputs: Arrays of the shapes and dtypes that it will be called with.
+        jit_compile: Whether TensorFlow compiles with XLA.
+
+    Returns:
+        A function of such tensors.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        function = tf.function(decoder, jit_compile=jit_compile, autograph=False)
-        concrete: Decoder = function.get_concrete_function(tf.TensorSpec(shape, tf.int32))
+        traced = tf.function(function, jit_compile=jit_compile, autograph=False)
+        concrete: Function = traced.get_concrete_function(
+            *(tf.TensorSpec(array.shape, array.dtype) for array in inputs)
+        )
         return concrete
     if backend == "jax":
-        return _compile_with_jax(model, decoder)
+        return _compile_with_jax(model, function)
     if backend == "torch":
-        return _without_gradients(decoder)
-    return decoder
+        return _without_gradients(function)
+    return function
 
 
-def _compile_with_jax(model: keras.Model, decoder: Decoder) -> Decoder:
+def _compile_with_jax(model: keras.Model, function: Function) -> Function:
     import jax
 
-    def pure(values: list[Any], source_ids: Any) -> tuple[Any, Any]:
+    def pure(values: list[Any], *inputs: Any) -> Any:
         with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
-            return decoder(source_ids)
+            return function(*inputs)
 
     compiled = jax.jit(pure)
     # The weights are arguments: as constants they would be frozen at the first call.
-    return lambda source_ids: compiled([v.value for v in model.variables], source_ids)
+    return lambda *inputs: compiled([v.value for v in model.variables], *inputs)
 
 
-def _without_gradients(decoder: Decoder) -> Decoder:
+def _without_gradients(function: Function) -> Function:
     import torch
 
-    def decode(source_ids: Any) -> tuple[Any, Any]:
+    def run(*inputs: Any) -> Any:
         with torch.no_grad():
-            return decoder(source_ids)
+            return function(*inputs)
 
-    return decode
+    return run

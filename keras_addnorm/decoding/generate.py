@@ -1,106 +1,82 @@
-"""From token ids to token ids: the traceable core, and `generate` around it."""
+"""`generate`: from arrays of token ids to arrays of token ids."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from keras import ops
 
-from keras_addnorm.decoding.beam import Beam
-from keras_addnorm.decoding.compilation import compile_decoder
-from keras_addnorm.decoding.greedy import Greedy
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding import strategies
+from keras_addnorm.decoding.compilation import run_compiled
+from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.search import search
+from keras_addnorm.decoding.strategies import StrategyLike
+from keras_addnorm.decoding.strategy import Strategy, require_positive
 
-Tensor = Any
 _SOURCE_MULTIPLE = 16
-
-
-def decode(
-    model: Any,
-    source_ids: Tensor,
-    *,
-    num_beams: int = 1,
-    length_penalty: float = 0.0,
-    max_length: int,
-) -> tuple[Tensor, Tensor]:
-    """Decode a batch, in Keras operations only, so that it can be traced and exported.
-
-    Args:
-        model: A `Seq2SeqTransformer`, or any object with its `encode`, `initial_cache`,
-            `decode_step` and `config`.
-        source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
-        num_beams: Number of hypotheses; 1 is greedy search.
-        length_penalty: The exponent of the GNMT penalty.
-        max_length: Number of tokens to generate at most.
-
-    Returns:
-        Token ids `(B, max_length)` and scores `(B,)`.
-    """
-    strategy = Greedy(length_penalty) if num_beams == 1 else Beam(num_beams, length_penalty)
-    config = model.config
-    memory, memory_mask = model.encode(source_ids)
-    rows = ops.shape(source_ids)[0] * strategy.rows_per_sentence
-    cache = model.initial_cache(memory, rows, max_length)
-    # Keys and values of the memory do not change and belong to no hypothesis: the loop carries
-    # and reorders only those of the self-attention.
-    fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in cache]
-    moving = [layer["self_attention"] for layer in cache]
-
-    def step(tokens: Tensor, index: Tensor, moving: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        cache = [{**layer, "self_attention": own} for layer, own in zip(fixed, moving, strict=True)]
-        logits, cache = model.decode_step(tokens, cache, index, memory_mask)
-        return logits, [layer["self_attention"] for layer in cache]
-
-    is_empty = ops.logical_not(ops.any(memory_mask, axis=-1))
-    ids = SpecialIds(config.pad_id, config.start_id, config.end_id)
-    return strategy.search(step, moving, is_empty, max_length, ids)
 
 
 def generate(
     model: Any,
     source_ids: Any,
+    strategy: StrategyLike | None = None,
     *,
-    num_beams: int = 1,
-    length_penalty: float = 0.0,
+    num_beams: int | None = None,
+    length_penalty: LengthPenaltyLike | None = None,
     max_length: int | None = None,
     jit_compile: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Check, pad, compile and run `decode`; documented at `Seq2SeqTransformer.generate`.
+    """Check, pad, compile and run a search; documented at `Seq2SeqTransformer.generate`.
 
     Args:
         model: A `Seq2SeqTransformer`.
         source_ids: Integers, `(B, S)`.
-        num_beams: Number of hypotheses.
-        length_penalty: The exponent of the GNMT penalty.
+        strategy: A strategy, its name or its dict.
+        num_beams: The short way: number of hypotheses.
+        length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
         max_length: Number of tokens to generate at most; `None` for `config.max_length`.
         jit_compile: Whether TensorFlow compiles with XLA.
 
     Returns:
-        Token ids `(B, max_length)` int32 and scores `(B,)` float32.
+        Token ids `(B, max_length)` int32 and scores `(B,)` float32; `(B, N, max_length)` and
+        `(B, N)` of a strategy that returns N > 1.
 
     Raises:
         ValueError: If the ids or an option do not fit.
+        FloatingPointError: If the model computed something that is no number.
     """
+    strategy = strategies.choose(strategy, num_beams, length_penalty)
     max_length = model.config.max_length if max_length is None else max_length
-    _check_options(model.config, num_beams, max_length)
+    _check_max_length(model.config, max_length)
     source_ids = _check_source_ids(source_ids, model.config)
+    ids, scores = _search(model, source_ids, strategy, max_length, jit_compile)
+    return (ids[:, 0], scores[:, 0]) if strategy.num_return == 1 else (ids, scores)
+
+
+def _search(
+    model: Any, source_ids: np.ndarray, strategy: Strategy, max_length: int, jit_compile: bool
+) -> tuple[np.ndarray, np.ndarray]:
     batch_size, length = source_ids.shape
     if batch_size == 0:
-        return np.zeros((0, max_length), "int32"), np.zeros((0,), "float32")
-
+        shape = (0, strategy.num_return)
+        return np.zeros((*shape, max_length), "int32"), np.zeros(shape, "float32")
     padded_shape = (1 << (batch_size - 1).bit_length(), _padded_length(length, model.config))
     padded = np.full(padded_shape, model.config.pad_id, dtype="int32")
     padded[:batch_size, :length] = source_ids
-    options = {
-        "num_beams": num_beams,
-        "length_penalty": float(length_penalty),
-        "max_length": max_length,
-    }
-    decoder = _compiled(model, options, padded_shape, jit_compile)
-    ids, scores = decoder(ops.convert_to_tensor(padded))
-    ids, scores = ops.convert_to_numpy(ids), ops.convert_to_numpy(scores)
-    return ids[:batch_size], scores[:batch_size]
+    found = run_compiled(
+        model,
+        ("search", strategy, max_length),
+        lambda source_ids: search(model, source_ids, strategy, max_length),
+        (padded,),
+        jit_compile,
+    )
+    if found.bad_step < max_length:
+        raise FloatingPointError(
+            f"A logit was NaN or infinite at step {found.bad_step} of the search. Expected finite "
+            "logits. Look for NaN among the weights, which training may have left there, and for "
+            "an overflow if the model computes in float16."
+        )
+    return found.ids[:batch_size], found.scores[:batch_size]
 
 
 def _padded_length(length: int, config: Any) -> int:
@@ -109,24 +85,8 @@ def _padded_length(length: int, config: Any) -> int:
     return max(length, min(padded, config.max_length)) if config.positions == "learned" else padded
 
 
-def _compiled(
-    model: Any, options: dict[str, Any], shape: tuple[int, int], jit_compile: bool
-) -> Any:
-    # Kept in the model's own dict: compiled functions live and die with the model, and Keras does
-    # not track them as state.
-    cache = vars(model).setdefault("_compiled_decoders", {})
-    key = (*sorted(options.items()), shape, jit_compile)
-    if key not in cache:
-        cache[key] = compile_decoder(
-            model, lambda source_ids: decode(model, source_ids, **options), shape, jit_compile
-        )
-    return cache[key]
-
-
-def _check_options(config: Any, num_beams: int, max_length: int) -> None:
-    for name, value in (("num_beams", num_beams), ("max_length", max_length)):
-        if value < 1:
-            raise ValueError(f"`{name}` has to be positive. Expected >= 1. Received: {value}")
+def _check_max_length(config: Any, max_length: int) -> None:
+    require_positive("There is nothing to generate.", max_length=max_length)
     if config.positions == "learned" and max_length > config.max_length:
         raise ValueError(
             "The model has learned positions and cannot generate past them. Expected max_length "

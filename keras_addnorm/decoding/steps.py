@@ -1,10 +1,10 @@
-"""What every search works with: a step function, the special ids, and masked log-probabilities."""
+"""What every search works with: the step function, the task, and a few pure functions."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -35,7 +35,48 @@ class SpecialIds:
     end_id: int
 
 
-def log_probabilities(logits: Tensor, ids: SpecialIds) -> Tensor:
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What a search is to decode.
+
+    Args:
+        source_lengths: `(B,)` int32, number of tokens of each source. 0 means that there is
+            nothing to decode: the sentence gives padding and the score 0.
+        max_length: Number of tokens at most, T.
+        ids: The special ids.
+    """
+
+    source_lengths: Tensor
+    max_length: int
+    ids: SpecialIds
+
+    @property
+    def batch_size(self) -> int | Tensor:
+        """Number of sentences, B."""
+        return ops.shape(self.source_lengths)[0]
+
+    @property
+    def is_empty(self) -> Tensor:
+        """`(B,)`, True at sentences with nothing to decode."""
+        return ops.equal(self.source_lengths, 0)
+
+
+class Found(NamedTuple):
+    """What a search has found, the best first.
+
+    Args:
+        ids: `(B, N, T)` int32, padded after the end.
+        scores: `(B, N)` float32. Where there is no further hypothesis, the row is padding and
+            the score minus infinity.
+        bad_step: The first step at which a logit was no number, or `max_length`; a scalar.
+    """
+
+    ids: Tensor
+    scores: Tensor
+    bad_step: Tensor
+
+
+def log_probabilities(logits: Tensor, ids: SpecialIds) -> tuple[Tensor, Tensor]:
     """Return float32 log-probabilities in which padding and start cannot be chosen.
 
     Args:
@@ -43,16 +84,67 @@ def log_probabilities(logits: Tensor, ids: SpecialIds) -> Tensor:
         ids: The special ids.
 
     Returns:
-        `(N, V)`. The softmax runs over the whole vocabulary, so scores are the model's own.
+        `(N, V)`, and `(N,)`, True where a logit is NaN or plus infinity. The softmax runs over
+        the whole vocabulary, so scores are the model's own.
     """
-    dtype = keras.backend.result_type(logits.dtype, "float32")
-    log_p = ops.log_softmax(ops.cast(logits, dtype), axis=-1)
+    logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
+    total = ops.logsumexp(logits, axis=-1, keepdims=True)
     tokens = ops.arange(logits.shape[-1], dtype="int32")
     is_forbidden = ops.logical_or(ops.equal(tokens, ids.pad_id), ops.equal(tokens, ids.start_id))
-    return ops.cast(ops.where(is_forbidden, IMPOSSIBLE, log_p), "float32")
+    log_p = ops.cast(ops.where(is_forbidden, IMPOSSIBLE, logits - total), "float32")
+    return log_p, ops.logical_not(ops.isfinite(total[:, 0]))
 
 
 def write_column(sequences: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
     """Return `sequences` `(..., T)` with `tokens` `(...)` at position `index`."""
     is_here = ops.equal(ops.arange(sequences.shape[-1], dtype="int32"), index)
     return ops.where(is_here, ops.expand_dims(tokens, -1), sequences)
+
+
+def best_first(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` largest of `scores` `(N, M)`, and where they stood, int32.
+
+    Of equals, the one further to the front comes first.
+    """
+    if keras.backend.backend() == "torch":
+        # `torch.topk` breaks ties as it likes; a stable sort does not.
+        order = ops.argsort(-scores, axis=-1)[:, :count]
+        return ops.take_along_axis(scores, order, axis=1), order
+    scores, order = ops.top_k(scores, k=count)
+    return scores, ops.cast(order, "int32")
+
+
+def select(rows: Tensor, order: Tensor) -> Tensor:
+    """Return `rows` `(N, M, T)` in the order `(N, m)`, as `(N, m, T)`."""
+    return ops.take_along_axis(rows, ops.expand_dims(order, -1), axis=1)
+
+
+def is_possible(scores: Tensor) -> Tensor:
+    """Return where a sum or score belongs to something that can happen."""
+    return scores > IMPOSSIBLE / 2
+
+
+def first_bad_step(bad_step: Tensor, is_bad: Tensor, index: Tensor) -> Tensor:
+    """Return the earlier of `bad_step` and, if any row `is_bad`, this one."""
+    return ops.where(ops.any(is_bad), ops.minimum(bad_step, index), bad_step)
+
+
+def the_best(task: Task, count: int, sequences: Tensor, scores: Tensor, bad_step: Tensor) -> Found:
+    """Return the `count` best of each sentence's `sequences` `(B, M, T)`, with its conventions.
+
+    Args:
+        task: What was to be decoded.
+        count: How many, N.
+        sequences: All hypotheses.
+        scores: Their scores `(B, M)`.
+        bad_step: See `Found`.
+
+    Returns:
+        What the search returns.
+    """
+    scores, order = best_first(scores, count)
+    is_empty = ops.expand_dims(task.is_empty, -1)
+    is_there = ops.logical_and(is_possible(scores), ops.logical_not(is_empty))
+    ids = ops.where(ops.expand_dims(is_there, -1), select(sequences, order), task.ids.pad_id)
+    missing = ops.where(is_empty, 0.0, -float("inf"))
+    return Found(ids, ops.where(is_there, scores, missing), bad_step)

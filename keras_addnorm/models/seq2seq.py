@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
@@ -169,12 +168,14 @@ class Seq2SeqTransformer(keras.Model):
     def generate(
         self,
         source_ids: Any,
-        num_beams: int = 1,
-        length_penalty: float = 0.0,
+        strategy: Any = None,
+        *,
+        num_beams: int | None = None,
+        length_penalty: Any = None,
         max_length: int | None = None,
         jit_compile: bool = True,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Translate token ids with greedy search or a beam.
+    ) -> Any:
+        """Translate token ids.
 
         The batch is padded to a power of two and the source to a multiple of 16, so that few
         shapes are compiled; neither changes the result.
@@ -182,19 +183,23 @@ class Seq2SeqTransformer(keras.Model):
         Args:
             source_ids: Integers, `(B, S)`, each row ended with `end_id` and padded with `pad_id`.
                 A row of padding only gives a row of padding and the score 0.
-            num_beams: Number of hypotheses kept; 1 is greedy search.
-            length_penalty: The exponent alpha of the GNMT penalty `((5 + n) / 6)^alpha`.
+            strategy: How to search: a strategy of `keras_addnorm.decoding`, its name
+                (`"greedy"`, `"beam"`, ...) or its dict. `None` for the short way:
+            num_beams: Number of hypotheses of a beam; 1, as `None`, is greedy search.
+            length_penalty: The exponent alpha of the GNMT penalty `((5 + n) / 6)^alpha`, or an
+                object of `keras_addnorm.decoding.length_penalties`.
             max_length: Number of tokens to generate at most, end token included; `None` for
                 `config.max_length`.
             jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
 
         Returns:
             Token ids `(B, max_length)` without the start token, padded after the end token, and
-            scores `(B,)`: the sum of log-probabilities divided by the length penalty.
+            scores `(B,)`: the sum of log-probabilities divided by the length penalty. A strategy
+            that returns N > 1 hypotheses gives `(B, N, max_length)` and `(B, N)`, best first.
 
         Raises:
-            ValueError: If the ids have the wrong rank, dtype or range, or an option is not
-                positive.
+            ValueError: If the ids have the wrong rank, dtype or range, or an option does not fit.
+            FloatingPointError: If logits are not finite; names the step.
         """
         # The model offers decoding as a method; the room above it does the work.
         from keras_addnorm.decoding import generate
@@ -202,6 +207,7 @@ class Seq2SeqTransformer(keras.Model):
         return generate(
             self,
             source_ids,
+            strategy,
             num_beams=num_beams,
             length_penalty=length_penalty,
             max_length=max_length,

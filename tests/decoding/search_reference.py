@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 from keras import ops
 
+from keras_addnorm.decoding.steps import Task
+
 
 def penalty(length, alpha):
     return ((5 + length) / 6) ** alpha
@@ -54,7 +56,15 @@ def step_on(table):
     return step
 
 
-def search(strategy, table, max_length, ids, is_empty=None):
+def search(strategy, table, max_length, ids, is_empty=None, step=None, **task):
+    """Run a strategy on a table; ids (B, T) and scores (B,) of the best, or of all if several."""
+    found = search_all(strategy, table, max_length, ids, is_empty, step, **task)
+    if strategy.num_return == 1:
+        return found.ids[:, 0], found.scores[:, 0]
+    return found.ids, found.scores
+
+
+def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **task):
     batch_size = len(table)
     sentence = np.repeat(np.arange(batch_size), strategy.rows_per_sentence).astype("int32")
     cache = {
@@ -62,10 +72,10 @@ def search(strategy, table, max_length, ids, is_empty=None):
         "sentence": ops.convert_to_tensor(sentence),
     }
     is_empty = np.zeros(batch_size, bool) if is_empty is None else np.asarray(is_empty)
-    found, scores = strategy.search(
-        step_on(table), cache, ops.convert_to_tensor(is_empty), max_length, ids
-    )
-    return ops.convert_to_numpy(found), ops.convert_to_numpy(scores)
+    source_lengths = ops.convert_to_tensor(np.where(is_empty, 0, 3).astype("int32"))
+    task = Task(**{"source_lengths": source_lengths, "max_length": max_length, "ids": ids} | task)
+    found = strategy.search(step or step_on(table), cache, task)
+    return type(found)(*(ops.convert_to_numpy(tensor) for tensor in found))
 
 
 def log_p_of(table_row, sequence):

@@ -7,10 +7,11 @@ from search_reference import (
     penalty,
     random_table,
     search,
+    step_on,
     table_of,
 )
 
-from keras_addnorm.decoding import Beam, Greedy, gnmt_penalty
+from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.steps import SpecialIds, log_probabilities, write_column
 
 V, L = 5, 5
@@ -41,8 +42,10 @@ def test_a_beam_of_one_is_greedy_search(seed, alpha):
     np.testing.assert_allclose(beam_scores, greedy_scores, rtol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", [Greedy(), Greedy(0.8), Beam(3), Beam(3, 0.8)], ids=str)
-def test_the_score_is_that_of_the_sequence(strategy):
+@pytest.mark.parametrize("alpha", [0.0, 0.8])
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_the_score_is_that_of_the_sequence(num_beams, alpha):
+    strategy = Greedy(alpha) if num_beams == 1 else Beam(num_beams, alpha)
     table = random_table(9, V, L, seed=2)
     found, scores = search(strategy, table, L, USUAL)
     lengths = set()
@@ -52,7 +55,7 @@ def test_the_score_is_that_of_the_sequence(strategy):
         assert END not in own[:-1]
         assert len(own) == L or own[-1] == END
         lengths.add(len(own))
-        expected = log_p_of(row, own) / penalty(len(own), strategy.length_penalty)
+        expected = log_p_of(row, own) / penalty(len(own), alpha)
         assert score == pytest.approx(expected, abs=1e-5)
     assert len(lengths) > 1
 
@@ -125,23 +128,20 @@ def test_a_finished_sentence_is_frozen_while_others_go_on(strategy):
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(4)], ids=str)
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(1), Beam(3)], ids=str)
 def test_the_search_stops_when_every_sentence_is_done(strategy):
     steps = []
-    table = table_of({(): {END: 1.0}}, V, L)
+    # A beam of three is done when all three have ended: at once, after one letter, after two.
+    table = table_of({(): {END: 0.8, A: 0.2}, (A,): {END: 0.8, A: 0.2}, (A, A): {END: 1.0}}, V, L)
+    step = step_on(table)
 
-    class Counting(type(strategy)):
-        def search(self, step, cache, is_empty, max_length, ids):
-            def counted(tokens, index, cache):
-                steps.append(int(index))
-                return step(tokens, index, cache)
+    def counted(tokens, index, cache):
+        steps.append(int(index))
+        return step(tokens, index, cache)
 
-            return super().search(counted, cache, is_empty, max_length, ids)
-
-    arguments = {"num_beams": 1} if isinstance(strategy, Beam) else {}
-    found, _ = search(Counting(**arguments), table, L, USUAL)
+    found, _ = search(strategy, table, L, USUAL, step=counted)
     assert found.tolist() == [[END, 0, 0, 0, 0]]
-    assert steps == [0]
+    assert steps == list(range(strategy.rows_per_sentence))
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(2), Beam(4)], ids=str)
@@ -202,16 +202,10 @@ def test_more_beams_than_continuations(num_beams):
             assert sequence.tolist() == padded(exhaustive(row, 2, USUAL, 0.0)[0], 2, USUAL)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_gnmt_penalty(alpha):
-    lengths = np.array([1, 2, 7, 13])
-    np.testing.assert_allclose(gnmt_penalty(lengths, alpha), penalty(lengths, alpha), rtol=1e-6)
-    assert float(gnmt_penalty(1, alpha)) == 1.0
-
-
 def test_log_probabilities_are_float32_and_those_of_the_whole_vocabulary():
     logits = np.array([[1.0, 2.0, 3.0, 4.0]], "float16")
-    log_p = np.asarray(log_probabilities(logits, USUAL))
+    log_p, is_bad = map(np.asarray, log_probabilities(logits, USUAL))
+    assert is_bad.tolist() == [False]
     assert log_p.dtype == "float32"
     total = np.log(np.exp([1.0, 2.0, 3.0, 4.0]).sum())
     np.testing.assert_allclose(log_p, [[-1e9, -1e9, 3 - total, 4 - total]], rtol=1e-6)
@@ -224,5 +218,5 @@ def test_write_column():
 
 @pytest.mark.parametrize("num_beams", [0, -2])
 def test_a_beam_needs_hypotheses(num_beams):
-    with pytest.raises(ValueError, match=f"Expected num_beams >= 1. Received: {num_beams}"):
+    with pytest.raises(ValueError, match=f"Expected an int num_beams >= 1. Received: {num_beams}"):
         Beam(num_beams)

@@ -44,10 +44,10 @@ for beams in (1, 3):
     )
 
 from keras_addnorm.decoding import Beam
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.steps import SpecialIds, Task
 even = lambda tokens, index, cache: (keras.ops.zeros((tokens.shape[0], 5)), cache)
-ids, _ = Beam(3).search(even, [], keras.ops.zeros((2,), "bool"), 4, SpecialIds(0, 1, 4))
-found["ties"] = array(ids)
+task = Task(keras.ops.ones((2,), "int32"), 4, SpecialIds(0, 1, 4))
+found["ties"] = array(Beam(3).search(even, [], task).ids[:, 0])
 
 model.compile(
     keras.optimizers.Adam(3e-3), MaskedSparseCategoricalCrossentropy(0.1), jit_compile=False

@@ -1,0 +1,108 @@
+"""The loop of the strategies in which each row goes its own way: greedy search and sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding.steps import (
+    Cache,
+    Found,
+    Step,
+    Task,
+    first_bad_step,
+    is_possible,
+    log_probabilities,
+    the_best,
+    write_column,
+)
+from keras_addnorm.decoding.strategy import Strategy
+
+Tensor = Any
+Choose = Callable[[Tensor, Tensor], Tensor]
+"""`choose(log_p (N, V), index) -> tokens (N,)`, int32."""
+
+
+class _State(NamedTuple):
+    """What the loop carries. N rows."""
+
+    index: Tensor
+    tokens: Tensor  # (N,), read at the next step
+    sequences: Tensor  # (N, T)
+    sums: Tensor  # (N,), log-probabilities
+    is_done: Tensor  # (N,)
+    bad_step: Tensor
+    cache: Cache
+
+
+def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, task: Task) -> Found:
+    """Decode every row until it ends, whatever the others do.
+
+    A row that may choose nothing is given up.
+
+    Args:
+        strategy: Says how many rows a sentence has and how they are scored.
+        choose: Chooses the next tokens.
+        step: The model.
+        cache: Its state before the first step.
+        task: What to decode.
+
+    Returns:
+        All rows, the best of each sentence first.
+    """
+    ids, count = task.ids, strategy.rows_per_sentence
+    num_rows = task.batch_size * count
+    state = _State(
+        index=ops.convert_to_tensor(0, dtype="int32"),
+        tokens=ops.full((num_rows,), ids.start_id, dtype="int32"),
+        sequences=ops.full((num_rows, task.max_length), ids.pad_id, dtype="int32"),
+        sums=ops.zeros((num_rows,), dtype="float32"),
+        is_done=ops.repeat(task.is_empty, count, axis=0),
+        bad_step=ops.convert_to_tensor(task.max_length, dtype="int32"),
+        cache=cache,
+    )
+
+    def is_running(state: _State) -> Tensor:
+        return ops.logical_and(
+            state.index < task.max_length, ops.logical_not(ops.all(state.is_done))
+        )
+
+    def advance(state: _State) -> tuple[_State]:
+        logits, cache = step(state.tokens, state.index, state.cache)
+        log_p, is_bad = log_probabilities(logits, ids)
+        chosen = choose(log_p, state.index)
+        gain = ops.take_along_axis(log_p, ops.expand_dims(chosen, -1), axis=1)[:, 0]
+        tokens = ops.where(state.is_done, ids.pad_id, chosen)
+        sums = ops.where(state.is_done, state.sums, state.sums + gain)
+        has_ended = ops.logical_or(
+            ops.equal(tokens, ids.end_id), ops.logical_not(is_possible(sums))
+        )
+        return (
+            _State(
+                index=state.index + 1,
+                tokens=tokens,
+                sequences=write_column(state.sequences, state.index, tokens),
+                sums=sums,
+                is_done=ops.logical_or(state.is_done, has_ended),
+                bad_step=first_bad_step(
+                    state.bad_step,
+                    ops.logical_and(is_bad, ops.logical_not(state.is_done)),
+                    state.index,
+                ),
+                cache=cache,
+            ),
+        )
+
+    (state,) = ops.while_loop(is_running, advance, (state,))
+    lengths = ops.sum(ops.cast(ops.not_equal(state.sequences, ids.pad_id), "int32"), axis=-1)
+    scores = state.sums / length_penalties.get(strategy.length_penalty).divisor(lengths)
+    return the_best(
+        task,
+        strategy.num_return,
+        ops.reshape(state.sequences, (-1, count, task.max_length)),
+        ops.reshape(scores, (-1, count)),
+        state.bad_step,
+    )

@@ -1,0 +1,81 @@
+"""The table of strategies.
+
+```python
+from keras_addnorm.decoding import strategies
+
+strategies.names()  # ('greedy', 'beam', ...)
+strategies.get("greedy")  # Greedy()
+strategies.get({"name": "beam", "num_beams": 5, "length_penalty": 0.6})
+```
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding.beam import Beam
+from keras_addnorm.decoding.greedy import Greedy
+from keras_addnorm.decoding.length_penalties import LengthPenalty
+from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.decoding.table import Table
+
+StrategyLike = str | dict[str, Any] | Strategy
+"""What `get` makes a strategy of."""
+
+_TABLE: Table[Strategy] = Table(
+    "decoding strategy",
+    Strategy,  # type: ignore[type-abstract]
+    {"greedy": Greedy, "beam": Beam},
+)
+names = _TABLE.names
+get = _TABLE.get
+
+
+def serialize(strategy: Strategy) -> dict[str, Any]:
+    """Return the config that `get` turns back into an equal strategy.
+
+    Args:
+        strategy: A strategy of the table.
+
+    Returns:
+        A dict of plain values, to be written as JSON.
+
+    Raises:
+        ValueError: If the strategy's class is not in the table.
+    """
+    return {
+        name: length_penalties.serialize(value) if isinstance(value, LengthPenalty) else value
+        for name, value in _TABLE.serialize(strategy).items()
+    }
+
+
+def choose(
+    strategy: StrategyLike | None,
+    num_beams: int | None,
+    length_penalty: length_penalties.LengthPenaltyLike | None,
+) -> Strategy:
+    """Return the strategy that the short way or the long way of `generate` asks for.
+
+    Args:
+        strategy: What `get` takes, or `None` for the short way.
+        num_beams: The short way: number of hypotheses; 1, as `None`, is greedy search.
+        length_penalty: The short way: what scores are divided by; `None` for nothing.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ValueError: If both ways are gone at once, or an option does not fit.
+    """
+    if strategy is None:
+        penalty = 0.0 if length_penalty is None else length_penalty
+        return Greedy(penalty) if num_beams is None or num_beams == 1 else Beam(num_beams, penalty)
+    if num_beams is not None or length_penalty is not None:
+        raise ValueError(
+            "The search is described twice. Expected either `strategy` or the short way with "
+            f"`num_beams` and `length_penalty`. Received: strategy={strategy!r}, "
+            f"num_beams={num_beams!r}, length_penalty={length_penalty!r}. Put them into the "
+            "strategy, such as Beam(num_beams=4, length_penalty=0.6)."
+        )
+    return get(strategy)
