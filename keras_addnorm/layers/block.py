@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import keras
@@ -15,6 +16,7 @@ from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import InitializerLike
 from keras_addnorm.layers.positions import PositionsLike
+from keras_addnorm.layers.pruned import PRUNED, require_sublayers
 
 Shape = tuple[int | None, ...]
 
@@ -27,6 +29,9 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
 
     side: ClassVar[norms.Side]
     """Which side of a model the layer is for."""
+
+    sublayers: ClassVar[tuple[str, ...]]
+    """The sublayers that it can have, in the order in which they run."""
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         attention: AttentionConfig | dict[str, Any] | None = None,
         positions: PositionsLike = "none",
         position: schemes.StackPosition | dict[str, Any] | None = None,
+        pruned_sublayers: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -62,6 +68,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.attention = AttentionConfig.get(attention)
         self.positions = positions
+        self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayers)
         self.position = schemes.StackPosition.get(position)
         self.supports_masking = True
 
@@ -75,6 +82,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             **super().get_config(),
             **block_config(self),
             "position": None if self.position is None else self.position.to_dict(),
+            "pruned_sublayers": list(self.pruned_sublayers),
         }
 
     def _build_attention(
@@ -85,7 +93,10 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         *memory_shape: Shape,
         **choices: Any,
     ) -> None:
-        add_norm = self._build_add_norm(name, x_shape)
+        if name in self.pruned_sublayers:
+            self._build_pruned(name, x_shape)
+            return
+        add_norm = self._build_add_norm(name, x_shape, self.scheme)
         kernel = self.kernel_initializer
         sublayer = attention(
             num_heads=self.num_heads,
@@ -106,7 +117,10 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         setattr(self, name, sublayer)
 
     def _build_feed_forward(self, x_shape: Shape) -> None:
-        add_norm = self._build_add_norm("feed_forward", x_shape)
+        if "feed_forward" in self.pruned_sublayers:
+            self._build_pruned("feed_forward", x_shape)
+            return
+        add_norm = self._build_add_norm("feed_forward", x_shape, self.scheme)
         self.feed_forward = FeedForward(
             self.intermediate_dim,
             activation=self.activation,
@@ -120,10 +134,19 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         )
         self.feed_forward.build(x_shape)
 
-    def _build_add_norm(self, sublayer: str, x_shape: Shape) -> AddNorm:
+    def _build_pruned(self, name: str, x_shape: Shape) -> None:
+        position = None if self.position is None else self.position.at(name)
+        self._build_add_norm(name, x_shape, self.scheme.without_branch(position))
+        sublayer = PRUNED[name](dtype=self.dtype_policy, name=name)
+        sublayer.build(x_shape)
+        setattr(self, name, sublayer)
+
+    def _build_add_norm(
+        self, sublayer: str, x_shape: Shape, scheme: schemes.ResidualScheme
+    ) -> AddNorm:
         name = f"{sublayer}_add_norm"
         add_norm = AddNorm(
-            scheme=self.scheme,
+            scheme=scheme,
             norm=self.norm,
             epsilon=self.epsilon,
             dropout=self.dropout,

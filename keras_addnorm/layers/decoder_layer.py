@@ -42,6 +42,7 @@ class TransformerDecoderLayer(TransformerBlock):
     """
 
     side = "decoder"
+    sublayers = ("self_attention", "cross_attention", "feed_forward")
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the three sublayers, or two without a memory.

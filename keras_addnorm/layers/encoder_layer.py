@@ -41,6 +41,7 @@ class TransformerEncoderLayer(TransformerBlock):
         attention: How to attend, an `AttentionConfig` or its fields as a dict.
         positions: Relative positions of the self-attention; see `MultiHeadSelfAttention`.
         position: Where the layer stands, a `StackPosition` or its config.
+        pruned_sublayers: Names of sublayers to leave out: `F(x) = 0` in their place.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -64,6 +65,7 @@ class TransformerEncoderLayer(TransformerBlock):
     """
 
     side = "encoder"
+    sublayers = ("self_attention", "feed_forward")
 
     def build(self, x_shape: Shape) -> None:
         """Make the two sublayers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import keras
@@ -17,6 +18,7 @@ from keras_addnorm.layers.initializers import InitializerLike
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
+from keras_addnorm.layers.pruned import require_sublayers, within
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -27,6 +29,9 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
 
     side: ClassVar[norms.Side]
     """Which side of a model the stack is for."""
+
+    layer_class: ClassVar[type[TransformerBlock]]
+    """What the stack is made of."""
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         attention: AttentionConfig | dict[str, Any] | None = None,
         positions: PositionsLike = "none",
         num_other_layers: int = 0,
+        pruned_sublayers: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -69,7 +75,21 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         self.attention = AttentionConfig.get(attention)
         self.positions = positions
         self.num_other_layers = num_other_layers
+        self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayer_names(num_layers))
         self.supports_masking = True
+
+    @classmethod
+    def sublayer_names(cls, num_layers: int) -> tuple[str, ...]:
+        """Return the names of all sublayers that such a stack can have.
+
+        Args:
+            num_layers: Number of layers.
+
+        Returns:
+            `"0/self_attention"` and so on, in the order in which they run.
+        """
+        indices = range(num_layers)
+        return tuple(f"{index}/{name}" for index in indices for name in cls.layer_class.sublayers)
 
     @abc.abstractmethod
     def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -86,14 +106,16 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
             "num_layers": self.num_layers,
             **block_config(self),
             "num_other_layers": self.num_other_layers,
+            "pruned_sublayers": list(self.pruned_sublayers),
         }
 
-    def _build_layers(self, layer_class: type[TransformerBlock], *shapes: Shape | None) -> None:
+    def _build_layers(self, *shapes: Shape | None) -> None:
         self.layers = []
         arguments = {**block_arguments(self), "positions": self._layer_positions()}
         for index in range(self.num_layers):
-            layer = layer_class(
+            layer = self.layer_class(
                 **arguments,
+                pruned_sublayers=within(self.pruned_sublayers, str(index)),
                 position=self._position(index),
                 dtype=self.dtype_policy,
                 name=f"layer_{index}",
@@ -143,6 +165,8 @@ class TransformerEncoder(TransformerStack):
         num_other_layers: Depth of the stack on the other side (the decoder that reads this
             encoder, or the encoder that a decoder reads), 0 if there is none. Schemes that depend
             on the depth of both, such as DeepNorm, read it.
+        pruned_sublayers: Sublayers to leave out, such as `"0/self_attention"`: `F(x) = 0` in their
+            place.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -163,6 +187,7 @@ class TransformerEncoder(TransformerStack):
     """
 
     side = "encoder"
+    layer_class = TransformerEncoderLayer
 
     def build(self, x_shape: Shape) -> None:
         """Make the layers.
@@ -170,7 +195,7 @@ class TransformerEncoder(TransformerStack):
         Args:
             x_shape: `(B, T, D)`.
         """
-        self._build_layers(TransformerEncoderLayer, x_shape)
+        self._build_layers(x_shape)
 
     def call(
         self,
@@ -234,6 +259,7 @@ class TransformerDecoder(TransformerStack):
     """
 
     side = "decoder"
+    layer_class = TransformerDecoderLayer
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the layers.
@@ -242,7 +268,7 @@ class TransformerDecoder(TransformerStack):
             x_shape: `(B, T, D)`.
             memory_shape: `(B, S, D_memory)`, or `None`.
         """
-        self._build_layers(TransformerDecoderLayer, x_shape, memory_shape)
+        self._build_layers(x_shape, memory_shape)
 
     def call(
         self,

@@ -11,6 +11,8 @@ from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention import divide_heads
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import get_activation
+from keras_addnorm.layers.pruned import require_sublayers
+from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
 _PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -89,6 +91,8 @@ class Seq2SeqConfig:
         end_id: The id that ends a sequence.
         attention: How all attentions attend, an `AttentionConfig` or its fields as a dict (kept as
             a dict); `None` for the paper's attention.
+        pruned_sublayers: Sublayers that are left out, `F(x) = 0` in their place, by the names in
+            `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -126,6 +130,7 @@ class Seq2SeqConfig:
     start_id: int = 1
     end_id: int = 2
     attention: AttentionConfig | dict[str, Any] | None = None
+    pruned_sublayers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -154,6 +159,8 @@ class Seq2SeqConfig:
             # One way to write a choice without fields.
             object.__setattr__(self, "positions", self.positions["name"])
         get_activation(self.activation)
+        pruned = require_sublayers(self.pruned_sublayers, self.sublayer_names)
+        object.__setattr__(self, "pruned_sublayers", pruned)
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:
             raise ValueError(
                 "Source and target cannot share an embedding. Expected one vocabulary size. "
@@ -168,6 +175,13 @@ class Seq2SeqConfig:
                 "The special ids have to be different and lie in the target vocabulary. Expected "
                 f"three different ids in [0, {self.target_vocabulary_size}). Received: {special}"
             )
+
+    @property
+    def sublayer_names(self) -> tuple[str, ...]:
+        """The names of all sublayers, `"encoder/0/self_attention"` and so on, in their order."""
+        encoder = TransformerEncoder.sublayer_names(self.num_encoder_layers)
+        decoder = TransformerDecoder.sublayer_names(self.num_decoder_layers)
+        return (*(f"encoder/{name}" for name in encoder), *(f"decoder/{name}" for name in decoder))
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Seq2SeqConfig:
@@ -218,7 +232,7 @@ class Seq2SeqConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "pruned_sublayers": list(self.pruned_sublayers)}
 
     def to_json(self) -> str:
         """Return the fields as JSON text."""

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.layers import PositionalEmbedding, Projection
+from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
 
@@ -58,6 +59,7 @@ class Seq2SeqTransformer(keras.Model):
         encoder = TransformerEncoder(
             config.num_encoder_layers,
             num_other_layers=config.num_decoder_layers,
+            pruned_sublayers=within(config.pruned_sublayers, "encoder"),
             **_stack_arguments(config),
             dtype=dtype,
             name="encoder",
@@ -65,6 +67,7 @@ class Seq2SeqTransformer(keras.Model):
         decoder = TransformerDecoder(
             config.num_decoder_layers,
             num_other_layers=config.num_encoder_layers,
+            pruned_sublayers=within(config.pruned_sublayers, "decoder"),
             **_stack_arguments(config),
             dtype=dtype,
             name="decoder",

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     BranchScale,
     ResidualParts,
@@ -46,6 +47,10 @@ class LayerScale(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + lambda f`."""
         return residual + parts.branch_scale * branch
+
+    def without_branch(self, position: StackPosition | None) -> NoNorm:
+        """Return the bare sum: what the branch would read, and its gain, are not needed."""
+        return NoNorm()
 
 
 def _initial_value(depth: int) -> float:

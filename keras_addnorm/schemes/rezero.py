@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     BranchScale,
     ResidualParts,
@@ -39,3 +40,7 @@ class ReZero(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + alpha f`."""
         return residual + parts.branch_scale * branch
+
+    def without_branch(self, position: StackPosition | None) -> NoNorm:
+        """Return the bare sum: what the branch would read, and its gain, are not needed."""
+        return NoNorm()

@@ -154,3 +154,17 @@ class ResidualScheme(abc.ABC):
     @abc.abstractmethod
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return the residual stream with the sublayer's output merged into it."""
+
+    def without_branch(self, position: StackPosition | None) -> ResidualScheme:
+        """Return the scheme for a place whose sublayer is pruned, `F(x) = 0`.
+
+        Any scheme that merges zeros as this one does is right; one that asks for fewer parts is
+        better.
+
+        Args:
+            position: The place.
+
+        Returns:
+            The scheme itself, unless it knows a smaller one.
+        """
+        return self

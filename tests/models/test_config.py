@@ -68,6 +68,7 @@ OVERRIDES = {
     "end_id": 5,
     "attention": {"num_key_value_heads": 1, "window": 4},
     "target_vocabulary_size": 8000,
+    "pruned_sublayers": ("encoder/4/feed_forward", "decoder/0/cross_attention"),
 }
 
 

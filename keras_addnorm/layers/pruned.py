@@ -1,0 +1,195 @@
+"""What stands in the place of a sublayer that was pruned: `F(x) = 0`, without weights or caches.
+
+Null objects: they are called like the sublayers that they stand for, so that no layer has to ask
+whether a sublayer is there.
+"""
+
+from __future__ import annotations
+
+import abc
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm.layers.outputs import pack
+
+Tensor = Any
+
+
+class PrunedSublayer(keras.layers.Layer, abc.ABC):
+    """What the null objects share."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    @abc.abstractmethod
+    def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Return zeros; see the subclasses."""
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class PrunedFeedForward(PrunedSublayer):
+    """Stands for a `FeedForward`: `F(x) = 0`."""
+
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+        """Return zeros.
+
+        Args:
+            x: `(B, T, D)`.
+            training: Without effect.
+
+        Returns:
+            Zeros of the shape of `x`.
+        """
+        return ops.zeros_like(x)
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class PrunedSelfAttention(PrunedSublayer):
+    """Stands for a `MultiHeadSelfAttention`: `F(x) = 0`, and no heads."""
+
+    def call(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Return zeros.
+
+        Args:
+            x: `(B, T, D)`.
+            padding_mask: Without effect.
+            attention_mask: Without effect.
+            use_causal_mask: Without effect.
+            cache: From `empty_cache`; handed back.
+            cache_update_index: Without effect.
+            return_attention_scores: Whether to return the weights of no heads, too.
+            training: Without effect.
+
+        Returns:
+            Zeros of the shape of `x`; with `return_attention_scores`, also `(B, 0, T, T)`; with
+            `cache`, last, the cache.
+        """
+        length = ops.shape(x)[1]
+        scores = _no_heads(x, length) if return_attention_scores else None
+        return pack(ops.zeros_like(x), scores, cache)
+
+    def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
+        """Return a cache without room: one row a sequence, for searches that reorder rows.
+
+        Args:
+            batch_size: Number of sequences, B.
+            max_length: Without effect.
+
+        Returns:
+            `(B, 0)`.
+        """
+        return ops.zeros((batch_size, 0), dtype=self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class PrunedCrossAttention(PrunedSublayer):
+    """Stands for a `MultiHeadCrossAttention`: `F(x) = 0`, and no heads."""
+
+    def call(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        cache: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Return zeros.
+
+        Args:
+            x: `(B, T, D)`.
+            memory: Without effect, but on the shape of the weights.
+            memory_padding_mask: Without effect.
+            attention_mask: Without effect.
+            cache: Without effect.
+            return_attention_scores: Whether to return the weights of no heads, too.
+            training: Without effect.
+
+        Returns:
+            Zeros of the shape of `x`; with `return_attention_scores`, also `(B, 0, T, S)`, S being
+            0 without a memory.
+        """
+        source_length = 0 if memory is None else ops.shape(memory)[1]
+        scores = _no_heads(x, source_length) if return_attention_scores else None
+        return pack(ops.zeros_like(x), scores)
+
+    def project_memory(self, memory: Tensor) -> Tensor:
+        """Return what a cross-attention caches: nothing.
+
+        Args:
+            memory: `(B, S, D_memory)`.
+
+        Returns:
+            `(B, 0)`.
+        """
+        return ops.zeros((ops.shape(memory)[0], 0), dtype=self.compute_dtype)
+
+
+def _no_heads(x: Tensor, source_length: int | Tensor) -> Tensor:
+    batch_size, length = tuple(ops.shape(x))[:2]
+    return ops.zeros((batch_size, 0, length, source_length), dtype=x.dtype)
+
+
+PRUNED: dict[str, type[PrunedSublayer]] = {
+    "self_attention": PrunedSelfAttention,
+    "cross_attention": PrunedCrossAttention,
+    "feed_forward": PrunedFeedForward,
+}
+"""What to put in the place of each sublayer."""
+
+
+def require_sublayers(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return sublayers' names in the order in which they run, each once.
+
+    Args:
+        names: Names of sublayers.
+        known: All that there are, in their order.
+
+    Returns:
+        Those of `known` that are among `names`.
+
+    Raises:
+        ValueError: If there is no sublayer of such a name.
+    """
+    known = tuple(known)
+    if isinstance(names, str):
+        names = (names,)
+    names = tuple(names)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known)
+            raise ValueError(
+                f"There is no sublayer {name!r} to prune. Expected names among "
+                f"{', '.join(known)}. Received: {list(names)}."
+                + (f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
+            )
+    return tuple(name for name in known if name in names)
+
+
+def within(names: Iterable[str], place: str) -> tuple[str, ...]:
+    """Return the names of the sublayers at one place, the place left out.
+
+    Args:
+        names: Names such as `"encoder/0/self_attention"`.
+        place: A name's beginning, such as `"encoder"`.
+
+    Returns:
+        For instance `("0/self_attention",)`.
+    """
+    return tuple(name.removeprefix(f"{place}/") for name in names if name.startswith(f"{place}/"))
