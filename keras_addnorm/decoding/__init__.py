@@ -1,8 +1,17 @@
 """Decoding: searches over the cached decoder, with static shapes, on ids and on texts."""
 
-from keras_addnorm.decoding import length_penalties, strategies
+from keras_addnorm.decoding import constraints, length_penalties, strategies
 from keras_addnorm.decoding.beam import Beam
-from keras_addnorm.decoding.generate import generate
+from keras_addnorm.decoding.constraints import (
+    Constraint,
+    ForbiddenTokens,
+    MaxLength,
+    MinLength,
+    NoRepeatNgram,
+)
+from keras_addnorm.decoding.coverage import CoveragePenalty
+from keras_addnorm.decoding.diverse_beam import DiverseBeam
+from keras_addnorm.decoding.generate import Details, Generation, generate
 from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import (
     AveragePenalty,
@@ -10,22 +19,38 @@ from keras_addnorm.decoding.length_penalties import (
     LengthPenalty,
     NoPenalty,
 )
+from keras_addnorm.decoding.sample import Sample
+from keras_addnorm.decoding.score import Scores, score
 from keras_addnorm.decoding.search import decode
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.translate import Translations, translate
+from keras_addnorm.decoding.translate import Translation, Translations, translate
 
 __all__ = [
     "AveragePenalty",
     "Beam",
+    "Constraint",
+    "CoveragePenalty",
+    "Details",
+    "DiverseBeam",
+    "ForbiddenTokens",
     "GNMTPenalty",
+    "Generation",
     "Greedy",
     "LengthPenalty",
+    "MaxLength",
+    "MinLength",
     "NoPenalty",
+    "NoRepeatNgram",
+    "Sample",
+    "Scores",
     "Strategy",
+    "Translation",
     "Translations",
+    "constraints",
     "decode",
     "generate",
     "length_penalties",
+    "score",
     "strategies",
     "translate",
 ]

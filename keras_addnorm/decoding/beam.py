@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 from keras import ops
 
-from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding import coverage, length_penalties
+from keras_addnorm.decoding.checks import check_num_return, require_positive
+from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
     Cache,
     Found,
     Step,
-    Task,
     best_first,
     first_bad_step,
     is_possible,
-    log_probabilities,
     select,
-    the_best,
     write_column,
 )
-from keras_addnorm.decoding.strategy import Strategy, check_num_return, require_positive
+from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.decoding.task import Task
 
 Tensor = Any
 
@@ -50,6 +50,7 @@ class Beam(Strategy):
             whatever the others might still reach. False: when no unfinished hypothesis can
             become one of the N best any more, so that the result is that of a search that never
             stops before `max_length`.
+        coverage_penalty: What is added to scores; see `Greedy`.
 
     Raises:
         ValueError: If a number is not positive, or more are returned than kept.
@@ -62,11 +63,13 @@ class Beam(Strategy):
     length_penalty: LengthPenaltyLike = 0.0
     num_return: int = 1
     early_stopping: bool = True
+    coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
         require_positive("A beam needs hypotheses.", num_beams=self.num_beams)
         check_num_return(self.num_return, self.num_beams)
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
+        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 
     @property
     def rows_per_sentence(self) -> int:
@@ -85,19 +88,28 @@ class Beam(Strategy):
             The best hypotheses.
         """
         layout = Layout(1, self.num_beams, self.num_return)
-        penalty = length_penalties.get(self.length_penalty)
-        return search_beams(
-            layout, penalty, self.early_stopping, best_candidates, step, cache, task
-        )
+        return search_beams(self, layout, best_candidates, step, cache, task)
+
+
+class BeamStrategy(Protocol):
+    """The fields of a strategy that `search_beams` reads."""
+
+    @property
+    def length_penalty(self) -> LengthPenaltyLike:
+        """See `Beam`."""
+
+    @property
+    def early_stopping(self) -> bool:
+        """See `Beam`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How the rows of a sentence are divided: `num_groups` beams that search side by side.
+    """How the rows of a sentence are divided: into groups that search side by side.
 
     Args:
-        num_groups: Number of beams, G.
-        num_beams: Number of hypotheses of each, K.
+        num_groups: Number of groups, G.
+        num_beams: Number of hypotheses of each group, K.
         num_return: Number of hypotheses to return for each sentence, of all groups together.
     """
 
@@ -140,20 +152,13 @@ class _State(NamedTuple):
 
 
 def search_beams(
-    layout: Layout,
-    length_penalty: LengthPenalty,
-    early_stopping: bool,
-    choose: Choose,
-    step: Step,
-    cache: Cache,
-    task: Task,
+    strategy: BeamStrategy, layout: Layout, choose: Choose, step: Step, cache: Cache, task: Task
 ) -> Found:
     """Run beam search; `Beam` says how.
 
     Args:
+        strategy: Says how hypotheses are scored and when the search is done.
         layout: How the rows are divided.
-        length_penalty: What scores are divided by.
-        early_stopping: See `Beam`.
         choose: Chooses the candidates of a step.
         step: The model.
         cache: Its state before the first step.
@@ -163,6 +168,8 @@ def search_beams(
         The best hypotheses of each sentence.
     """
     num_beams, ids = layout.num_beams, task.ids
+    length_penalty = length_penalties.get(strategy.length_penalty)
+    read = task.reader(layout.num_groups * num_beams)
 
     def is_running(state: _State) -> Tensor:
         return ops.logical_and(
@@ -171,7 +178,8 @@ def search_beams(
 
     def advance(state: _State) -> tuple[_State]:
         logits, cache = step(ops.reshape(state.tokens, (-1,)), state.index, state.cache)
-        log_p, is_bad = log_probabilities(logits, ids)
+        sequences = ops.reshape(state.alive, (-1, task.max_length))
+        log_p, is_bad = read(logits, sequences, state.index)
         vocabulary_size = logits.shape[-1]
         sums = ops.expand_dims(ops.reshape(state.alive_sums, (-1,)), -1) + log_p
         sums = ops.reshape(sums, (-1, num_beams, vocabulary_size))
@@ -188,6 +196,9 @@ def search_beams(
         ends_now = ops.logical_and(ends_now, rank < num_beams)
         ends_now = ops.logical_and(ends_now, ops.expand_dims(ops.logical_not(state.is_done), -1))
         scores = candidates.sums / length_penalty.divisor(state.index + 1)
+        if task.bonus:
+            bonus = ops.reshape(task.bonus(cache), (-1, num_beams))
+            scores = scores + ops.take_along_axis(bonus, candidates.origin, axis=1)
         finished_scores, order = best_first(
             ops.concatenate(
                 [state.finished_scores, ops.where(ends_now, scores, IMPOSSIBLE)], axis=1
@@ -197,17 +208,20 @@ def search_beams(
         finished = select(ops.concatenate([state.finished, sequences], axis=1), order)
         num_finished = state.num_finished + ops.sum(ops.cast(ends_now, "int32"), axis=1)
 
-        # Alive: the K best that do not end.
-        alive_sums, order = best_first(ops.where(is_end, IMPOSSIBLE, candidates.sums), num_beams)
+        # Alive: the first K that do not end.
+        alive_sums = ops.where(is_end, IMPOSSIBLE, candidates.sums)
+        _, order = best_first(ops.where(is_end, -num_candidates, 0) - rank, num_beams)
+        alive_sums = ops.take_along_axis(alive_sums, order, axis=1)
         origin = ops.take_along_axis(candidates.origin, order, axis=1)
 
-        if early_stopping:
+        best_sum = ops.max(alive_sums, axis=1)
+        if strategy.early_stopping:
             is_done = num_finished >= num_beams
         else:
             shortest = ops.minimum(state.index + 2, task.max_length)
-            reachable = _best_reachable(alive_sums[:, 0], shortest, task.max_length, length_penalty)
+            reachable = _best_reachable(best_sum, shortest, task.max_length, length_penalty)
             is_done = finished_scores[:, min(layout.num_return, num_beams) - 1] >= reachable
-        is_done = ops.logical_or(is_done, ops.logical_not(is_possible(alive_sums[:, 0])))
+        is_done = ops.logical_or(is_done, ops.logical_not(is_possible(best_sum)))
 
         counts = ops.logical_and(
             is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
@@ -292,11 +306,12 @@ def _best_of_all(layout: Layout, length_penalty: LengthPenalty, state: _State, t
         is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
     )
     scores = state.alive_sums / length_penalty.divisor(state.index)
+    if task.bonus:
+        scores = scores + ops.reshape(task.bonus(state.cache), (-1, layout.num_beams))
     scores = ops.concatenate([state.finished_scores, ops.where(counts, scores, IMPOSSIBLE)], axis=1)
     sequences = ops.concatenate([state.finished, state.alive], axis=1)
     number = layout.num_groups * 2 * layout.num_beams
-    return the_best(
-        task,
+    return task.result(
         layout.num_return,
         ops.reshape(sequences, (-1, number, task.max_length)),
         ops.reshape(scores, (-1, number)),

@@ -7,11 +7,13 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding import coverage, length_penalties
+from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.rows import search_rows
-from keras_addnorm.decoding.steps import Cache, Found, Step, Task
+from keras_addnorm.decoding.steps import Cache, Found, Step
 from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.decoding.task import Task
 
 Tensor = Any
 
@@ -23,12 +25,16 @@ class Greedy(Strategy):
     Args:
         length_penalty: What the score is divided by: a `LengthPenalty`, or what
             `length_penalties.get` makes one of, such as the exponent of GNMT's.
+        coverage_penalty: What is added to the score for what was left unread: a
+            `CoveragePenalty`, or its weight; `None` for nothing.
     """
 
     length_penalty: LengthPenaltyLike = 0.0
+    coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
+        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 
     @property
     def num_return(self) -> int:

@@ -12,14 +12,12 @@ from keras_addnorm.decoding.steps import (
     Cache,
     Found,
     Step,
-    Task,
     first_bad_step,
     is_possible,
-    log_probabilities,
-    the_best,
     write_column,
 )
 from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.decoding.task import Task
 
 Tensor = Any
 Choose = Callable[[Tensor, Tensor], Tensor]
@@ -33,6 +31,7 @@ class _State(NamedTuple):
     tokens: Tensor  # (N,), read at the next step
     sequences: Tensor  # (N, T)
     sums: Tensor  # (N,), log-probabilities
+    bonus: Tensor  # (N,), what is added to scores; () if nothing is
     is_done: Tensor  # (N,)
     bad_step: Tensor
     cache: Cache
@@ -55,11 +54,13 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
     """
     ids, count = task.ids, strategy.rows_per_sentence
     num_rows = task.batch_size * count
+    read = task.reader(count)
     state = _State(
         index=ops.convert_to_tensor(0, dtype="int32"),
         tokens=ops.full((num_rows,), ids.start_id, dtype="int32"),
         sequences=ops.full((num_rows, task.max_length), ids.pad_id, dtype="int32"),
         sums=ops.zeros((num_rows,), dtype="float32"),
+        bonus=ops.zeros((num_rows,), dtype="float32") if task.bonus else (),
         is_done=ops.repeat(task.is_empty, count, axis=0),
         bad_step=ops.convert_to_tensor(task.max_length, dtype="int32"),
         cache=cache,
@@ -72,7 +73,7 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
 
     def advance(state: _State) -> tuple[_State]:
         logits, cache = step(state.tokens, state.index, state.cache)
-        log_p, is_bad = log_probabilities(logits, ids)
+        log_p, is_bad = read(logits, state.sequences, state.index)
         chosen = choose(log_p, state.index)
         gain = ops.take_along_axis(log_p, ops.expand_dims(chosen, -1), axis=1)[:, 0]
         tokens = ops.where(state.is_done, ids.pad_id, chosen)
@@ -86,6 +87,9 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
                 tokens=tokens,
                 sequences=write_column(state.sequences, state.index, tokens),
                 sums=sums,
+                bonus=ops.where(state.is_done, state.bonus, task.bonus(cache))
+                if task.bonus
+                else (),
                 is_done=ops.logical_or(state.is_done, has_ended),
                 bad_step=first_bad_step(
                     state.bad_step,
@@ -99,8 +103,9 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
     (state,) = ops.while_loop(is_running, advance, (state,))
     lengths = ops.sum(ops.cast(ops.not_equal(state.sequences, ids.pad_id), "int32"), axis=-1)
     scores = state.sums / length_penalties.get(strategy.length_penalty).divisor(lengths)
-    return the_best(
-        task,
+    if task.bonus:
+        scores = scores + state.bonus
+    return task.result(
         strategy.num_return,
         ops.reshape(state.sequences, (-1, count, task.max_length)),
         ops.reshape(scores, (-1, count)),

@@ -1,4 +1,4 @@
-"""What every search works with: the step function, the task, and a few pure functions."""
+"""What every search works with: the step function and a few pure functions."""
 
 from __future__ import annotations
 
@@ -33,32 +33,6 @@ class SpecialIds:
     pad_id: int
     start_id: int
     end_id: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """What a search is to decode.
-
-    Args:
-        source_lengths: `(B,)` int32, number of tokens of each source. 0 means that there is
-            nothing to decode: the sentence gives padding and the score 0.
-        max_length: Number of tokens at most, T.
-        ids: The special ids.
-    """
-
-    source_lengths: Tensor
-    max_length: int
-    ids: SpecialIds
-
-    @property
-    def batch_size(self) -> int | Tensor:
-        """Number of sentences, B."""
-        return ops.shape(self.source_lengths)[0]
-
-    @property
-    def is_empty(self) -> Tensor:
-        """`(B,)`, True at sentences with nothing to decode."""
-        return ops.equal(self.source_lengths, 0)
 
 
 class Found(NamedTuple):
@@ -127,24 +101,3 @@ def is_possible(scores: Tensor) -> Tensor:
 def first_bad_step(bad_step: Tensor, is_bad: Tensor, index: Tensor) -> Tensor:
     """Return the earlier of `bad_step` and, if any row `is_bad`, this one."""
     return ops.where(ops.any(is_bad), ops.minimum(bad_step, index), bad_step)
-
-
-def the_best(task: Task, count: int, sequences: Tensor, scores: Tensor, bad_step: Tensor) -> Found:
-    """Return the `count` best of each sentence's `sequences` `(B, M, T)`, with its conventions.
-
-    Args:
-        task: What was to be decoded.
-        count: How many, N.
-        sequences: All hypotheses.
-        scores: Their scores `(B, M)`.
-        bad_step: See `Found`.
-
-    Returns:
-        What the search returns.
-    """
-    scores, order = best_first(scores, count)
-    is_empty = ops.expand_dims(task.is_empty, -1)
-    is_there = ops.logical_and(is_possible(scores), ops.logical_not(is_empty))
-    ids = ops.where(ops.expand_dims(is_there, -1), select(sequences, order), task.ids.pad_id)
-    missing = ops.where(is_empty, 0.0, -float("inf"))
-    return Found(ids, ops.where(is_there, scores, missing), bad_step)

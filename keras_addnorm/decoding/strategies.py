@@ -11,12 +11,16 @@ strategies.get({"name": "beam", "num_beams": 5, "length_penalty": 0.6})
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.beam import Beam
+from keras_addnorm.decoding.coverage import CoveragePenalty
+from keras_addnorm.decoding.diverse_beam import DiverseBeam
 from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import LengthPenalty
+from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.table import Table
 
@@ -26,7 +30,7 @@ StrategyLike = str | dict[str, Any] | Strategy
 _TABLE: Table[Strategy] = Table(
     "decoding strategy",
     Strategy,  # type: ignore[type-abstract]
-    {"greedy": Greedy, "beam": Beam},
+    {"greedy": Greedy, "beam": Beam, "diverse_beam": DiverseBeam, "sample": Sample},
 )
 names = _TABLE.names
 get = _TABLE.get
@@ -44,10 +48,7 @@ def serialize(strategy: Strategy) -> dict[str, Any]:
     Raises:
         ValueError: If the strategy's class is not in the table.
     """
-    return {
-        name: length_penalties.serialize(value) if isinstance(value, LengthPenalty) else value
-        for name, value in _TABLE.serialize(strategy).items()
-    }
+    return {name: _plain(value) for name, value in _TABLE.serialize(strategy).items()}
 
 
 def choose(
@@ -79,3 +80,10 @@ def choose(
             "strategy, such as Beam(num_beams=4, length_penalty=0.6)."
         )
     return get(strategy)
+
+
+def _plain(value: Any) -> Any:
+    """Return a field of a strategy as a plain value."""
+    if isinstance(value, LengthPenalty):
+        return length_penalties.serialize(value)
+    return dataclasses.asdict(value) if isinstance(value, CoveragePenalty) else value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
 
+from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.steps import Cache, Found, Step, Task
+from keras_addnorm.decoding.steps import Cache, Found, Step
+from keras_addnorm.decoding.task import Task
 
 
 class Strategy(abc.ABC):
@@ -20,6 +21,11 @@ class Strategy(abc.ABC):
     @abc.abstractmethod
     def length_penalty(self) -> LengthPenaltyLike:
         """What sums of log-probabilities are divided by."""
+
+    @property
+    @abc.abstractmethod
+    def coverage_penalty(self) -> CoverageLike:
+        """What is added to scores for what was left unread."""
 
     @property
     @abc.abstractmethod
@@ -44,20 +50,3 @@ class Strategy(abc.ABC):
         Returns:
             What was found.
         """
-
-
-def check_num_return(num_return: int, num_beams: int) -> None:
-    """Raise if more hypotheses are to be returned than there are."""
-    require_positive("There is nothing to return.", num_return=num_return)
-    if num_return > num_beams:
-        raise ValueError(
-            "More hypotheses are asked for than are kept. Expected num_return <= num_beams. "
-            f"Received: num_return={num_return}, num_beams={num_beams}"
-        )
-
-
-def require_positive(what: str, **values: Any) -> None:
-    """Raise unless every value is an int of at least 1."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{what} Expected an int {name} >= 1. Received: {value!r}")

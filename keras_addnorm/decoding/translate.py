@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from keras_addnorm.decoding import strategies
+from keras_addnorm.decoding.constraints import ConstraintLike
+from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.strategies import StrategyLike
+
+
+class Translation(NamedTuple):
+    """One translation.
+
+    Args:
+        text: The text.
+        score: Its sum of log-probabilities, divided by the length penalty.
+    """
+
+    text: str
+    score: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,22 +31,26 @@ class Translations:
     """Translated texts and their scores, in the order of the inputs.
 
     Args:
-        texts: One string an input.
-        scores: Sums of log-probabilities, divided by the length penalty, `(n,)`.
+        texts: The best translation of each input; "" where the search found none.
+        scores: Their scores, `(n,)`: sums of log-probabilities, divided by the length penalty.
+        n_best: All translations of each input that the strategy returned, the best first.
     """
 
     texts: list[str]
     scores: np.ndarray
+    n_best: list[list[Translation]]
 
 
 def translate(
     model: Any,
     tokenizer: Any,
     texts: Sequence[str],
+    strategy: StrategyLike | None = None,
     *,
-    num_beams: int = 1,
-    length_penalty: float = 0.0,
+    num_beams: int | None = None,
+    length_penalty: LengthPenaltyLike | None = None,
     max_length: int | None = None,
+    constraints: Iterable[ConstraintLike] = (),
     batch_size: int = 64,
     jit_compile: bool = True,
 ) -> Translations:
@@ -40,9 +61,12 @@ def translate(
         tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`.
         texts: The sentences. An empty one gives an empty translation with the score 0. One of
             more than `config.max_length - 1` tokens is cut there.
-        num_beams: Number of hypotheses; 1 is greedy search.
-        length_penalty: The exponent of the GNMT penalty.
+        strategy: How to search: a strategy, its name or its dict; with `num_return` N > 1, all N
+            are in `n_best`.
+        num_beams: The short way: number of hypotheses; 1, as `None`, is greedy search.
+        length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
         max_length: Number of tokens to generate at most; `None` for `config.max_length`.
+        constraints: Rules about the next token.
         batch_size: Number of sentences that are decoded together.
         jit_compile: Whether TensorFlow compiles with XLA.
 
@@ -53,6 +77,7 @@ def translate(
         ValueError: If `texts` is not a list of strings, `batch_size` is not positive, or the
             tokenizer's vocabulary is not the model's.
     """
+    strategy = strategies.choose(strategy, num_beams, length_penalty)
     is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
     # A generator can be read once only: first make a list of it, then look into it.
     texts = list(texts) if is_list else texts
@@ -70,20 +95,28 @@ def translate(
     _check_vocabulary("target", target_tokenizer.vocabulary_size, config.target_vocabulary_size)
 
     rows = [_source_row(tokens, config) for tokens in source_tokenizer.encode_batch(texts)]
-    results: list[str] = [""] * len(rows)
-    scores = np.zeros((len(rows),), dtype="float32")
+    constraints = tuple(constraints)
+    n_best: list[list[Translation]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
-        ids, batch_scores = model.generate(
+        ids, scores = model.generate(
             _pad([rows[i] for i in batch], config.pad_id, min(batch_size, len(rows))),
-            num_beams=num_beams,
-            length_penalty=length_penalty,
+            strategy,
             max_length=max_length,
+            constraints=constraints,
             jit_compile=jit_compile,
         )
-        decoded = target_tokenizer.decode_batch(ids[: len(batch)].tolist())
-        for i, text, score in zip(batch, decoded, batch_scores, strict=False):
-            results[i], scores[i] = text, score
-    return Translations(results, scores)
+        # (B, N, T), also where there is no axis N
+        ids = np.reshape(ids, (len(ids), strategy.num_return, -1))
+        scores = np.reshape(scores, (-1, strategy.num_return))
+        for i, sentence_ids, sentence_scores in zip(batch, ids, scores, strict=False):
+            decoded = target_tokenizer.decode_batch(sentence_ids.tolist())
+            found = list(map(Translation, decoded, sentence_scores.tolist()))
+            n_best[i] = [found[0], *(each for each in found[1:] if each.score > -np.inf)]
+    return Translations(
+        [found[0].text for found in n_best],
+        np.array([found[0].score for found in n_best], dtype="float32"),
+        n_best,
+    )
 
 
 def _source_row(tokens: list[int], config: Any) -> list[int]:

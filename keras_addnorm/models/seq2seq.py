@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -162,11 +163,41 @@ class Seq2SeqTransformer(keras.Model):
             cache_update_index=index,
             return_attention_scores=return_attention_scores,
         )
+        return (self._logits(x)[:, 0], cache, *scores)
+
+    def decode_sequence(
+        self,
+        target_ids: Tensor,
+        memory: Tensor,
+        memory_padding_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
+        """Decode all positions of given targets at once.
+
+        Args:
+            target_ids: `(B, T)`, beginning with the start token.
+            memory: The encoder's output, `(B, S, D)`.
+            memory_padding_mask: `(B, S)`, from `encode`.
+            return_attention_scores: Whether to return the attention weights too.
+
+        Returns:
+            A tuple of the logits `(B, T, V)` and, with `return_attention_scores`, a list of
+            dicts, one a layer: `"self_attention"` `(B, H, T, T)` and `"cross_attention"`
+            `(B, H, T, S)`.
+        """
+        outputs = self.decoder(
+            self.decoder_embedding(target_ids),
+            memory,
+            memory_padding_mask=memory_padding_mask,
+            return_attention_scores=return_attention_scores,
+        )
+        x, *scores = outputs if return_attention_scores else (outputs,)
+        return (self._logits(x), *scores)
+
+    def _logits(self, x: Tensor) -> Tensor:
         if self.vocabulary_projection is None:
-            logits = self.decoder_embedding(x, reverse=True)
-        else:
-            logits = self.vocabulary_projection(x)
-        return (logits[:, 0], cache, *scores)
+            return self.decoder_embedding(x, reverse=True)
+        return self.vocabulary_projection(x)
 
     def generate(
         self,
@@ -176,6 +207,9 @@ class Seq2SeqTransformer(keras.Model):
         num_beams: int | None = None,
         length_penalty: Any = None,
         max_length: int | None = None,
+        constraints: Iterable[Any] = (),
+        target_prefix: Any = None,
+        return_details: Any = False,
         jit_compile: bool = True,
     ) -> Any:
         """Translate token ids.
@@ -193,12 +227,20 @@ class Seq2SeqTransformer(keras.Model):
                 object of `keras_addnorm.decoding.length_penalties`.
             max_length: Number of tokens to generate at most, end token included; `None` for
                 `config.max_length`.
+            constraints: Rules about the next token: objects of
+                `keras_addnorm.decoding.constraints`, their names or dicts.
+            target_prefix: Integers, `(B, P)`, padded with `pad_id` on the right: tokens that each
+                output begins with.
+            return_details: Whether to return a `keras_addnorm.decoding.Generation`, with
+                log-probabilities and alignments of each token; a `decoding.Details` says more.
             jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
 
         Returns:
             Token ids `(B, max_length)` without the start token, padded after the end token, and
             scores `(B,)`: the sum of log-probabilities divided by the length penalty. A strategy
             that returns N > 1 hypotheses gives `(B, N, max_length)` and `(B, N)`, best first.
+            Where nothing was found, the row is padding and the score minus infinity. With
+            `return_details`, a `Generation`, always with an axis N.
 
         Raises:
             ValueError: If the ids have the wrong rank, dtype or range, or an option does not fit.
@@ -214,8 +256,34 @@ class Seq2SeqTransformer(keras.Model):
             num_beams=num_beams,
             length_penalty=length_penalty,
             max_length=max_length,
+            constraints=constraints,
+            target_prefix=target_prefix,
+            return_details=return_details,
             jit_compile=jit_compile,
         )
+
+    def score(self, source_ids: Any, target_ids: Any, *, jit_compile: bool = True) -> Any:
+        """Return the log-probability of given outputs, token by token and in all.
+
+        An output that `generate` found gets the sum of log-probabilities that it had there.
+
+        Args:
+            source_ids: Integers, `(B, S)`, as for `generate`.
+            target_ids: Integers, `(B, T)`, as `generate` returns them: without the start token,
+                padded after the end token. `(B, N, T)` for N outputs of each source. Padding
+                counts nothing; an output without its end token is scored as it is.
+            jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
+
+        Returns:
+            A `keras_addnorm.decoding.Scores`: `token_log_probabilities` of the shape of the
+            targets, and their sums, `log_probabilities`, `(B,)` or `(B, N)`.
+
+        Raises:
+            ValueError: If the ids have the wrong shape, dtype or range.
+        """
+        from keras_addnorm.decoding import score
+
+        return score(self, source_ids, target_ids, jit_compile=jit_compile)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from keras import ops
 
-from keras_addnorm.decoding.steps import Task
+from keras_addnorm.decoding.task import Task
 
 
 def penalty(length, alpha):
@@ -71,9 +71,12 @@ def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **tas
         "node": ops.zeros((len(sentence),), dtype="int32"),
         "sentence": ops.convert_to_tensor(sentence),
     }
-    is_empty = np.zeros(batch_size, bool) if is_empty is None else np.asarray(is_empty)
-    source_lengths = ops.convert_to_tensor(np.where(is_empty, 0, 3).astype("int32"))
-    task = Task(**{"source_lengths": source_lengths, "max_length": max_length, "ids": ids} | task)
+    if "source_ids" not in task:
+        sources = np.full((batch_size, 3), ids.pad_id + 1)
+        sources[np.zeros(batch_size, bool) if is_empty is None else is_empty] = ids.pad_id
+        task["source_ids"] = sources
+    task["source_ids"] = ops.convert_to_tensor(np.asarray(task["source_ids"], "int32"))
+    task = Task(max_length=max_length, ids=ids, **task)
     found = strategy.search(step or step_on(table), cache, task)
     return type(found)(*(ops.convert_to_numpy(tensor) for tensor in found))
 

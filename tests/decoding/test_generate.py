@@ -165,7 +165,7 @@ def test_few_shapes_are_compiled_for_many_requests(monkeypatch, model):
 
     def compile_function(model, function, inputs, jit_compile):
         compiled.append(inputs[0].shape)
-        return lambda ids: Found(
+        return lambda ids, prefix, seed: Found(
             np.zeros((len(ids), 1, 3), "int32"), np.zeros((len(ids), 1), "float32"), np.array(3)
         )
 

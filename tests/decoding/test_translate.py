@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from models_reference import V_SOURCE, V_TARGET, tiny_model
 
-from keras_addnorm.decoding import Translations, translate
+from keras_addnorm.decoding import (
+    Beam,
+    Greedy,
+    MinLength,
+    Sample,
+    Translation,
+    Translations,
+    translate,
+)
 
 END = 2
 
@@ -43,8 +51,8 @@ class Copying:
         self.config = config
         self.requests = []
 
-    def generate(self, ids, **options):
-        self.requests.append((ids.copy(), options))
+    def generate(self, ids, strategy, **options):
+        self.requests.append((ids.copy(), {"strategy": strategy, **options}))
         is_real = ids != 0
         return ids, np.where(is_real.any(-1), -is_real.sum(-1), 0).astype("float32")
 
@@ -99,9 +107,12 @@ def test_a_generator_of_texts_is_read_once(copying):
 
 
 def test_options_reach_the_model(copying):
-    options = {"num_beams": 5, "length_penalty": 0.7, "max_length": 4, "jit_compile": False}
+    options = {"max_length": 4, "jit_compile": False, "constraints": (MinLength(2),)}
+    translate(copying, PAIR, ["a"], num_beams=5, length_penalty=0.7, **options)
+    translate(copying, PAIR, ["a"], "greedy", **options)
     translate(copying, PAIR, ["a"], **options)
-    assert copying.requests[0][1] == options
+    expected = [Beam(5, 0.7), Greedy(), Greedy()]
+    assert [r[1] for r in copying.requests] == [{"strategy": s, **options} for s in expected]
 
 
 @pytest.mark.parametrize("texts", [[], ()])
@@ -134,6 +145,38 @@ def test_with_a_model_it_equals_generate(model):
     assert result.texts == PAIR.target.decode_batch(ids.tolist())
     assert (result.texts[1], result.scores[1]) == ("", 0.0)
     np.testing.assert_allclose(result.scores, scores, rtol=1e-5, atol=1e-6)
+
+
+def test_all_that_a_strategy_returns(model):
+    texts = ["abc", "", "ih"]
+    strategy = Beam(4, 0.6, num_return=3)
+    result = translate(model, PAIR, texts, strategy, jit_compile=False, batch_size=4)
+    source = np.array([[3, 4, 5, END], [0, 0, 0, 0], [11, 10, END, 0]])
+    ids, scores = model.generate(source, strategy, jit_compile=False)
+    for i in (0, 2):
+        assert [text for text, _ in result.n_best[i]] == PAIR.target.decode_batch(ids[i].tolist())
+        np.testing.assert_allclose([s for _, s in result.n_best[i]], scores[i], rtol=1e-5)
+    assert result.n_best[1] == [Translation("", 0.0)]
+    assert result.texts == [found[0].text for found in result.n_best]
+    np.testing.assert_allclose(result.scores, [found[0].score for found in result.n_best])
+
+
+def test_where_nothing_was_found_the_text_is_empty_and_the_score_says_so(model):
+    impossible = [{"name": "min_length", "source_factor": 9}, {"name": "max_length", "length": 2}]
+    result = translate(
+        model, PAIR, ["ab", ""], Beam(2, num_return=2), constraints=impossible, jit_compile=False
+    )
+    assert result.n_best == [[("", -np.inf)], [("", 0.0)]]
+
+
+def test_a_sample_does_not_depend_on_batches(model):
+    texts = ["abc", "hi", "gfe", "abc", "a"]
+    strategy = Sample(num_return=2, seed=3)
+    one = translate(model, PAIR, texts, strategy, jit_compile=False, batch_size=2)
+    two = translate(model, PAIR, texts, strategy, jit_compile=False)
+    assert one.texts == two.texts
+    assert one.texts[0] == one.texts[3]
+    np.testing.assert_allclose(one.scores, two.scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize("texts", ["a text", ["a", 3], [None], None, 7, [b"a"]])

@@ -44,7 +44,8 @@ for beams in (1, 3):
     )
 
 from keras_addnorm.decoding import Beam
-from keras_addnorm.decoding.steps import SpecialIds, Task
+from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.task import Task
 even = lambda tokens, index, cache: (keras.ops.zeros((tokens.shape[0], 5)), cache)
 task = Task(keras.ops.ones((2,), "int32"), 4, SpecialIds(0, 1, 4))
 found["ties"] = array(Beam(3).search(even, [], task).ids[:, 0])

@@ -1,0 +1,298 @@
+"""What a search may generate: rules about the next token, the same in every strategy.
+
+A rule looks at what has been generated and says which tokens may come next. It takes nothing away
+from the score: the log-probability of a token stays the model's own. Several rules hold together.
+
+```python
+from keras_addnorm.decoding import constraints
+
+constraints.get({"name": "no_repeat_ngram", "size": 3})  # NoRepeatNgram(size=3)
+```
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_addnorm.decoding.checks import require_positive
+from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.table import Table
+
+Tensor = Any
+
+
+class View(NamedTuple):
+    """What a constraint sees before a token is chosen, for N rows.
+
+    Args:
+        sequences: `(N, T)`, what has been generated, padded.
+        index: Number of tokens generated so far, a scalar.
+        source_lengths: `(N,)`, number of tokens of each source, its end token included.
+        vocabulary_size: V.
+        ids: The special ids.
+    """
+
+    sequences: Tensor
+    index: Tensor
+    source_lengths: Tensor
+    vocabulary_size: int
+    ids: SpecialIds
+
+    @property
+    def is_end(self) -> Tensor:
+        """`(1, V)`, True at the end token."""
+        return ops.expand_dims(
+            ops.equal(ops.arange(self.vocabulary_size, dtype="int32"), self.ids.end_id), 0
+        )
+
+
+class Constraint(abc.ABC):
+    """A rule about the next token. A subclass is a frozen dataclass."""
+
+    @abc.abstractmethod
+    def allowed(self, view: View) -> Tensor:
+        """Say which tokens may come next.
+
+        Args:
+            view: What has been generated.
+
+        Returns:
+            Booleans that broadcast to `(N, V)`.
+        """
+
+    @abc.abstractmethod
+    def check(self, vocabulary_size: int, max_length: int) -> None:
+        """Raise a `ValueError` unless the rule fits the model and the request.
+
+        Args:
+            vocabulary_size: V.
+            max_length: Number of tokens to generate at most.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class MinLength(Constraint):
+    """No end before the sequence has `source_factor * S + length` tokens, rounded down.
+
+    Tokens are counted as by `max_length`: with the end token. S is the length of the source, its
+    end token included.
+
+    Args:
+        length: The part that is the same for all sentences.
+        source_factor: The part that grows with the source.
+
+    Raises:
+        ValueError: If both are 0, or one is negative.
+    """
+
+    length: int = 0
+    source_factor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_length(self.length, self.source_factor)
+
+    def allowed(self, view: View) -> Tensor:
+        """Allow the end token from the minimum on.
+
+        Args:
+            view: What has been generated.
+
+        Returns:
+            `(N, V)`.
+        """
+        minimum = _length_for(view.source_lengths, self.length, self.source_factor)
+        may_end = ops.expand_dims(view.index + 1 >= minimum, -1)
+        return ops.logical_or(may_end, ops.logical_not(view.is_end))
+
+    def check(self, vocabulary_size: int, max_length: int) -> None:
+        """Raise if no sequence can be long enough.
+
+        Args:
+            vocabulary_size: V.
+            max_length: Number of tokens to generate at most.
+        """
+        if self.length > max_length:
+            raise ValueError(
+                "The shortest output would be longer than the longest. Expected a minimum length "
+                f"<= max_length. Received: {self}, max_length={max_length}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxLength(Constraint):
+    """The end token at `source_factor * S + length` tokens, rounded down, and 1 at least.
+
+    Unlike `max_length`, which cuts a sequence off, this makes it end: the last token that fits
+    has to be the end token, and counts in the score. S is the length of the source, its end token
+    included.
+
+    Args:
+        length: The part that is the same for all sentences.
+        source_factor: The part that grows with the source.
+
+    Raises:
+        ValueError: If both are 0, or one is negative.
+    """
+
+    length: int = 0
+    source_factor: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_length(self.length, self.source_factor)
+
+    def allowed(self, view: View) -> Tensor:
+        """Allow the end token only, from the maximum on.
+
+        Args:
+            view: What has been generated.
+
+        Returns:
+            `(N, V)`.
+        """
+        maximum = _length_for(view.source_lengths, self.length, self.source_factor)
+        may_go_on = ops.expand_dims(view.index + 1 < maximum, -1)
+        return ops.logical_or(may_go_on, view.is_end)
+
+    def check(self, vocabulary_size: int, max_length: int) -> None:
+        """Accept: a limit above `max_length` changes nothing.
+
+        Args:
+            vocabulary_size: V.
+            max_length: Number of tokens to generate at most.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class NoRepeatNgram(Constraint):
+    """No `size` tokens in a row twice in one output. 1 forbids every repetition.
+
+    Args:
+        size: Length of the sequences that may not come again.
+
+    Raises:
+        ValueError: If it is not positive.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        require_positive("An n-gram has tokens.", size=self.size)
+
+    def allowed(self, view: View) -> Tensor:
+        """Forbid each token that would complete what is there already.
+
+        Args:
+            view: What has been generated.
+
+        Returns:
+            `(N, V)`.
+        """
+        sequences, n = view.sequences, self.size
+        num_rows, num_windows = ops.shape(sequences)[0], sequences.shape[1] - n + 1
+        if num_windows < 1:
+            return ops.ones((1, 1), dtype="bool")
+        # (N, windows): is the window full, and do its first n - 1 tokens equal the last n - 1?
+        is_full = ops.arange(num_windows, dtype="int32") + n - 1 < view.index
+        comes_again = ops.broadcast_to(is_full, (num_rows, num_windows))
+        for i in range(n - 1):
+            last = ops.take(sequences, ops.maximum(view.index - (n - 1) + i, 0), axis=1)
+            same = ops.equal(sequences[:, i : i + num_windows], ops.expand_dims(last, -1))
+            comes_again = ops.logical_and(comes_again, same)
+        token = ops.where(comes_again, sequences[:, n - 1 :], 0)
+        row = ops.expand_dims(ops.arange(num_rows, dtype="int32"), -1) + ops.zeros_like(token)
+        counts = ops.scatter(
+            ops.reshape(ops.stack([row, token], axis=-1), (-1, 2)),
+            ops.reshape(ops.cast(comes_again, "int32"), (-1,)),
+            (num_rows, view.vocabulary_size),
+        )
+        return ops.equal(counts, 0)
+
+    def check(self, vocabulary_size: int, max_length: int) -> None:
+        """Accept: n-grams longer than the output never come again.
+
+        Args:
+            vocabulary_size: V.
+            max_length: Number of tokens to generate at most.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class ForbiddenTokens(Constraint):
+    """Tokens that are never generated.
+
+    Args:
+        tokens: Their ids.
+
+    Raises:
+        ValueError: If there is none.
+    """
+
+    tokens: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        if not self.tokens:
+            raise ValueError("Nothing is forbidden. Expected at least one token id. Received: ()")
+
+    def allowed(self, view: View) -> Tensor:
+        """Allow all others.
+
+        Args:
+            view: What has been generated.
+
+        Returns:
+            `(1, V)`.
+        """
+        allowed = [token not in self.tokens for token in range(view.vocabulary_size)]
+        return ops.convert_to_tensor([allowed], dtype="bool")
+
+    def check(self, vocabulary_size: int, max_length: int) -> None:
+        """Raise if a token lies outside the vocabulary.
+
+        Args:
+            vocabulary_size: V.
+            max_length: Number of tokens to generate at most.
+        """
+        if not all(0 <= token < vocabulary_size for token in self.tokens):
+            raise ValueError(
+                "A forbidden token lies outside the vocabulary. Expected ids from 0 to "
+                f"{vocabulary_size - 1}. Received: {self.tokens}"
+            )
+
+
+ConstraintLike = str | dict[str, Any] | Constraint
+"""What `get` makes a constraint of."""
+
+_TABLE: Table[Constraint] = Table(
+    "constraint",
+    Constraint,  # type: ignore[type-abstract]
+    {
+        "min_length": MinLength,
+        "max_length": MaxLength,
+        "no_repeat_ngram": NoRepeatNgram,
+        "forbidden_tokens": ForbiddenTokens,
+    },
+)
+names = _TABLE.names
+get = _TABLE.get
+serialize = _TABLE.serialize
+
+
+def _check_length(length: int, source_factor: float) -> None:
+    if length < 0 or not 0 <= source_factor < math.inf or (length == 0 and source_factor == 0):
+        raise ValueError(
+            "A limit on the length needs a number of tokens, or a factor of the source's length, "
+            "or both. Expected numbers that are not negative, one of them positive. Received: "
+            f"length={length}, source_factor={source_factor}"
+        )
+
+
+def _length_for(source_lengths: Tensor, length: int, source_factor: float) -> Tensor:
+    # A thousandth more: 0.29 * 100 is 28.999996 in float32, and meant to be 29.
+    product = source_factor * ops.cast(source_lengths, "float32") + (length + 1e-3)
+    return ops.cast(ops.floor(product), "int32")

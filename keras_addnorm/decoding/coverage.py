@@ -1,0 +1,86 @@
+"""A score for hypotheses that leave part of the source unread."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from keras import ops
+
+Tensor = Any
+# What counts as no attention at all: the logarithm of 0 would put a hypothesis out of the race.
+_UNREAD = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class CoveragePenalty:
+    """Adds `beta * sum_i log(min(sum_j p_ij, 1))` to the score of a hypothesis.
+
+    `p_ij` is the attention of the target token j to the source token i, averaged over the heads
+    of one layer: a source token that no target token looked at costs most, one that was looked at
+    with a total weight of 1 costs nothing. The end tokens of both sides count. The term is added
+    after the division by the length penalty. It ranks hypotheses when they finish (and the
+    unfinished ones at the end); which tokens are continued is up to the log-probabilities.
+
+    Args:
+        beta: Its weight; GNMT uses 0.2.
+        layer: The decoder layer that is asked; -1 is the last.
+
+    Raises:
+        ValueError: If `beta` is not a positive, finite number.
+
+    Reference:
+        Wu et al., "Google's Neural Machine Translation System", 2016, equation 14.
+    """
+
+    beta: float
+    layer: int = -1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.beta < math.inf:
+            raise ValueError(
+                "The weight of a coverage penalty has to be positive and finite. "
+                f"Received: beta={self.beta}. 0 as `coverage_penalty` means none."
+            )
+
+    def term(self, attention: Tensor, source_mask: Tensor) -> Tensor:
+        """Return what is added to the score.
+
+        Args:
+            attention: `(N, S)`, the attention that each source token has received in all.
+            source_mask: `(N, S)`, True at real tokens.
+
+        Returns:
+            `(N,)`, never positive.
+        """
+        logs = ops.log(ops.clip(attention, _UNREAD, 1.0))
+        return self.beta * ops.sum(ops.where(source_mask, logs, 0.0), axis=-1)
+
+
+CoverageLike = float | dict[str, Any] | CoveragePenalty | None
+"""What `get` makes a coverage penalty of."""
+
+
+def get(identifier: CoverageLike) -> CoveragePenalty | None:
+    """Return a coverage penalty, or `None` for none.
+
+    Args:
+        identifier: The weight beta, 0 or `None` for none, a dict of fields, or an instance.
+
+    Returns:
+        The penalty.
+
+    Raises:
+        ValueError: If it is something else, or a number does not fit.
+    """
+    if identifier is None or isinstance(identifier, CoveragePenalty):
+        return identifier
+    if isinstance(identifier, dict) and "beta" in identifier and {*identifier} <= {"beta", "layer"}:
+        return CoveragePenalty(**identifier)
+    if isinstance(identifier, int | float):
+        return CoveragePenalty(float(identifier)) if identifier != 0 else None
+    raise ValueError(
+        "There is no such coverage penalty. Expected a weight, {'beta': ..., 'layer': ...}, or a "
+        f"CoveragePenalty. Received: {identifier!r}"
+    )

@@ -1,0 +1,87 @@
+"""Token ids as users pass them: checked, and padded to one of few shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_LENGTH_MULTIPLE = 16
+
+
+def check_source_ids(source_ids: Any, config: Any) -> np.ndarray:
+    """Return source ids `(B, S)` as an array, or say what is wrong with them.
+
+    Args:
+        source_ids: What was passed.
+        config: The model's config.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: If the ids have the wrong rank, dtype or range.
+    """
+    array = np.asarray(source_ids)
+    if array.ndim != 2:
+        raise ValueError(
+            "Source ids need two axes. Expected shape (batch, length). "
+            f"Received: {array.shape}. For one sentence, add a batch axis: ids[None]"
+        )
+    check_ids("source", array, config.source_vocabulary_size)
+    return array
+
+
+def check_ids(side: str, array: np.ndarray, vocabulary_size: int) -> None:
+    """Raise unless all ids are integers inside the vocabulary.
+
+    Args:
+        side: "source" or "target".
+        array: The ids.
+        vocabulary_size: Size of the vocabulary of that side.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"{side.capitalize()} ids have to be integers. Expected a dtype such as int32. "
+            f"Received: {array.dtype}. Text goes through keras_addnorm.decoding.translate."
+        )
+    if array.size and not (array.min() >= 0 and array.max() < vocabulary_size):
+        raise ValueError(
+            f"A {side} id lies outside the vocabulary. Expected 0 <= id < {vocabulary_size}. "
+            f"Received ids from {array.min()} to {array.max()}. Is this the model's own tokenizer?"
+        )
+
+
+def padded_length(length: int, config: Any) -> int:
+    """Return the length that rows of a length are padded to: a multiple of 16.
+
+    Args:
+        length: Their length.
+        config: The model's config.
+
+    Returns:
+        The new length.
+    """
+    padded = _LENGTH_MULTIPLE * max(1, -(-length // _LENGTH_MULTIPLE))
+    # Padding takes positions too: it must not run out of the table of learned ones.
+    return max(length, min(padded, config.max_length)) if config.positions == "learned" else padded
+
+
+def pad_batch(array: np.ndarray, length: int, pad_id: int) -> np.ndarray:
+    """Return ids with rows of `length` and a power of two of sentences.
+
+    Args:
+        array: `(B, ..., T)`, not empty.
+        length: The new T.
+        pad_id: What it is filled up with.
+
+    Returns:
+        A larger array, int32.
+    """
+    batch_size = 1 << (len(array) - 1).bit_length()
+    padded = np.full((batch_size, *array.shape[1:-1], length), pad_id, dtype="int32")
+    padded[: len(array), ..., : array.shape[-1]] = array
+    return padded

@@ -1,0 +1,124 @@
+"""Sampling from the model's distribution, or from its more probable part."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from keras import ops
+
+from keras_addnorm.decoding import coverage, length_penalties, noise
+from keras_addnorm.decoding.checks import require_positive
+from keras_addnorm.decoding.coverage import CoverageLike
+from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.rows import search_rows
+from keras_addnorm.decoding.steps import IMPOSSIBLE, Cache, Found, Step, best_first, is_possible
+from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.decoding.task import Task
+
+Tensor = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample(Strategy):
+    """Draws each token from the model's distribution.
+
+    First the log-probabilities are divided by the temperature; then only the `top_k` most
+    probable tokens are kept; then, of what these have among them, only the fewest tokens that
+    together reach the probability `top_p`. Of equals the smaller id is kept. The score of an
+    output is that of every strategy: the sum of the model's own log-probabilities, at temperature
+    1 and over the whole vocabulary.
+
+    What is drawn depends on the seed, the source and the number of the draw alone: the same
+    sentence with the same seed gives the same output, in any batch, on any backend.
+
+    Args:
+        temperature: Below 1 for more probable outputs, above 1 for more varied ones.
+        top_k: Number of tokens that are kept; `None` for all.
+        top_p: Probability that is kept; `None` for all.
+        seed: Tells draws apart. Another one needs no new compilation.
+        num_return: Number of outputs drawn for each sentence; returned the best first, and now
+            and then the same twice.
+        length_penalty: What scores are divided by; see `Greedy`.
+        coverage_penalty: What is added to scores; see `Greedy`.
+
+    Raises:
+        ValueError: If a number does not fit.
+
+    Reference:
+        Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020 (`top_p`);
+        Fan et al., "Hierarchical Neural Story Generation", 2018 (`top_k`).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+    num_return: int = 1
+    length_penalty: LengthPenaltyLike = 0.0
+    coverage_penalty: CoverageLike = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(
+                "The temperature has to be positive and finite. Received: temperature="
+                f"{self.temperature}. For the most probable token at each step, use Greedy()."
+            )
+        if self.top_k is not None:
+            require_positive("Nothing would be left to draw from.", top_k=self.top_k)
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(
+                "`top_p` is a share of the probability. Expected 0 < top_p <= 1. Received: "
+                f"{self.top_p}"
+            )
+        if not -(2**31) <= self.seed < 2**31:
+            raise ValueError(f"A seed has 32 bits. Expected an int32. Received: {self.seed}")
+        require_positive("There is nothing to return.", num_return=self.num_return)
+        object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
+        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
+
+    @property
+    def rows_per_sentence(self) -> int:
+        """One row a draw."""
+        return self.num_return
+
+    def search(self, step: Step, cache: Cache, task: Task) -> Found:
+        """Draw until every row has ended.
+
+        Args:
+            step: The model.
+            cache: Its state before the first step.
+            task: What to decode.
+
+        Returns:
+            The draws, the best of each sentence first.
+        """
+        seed = self.seed if task.seed is None else task.seed
+        keys = noise.sentence_keys(task.source_ids, task.source_mask, seed)
+        draws = ops.arange(self.num_return, dtype="int32")
+        keys = ops.reshape(noise.spread(ops.expand_dims(keys, -1), draws), (-1,))  # (B N,)
+
+        def choose(log_p: Tensor, index: Tensor) -> Tensor:
+            keys_now = ops.expand_dims(noise.spread(keys, index), -1)
+            log_p, tokens = self._candidates(log_p)
+            drawn = ops.argmax(log_p + noise.gumbel(noise.spread(keys_now, tokens)), axis=-1)
+            chosen = ops.take_along_axis(tokens, ops.expand_dims(drawn, -1), axis=1)
+            return ops.cast(chosen[:, 0], "int32")
+
+        return search_rows(self, choose, step, cache, task)
+
+    def _candidates(self, log_p: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what is drawn from: log-probabilities up to a constant, and their tokens."""
+        vocabulary_size = log_p.shape[-1]
+        log_p = ops.where(is_possible(log_p), log_p / self.temperature, IMPOSSIBLE)
+        if self.top_k is None and self.top_p is None:
+            tokens = ops.expand_dims(ops.arange(vocabulary_size, dtype="int32"), 0)
+            return log_p, ops.broadcast_to(tokens, ops.shape(log_p))
+        log_p, tokens = best_first(log_p, min(self.top_k or vocabulary_size, vocabulary_size))
+        if self.top_p is not None:
+            probability = ops.softmax(log_p, axis=-1)
+            before = ops.cumsum(probability, axis=-1) - probability
+            # What falls short of `top_p` by rounding only has reached it.
+            log_p = ops.where(before < self.top_p - 1e-6, log_p, IMPOSSIBLE)
+        return log_p, tokens
