@@ -228,7 +228,8 @@ def test_a_decoder_sees_no_future(scheme):
     x[:, 3] += random(D, seed=8)
     after = array(decoder(x, memory))
     np.testing.assert_array_equal(after[:, :3], before[:, :3])
-    assert (np.abs(after - before)[:, 3:].max(-1) > 1e-3).all()
+    # In some row only: without a skip connection, an attention may be wholly elsewhere.
+    assert (np.abs(after - before)[:, 3:] > 1e-3).any()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

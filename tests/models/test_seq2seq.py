@@ -136,7 +136,8 @@ def test_a_future_token_changes_nothing(scheme, models):
     changed[:, 3] = 9
     before, after = array(model(batch())), array(model(batch(target=changed)))
     np.testing.assert_array_equal(after[:, :3], before[:, :3])
-    assert (np.abs(after - before)[:, 3].max(-1) > 1e-3).any()
+    # Without a skip connection, little of a token comes through random layers.
+    assert (after != before)[:, 3:].any()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
