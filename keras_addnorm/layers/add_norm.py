@@ -40,6 +40,10 @@ class AddNorm(keras.layers.Layer):
         dropout: Share of the sublayer's output that is dropped before it is merged.
         position: Where the sublayer stands, a `StackPosition` or its config; schemes that depend
             on the depth of the model need it.
+        drop_path: Share of the examples that go without the whole branch while training
+            (stochastic depth): with Post-LN, `y = LN(x)`. The branches that stay are scaled by
+            `1 / (1 - drop_path)`, so that the mean stays. Where a scheme normalises the branch,
+            the norm comes first.
         **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
 
     Raises:
@@ -61,7 +65,9 @@ class AddNorm(keras.layers.Layer):
     ```
 
     Reference:
-        Vaswani et al., "Attention Is All You Need", 2017, section 3.1, and each scheme's own.
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.1, and each scheme's own;
+        Huang et al., "Deep Networks with Stochastic Depth", 2016 (arXiv:1603.09382), for
+        `drop_path`.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class AddNorm(keras.layers.Layer):
         epsilon: float = 1e-6,
         dropout: float = 0.0,
         position: schemes.StackPosition | dict[str, Any] | None = None,
+        drop_path: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -79,6 +86,7 @@ class AddNorm(keras.layers.Layer):
         self.epsilon = epsilon
         self.dropout = dropout
         self.position = schemes.StackPosition.get(position)
+        self.drop_path = drop_path
         self._make_norm = norms.get(
             norm if self.position is None else norms.for_side(norm, self.position.side)
         )
@@ -90,6 +98,12 @@ class AddNorm(keras.layers.Layer):
         """Factor that the scheme wants on the sublayer's initial kernels (DeepNorm's beta)."""
         return self._plan.init_gain
 
+    def make_inner_norm(self) -> norms.Norm | None:
+        """Return a new norm for the inside of the sublayer, if the scheme wants one (Sub-LN)."""
+        if not self._plan.inner_norm:
+            return None
+        return self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name="inner_norm")
+
     def build(self, residual_shape: tuple[int | None, ...], branch_shape: Any = None) -> None:
         """Make the parts that the scheme's plan asks for.
 
@@ -97,20 +111,21 @@ class AddNorm(keras.layers.Layer):
             residual_shape: `(..., D)`.
             branch_shape: Equal to `residual_shape`, or `None`.
         """
-        require_hidden_dim(residual_shape)
+        hidden_dim = require_hidden_dim(residual_shape)
         for slot in self._plan.norm_slots:
             norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)
             norm.build(residual_shape)
             setattr(self, slot, norm)
-        scale = self._plan.branch_scale
-        self.branch_scale = None
-        if scale is not None:
-            self.branch_scale = self.add_weight(
-                shape=(residual_shape[-1],) if scale.per_channel else (),
-                initializer=keras.initializers.Constant(scale.initial_value),
-                name="branch_scale",
-            )
+        self.branch_scale = self._make_scale("branch_scale", self._plan.branch_scale, hidden_dim)
+        self.skip_scale = self._make_scale("skip_scale", self._plan.skip_scale, hidden_dim)
+        for extra in self._plan.extra_layers:
+            setattr(self, extra.name, self._make_extra(extra, hidden_dim))
         self._branch_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        # One draw an example.
+        noise_shape = (None, *(1 for _ in residual_shape[1:]))
+        self._drop_path = keras.layers.Dropout(
+            self.drop_path, noise_shape=noise_shape, dtype=self.dtype_policy
+        )
 
     def call(
         self,
@@ -144,6 +159,8 @@ class AddNorm(keras.layers.Layer):
                 f"{residual.shape[-1]} units."
             )
         branch = self._branch_dropout(branch, training=training)
+        if "branch_norm" not in self._plan.norm_slots:
+            branch = self._drop_path(branch, training=training)
         return self.scheme.merge(residual, branch, parts)
 
     def branch_input(
@@ -176,17 +193,51 @@ class AddNorm(keras.layers.Layer):
             "epsilon": self.epsilon,
             "dropout": self.dropout,
             "position": None if self.position is None else self.position.to_dict(),
+            "drop_path": self.drop_path,
         }
 
     def _parts(self, padding_mask: Tensor | None, training: bool | None) -> schemes.ResidualParts:
-        made = {
-            # A sum such as x + f carries no mask of Keras' own.
-            slot: functools.partial(
-                getattr(self, slot), padding_mask=padding_mask, training=training
-            )
+        # A sum such as x + f carries no mask of Keras' own.
+        arguments = {"padding_mask": padding_mask, "training": training}
+        made: dict[str, Any] = {
+            slot: functools.partial(getattr(self, slot), **arguments)
             for slot in self._plan.norm_slots
         }
-        return schemes.ResidualParts(plan=self._plan, branch_scale=self.branch_scale, **made)
+        if "branch_norm" in made:
+            branch_norm = made["branch_norm"]
+            # A norm would undo the scale of a branch, and make something of nothing.
+            made["branch_norm"] = lambda f: self._drop_path(branch_norm(f), training=training)
+        for name in ("branch_scale", "skip_scale"):
+            if getattr(self._plan, name) is not None:
+                made[name] = getattr(self, name)
+        made |= {extra.name: getattr(self, extra.name) for extra in self._plan.extra_layers}
+        return schemes.ResidualParts(self._plan, **made)
+
+    def _make_scale(
+        self, name: str, scale: schemes.LearnedScale | None, hidden_dim: int
+    ) -> keras.Variable | None:
+        if scale is None:
+            return None
+        return self.add_weight(
+            shape=(hidden_dim,) if scale.per_channel else (),
+            initializer=keras.initializers.Constant(scale.initial_value),
+            name=name,
+        )
+
+    def _make_extra(self, extra: schemes.ExtraLayer, hidden_dim: int) -> keras.layers.Layer:
+        if hasattr(self, extra.name):
+            raise ValueError(
+                "A layer of the scheme's own has a name that AddNorm uses itself. Expected "
+                f"another one. Received: {extra.name!r} from {self.scheme!r}"
+            )
+        layer = extra.make(hidden_dim, dtype=self.dtype_policy, name=extra.name)
+        if not layer.built:
+            raise ValueError(
+                f"The scheme's layer '{extra.name}' has no weights yet, and files could not "
+                f"restore them. Expected a built layer. Received: {layer!r}. Call its `build` with "
+                "the shape of its input before it is returned."
+            )
+        return layer
 
 
 def _may_be_equal(shape: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:

@@ -14,6 +14,7 @@ from keras_addnorm.layers.attention_config import AttentionConfig, Learned, Lear
 from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.inner_norm import InnerNorm, get_inner_norm
 from keras_addnorm.layers.masks import (
     combine_masks,
     explicit_or_implicit,
@@ -52,6 +53,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         bias_initializer: InitializerLike = "zeros",
         init_gain: float = 1.0,
         attention: AttentionConfig | dict[str, Any] | None = None,
+        inner_norm: InnerNorm = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -71,6 +73,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         self.init_gain = init_gain
         self.attention = AttentionConfig.get(attention)
         self._num_groups = self.attention.key_value_heads(num_heads)
+        self.inner_norm = get_inner_norm(inner_norm)
         self.supports_masking = True
 
     def get_config(self) -> dict[str, Any]:
@@ -89,6 +92,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             "bias_initializer": serialize(self.bias_initializer),
             "init_gain": self.init_gain,
             "attention": self.attention.to_dict(),
+            "inner_norm": keras.saving.serialize_keras_object(self.inner_norm),
         }
 
     @abc.abstractmethod
@@ -109,6 +113,8 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             "value_projection", memory_dim, self.value_initializer, memory_shape, gain
         )
         inner_shape = (*query_shape[:-1], inner_dim)
+        if self.inner_norm is not None:
+            self.inner_norm.build(inner_shape)
         self.output_projection = make(
             "output_projection", hidden_dim, self.output_initializer, inner_shape, gain
         )
@@ -229,12 +235,15 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             logits = _plus(logits, self.positions.bias(distances, is_causal))
         return logits
 
-    def _project_output(self, context: Tensor) -> Tensor:
+    def _project_output(
+        self, context: Tensor, query_mask: Tensor | None, training: bool | None
+    ) -> Tensor:
         # (B, T, H, K) -> (B, T, H*K) -> (B, T, D)
         leading = tuple(ops.shape(context))[:2]
-        return self.output_projection(
-            ops.reshape(context, (*leading, self.num_heads * self._head_dim))
-        )
+        context = ops.reshape(context, (*leading, self.num_heads * self._head_dim))
+        if self.inner_norm is not None:
+            context = self.inner_norm(context, padding_mask=query_mask, training=training)
+        return self.output_projection(context)
 
     def _keep_heads_apart(
         self,
@@ -271,6 +280,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         attention: How to attend, an `AttentionConfig` or its fields as a dict.
         positions: Relative positions, in self-attention only: a name, a dict or a layer of
             `keras_addnorm.layers.positions`. Absolute kinds are the embedding's task.
+        inner_norm: A norm of what `output_projection` reads (Sub-LN), a layer or its config.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -284,6 +294,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         `logit_scale`, `sink_logits`: `(H,)`, where they are learned, in this order.
         `query_norm/...`, `key_norm/...`: of `(K,)`, with `query_key_norm`.
         `positions/...`: the tables of the relative positions.
+        `inner_norm/...`: those of the norm, if there is one.
 
     Example:
     ```python
@@ -402,7 +413,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             training=training,
         )
         self._keep_heads_apart(values, weights, context, padding_mask, padding_mask, training)
-        y = self._project_output(context)
+        # With a cache the mask speaks of other positions than those of x.
+        y = self._project_output(context, padding_mask if cache is None else None, training)
         return pack(y, weights if return_attention_scores else None, cache)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
@@ -503,7 +515,8 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         )
         query_mask = explicit_or_implicit(None, x)
         self._keep_heads_apart(values, weights, context, memory_padding_mask, query_mask, training)
-        y = self._project_output(context)
+        # With a cache, the rows of x are others than those of its mask.
+        y = self._project_output(context, query_mask if cache is None else None, training)
         if cache is not None:
             y = ops.reshape(y, ops.shape(x))
             weights = _by_row(weights, ops.shape(x)[1]) if return_attention_scores else None

@@ -51,6 +51,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         positions: PositionsLike = "none",
         position: schemes.StackPosition | dict[str, Any] | None = None,
         pruned_sublayers: Iterable[str] = (),
+        drop_path: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -70,6 +71,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         self.positions = positions
         self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayers)
         self.position = schemes.StackPosition.get(position)
+        self.drop_path = drop_path
         self.supports_masking = True
 
     @abc.abstractmethod
@@ -83,6 +85,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             **block_config(self),
             "position": None if self.position is None else self.position.to_dict(),
             "pruned_sublayers": list(self.pruned_sublayers),
+            "drop_path": self.drop_path,
         }
 
     def _build_attention(
@@ -109,6 +112,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             bias_initializer=self.bias_initializer,
             init_gain=add_norm.init_gain,
             attention=self.attention,
+            inner_norm=add_norm.make_inner_norm(),
             dtype=self.dtype_policy,
             name=name,
             **choices,
@@ -129,6 +133,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             kernel_initializer=self.kernel_initializer,
             bias_initializer=self.bias_initializer,
             init_gain=add_norm.init_gain,
+            inner_norm=add_norm.make_inner_norm(),
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -151,6 +156,7 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
             epsilon=self.epsilon,
             dropout=self.dropout,
             position=None if self.position is None else self.position.at(sublayer),
+            drop_path=self.drop_path,
             dtype=self.dtype_policy,
             name=name,
         )

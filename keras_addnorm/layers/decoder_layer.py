@@ -137,7 +137,7 @@ class TransformerDecoderLayer(TransformerBlock):
 
         # Feed-forward
         h = self.feed_forward_add_norm.branch_input(x, padding_mask, training)
-        f = self.feed_forward(h, training=training)
+        f = self.feed_forward(h, padding_mask=padding_mask, training=training)
         x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         return pack(

@@ -42,6 +42,7 @@ class TransformerEncoderLayer(TransformerBlock):
         positions: Relative positions of the self-attention; see `MultiHeadSelfAttention`.
         position: Where the layer stands, a `StackPosition` or its config.
         pruned_sublayers: Names of sublayers to leave out: `F(x) = 0` in their place.
+        drop_path: Share of the examples that go without a sublayer while training; see `AddNorm`.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -114,7 +115,7 @@ class TransformerEncoderLayer(TransformerBlock):
 
         # Feed-forward
         h = self.feed_forward_add_norm.branch_input(x, padding_mask, training)
-        f = self.feed_forward(h, training=training)
+        f = self.feed_forward(h, padding_mask=padding_mask, training=training)
         x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         return pack(x, scores)

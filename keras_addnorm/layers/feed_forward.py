@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.inner_norm import InnerNorm, get_inner_norm
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
 
 Tensor = Any
@@ -67,6 +68,7 @@ class FeedForward(keras.layers.Layer):
         kernel_initializer: Initialiser of the kernels.
         bias_initializer: Initialiser of the biases.
         init_gain: Factor on the initial kernels (DeepNorm's beta).
+        inner_norm: A norm of what `output_projection` reads (Sub-LN), a layer or its config.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -76,6 +78,7 @@ class FeedForward(keras.layers.Layer):
         `intermediate_projection/{kernel,bias}`: `(D, F)`, `(F,)`.
         `gate_projection/{kernel,bias}`: likewise, gated activations only.
         `output_projection/{kernel,bias}`: `(F, D)`, `(D,)`.
+        `inner_norm/...`: those of the norm, if there is one.
 
     Example:
     ```python
@@ -99,6 +102,7 @@ class FeedForward(keras.layers.Layer):
         kernel_initializer: InitializerLike = "glorot_uniform",
         bias_initializer: InitializerLike = "zeros",
         init_gain: float = 1.0,
+        inner_norm: InnerNorm = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -114,6 +118,7 @@ class FeedForward(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.init_gain = init_gain
+        self.inner_norm = get_inner_norm(inner_norm)
         self._activation = get_activation(activation)
         self.supports_masking = True
 
@@ -131,15 +136,20 @@ class FeedForward(keras.layers.Layer):
                 "gate_projection", self.intermediate_dim, input_shape
             )
         inner_shape = (*input_shape[:-1], self.intermediate_dim)
+        if self.inner_norm is not None:
+            self.inner_norm.build(inner_shape)
         hidden_dim = require_hidden_dim(input_shape)
         self.output_projection = self._make_projection("output_projection", hidden_dim, inner_shape)
         self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
 
-    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+    def call(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         """Transform each position by itself.
 
         Args:
             x: `(B, T, D)`.
+            padding_mask: `(B, T)`, True at real positions, for an `inner_norm` that looks at it.
             training: Whether to apply dropout.
 
         Returns:
@@ -152,6 +162,8 @@ class FeedForward(keras.layers.Layer):
         else:
             h = self._activation.function(h)
         h = self._dropout(h, training=training)
+        if self.inner_norm is not None:
+            h = self.inner_norm(h, padding_mask=padding_mask, training=training)
         # (B, T, F) -> (B, T, D)
         return self.output_projection(h)
 
@@ -170,6 +182,7 @@ class FeedForward(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "init_gain": self.init_gain,
+            "inner_norm": keras.saving.serialize_keras_object(self.inner_norm),
         }
 
     def _make_projection(

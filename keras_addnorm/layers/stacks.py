@@ -52,6 +52,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         positions: PositionsLike = "none",
         num_other_layers: int = 0,
         pruned_sublayers: Iterable[str] = (),
+        drop_path: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -76,6 +77,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         self.positions = positions
         self.num_other_layers = num_other_layers
         self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayer_names(num_layers))
+        self.drop_path = drop_path
         self.supports_masking = True
 
     @classmethod
@@ -107,6 +109,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
             **block_config(self),
             "num_other_layers": self.num_other_layers,
             "pruned_sublayers": list(self.pruned_sublayers),
+            "drop_path": self.drop_path,
         }
 
     def _build_layers(self, *shapes: Shape | None) -> None:
@@ -117,6 +120,8 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
                 **arguments,
                 pruned_sublayers=within(self.pruned_sublayers, str(index)),
                 position=self._position(index),
+                # The linear decay rule: early layers, which all later ones build on, stay longer.
+                drop_path=self.drop_path * (index + 1) / self.num_layers,
                 dtype=self.dtype_policy,
                 name=f"layer_{index}",
             )
@@ -167,6 +172,8 @@ class TransformerEncoder(TransformerStack):
             on the depth of both, such as DeepNorm, read it.
         pruned_sublayers: Sublayers to leave out, such as `"0/self_attention"`: `F(x) = 0` in their
             place.
+        drop_path: Share of the examples that go without the last layer's sublayers while training
+            (stochastic depth). It grows linearly: `drop_path (l + 1) / L` in layer `l` of `L`.
         **kwargs: The arguments of a Keras layer.
 
     Raises:

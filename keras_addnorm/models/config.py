@@ -93,6 +93,8 @@ class Seq2SeqConfig:
             a dict); `None` for the paper's attention.
         pruned_sublayers: Sublayers that are left out, `F(x) = 0` in their place, by the names in
             `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
+        drop_path: Share of the examples that go without the last layer's sublayers while training
+            (stochastic depth); earlier layers drop fewer. See `TransformerEncoder`.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -131,13 +133,14 @@ class Seq2SeqConfig:
     end_id: int = 2
     attention: AttentionConfig | dict[str, Any] | None = None
     pruned_sublayers: tuple[str, ...] = ()
+    drop_path: float = 0.0
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             size = getattr(self, name)
             if not isinstance(size, int) or size < 1:
                 raise ValueError(f"`{name}` has to be a positive integer. Received: {size!r}")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
+        for name in ("dropout", "attention_dropout", "activation_dropout", "drop_path"):
             rate = getattr(self, name)
             if not 0 <= rate < 1:
                 raise ValueError(

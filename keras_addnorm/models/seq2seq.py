@@ -312,6 +312,7 @@ def _stack_arguments(config: Seq2SeqConfig) -> dict[str, Any]:
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
+        "drop_path": config.drop_path,
         "activation": config.activation,
         "scheme": config.scheme,
         "norm": config.norm,

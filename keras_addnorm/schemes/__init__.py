@@ -14,38 +14,50 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from keras_addnorm.schemes.admin import Admin
 from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.layer_scale import LayerScale
+from keras_addnorm.schemes.ln_scaling import LNScaling
+from keras_addnorm.schemes.mix_ln import MixLN
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.no_residual import NoResidual
 from keras_addnorm.schemes.plain import Plain
 from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.pre_ln import PreLN
+from keras_addnorm.schemes.res_post_norm import ResPostNorm
 from keras_addnorm.schemes.rezero import ReZero
 from keras_addnorm.schemes.sandwich_ln import SandwichLN
 from keras_addnorm.schemes.scheme import (
-    BranchScale,
+    ExtraLayer,
+    LearnedScale,
     ResidualParts,
     ResidualPlan,
     ResidualScheme,
     StackPosition,
 )
+from keras_addnorm.schemes.sub_ln import SubLN
 
 __all__ = [
-    "BranchScale",
+    "Admin",
     "DeepNorm",
+    "ExtraLayer",
+    "LNScaling",
     "LayerScale",
+    "LearnedScale",
+    "MixLN",
     "NoNorm",
     "NoResidual",
     "Plain",
     "PostLN",
     "PreLN",
     "ReZero",
+    "ResPostNorm",
     "ResidualParts",
     "ResidualPlan",
     "ResidualScheme",
     "SandwichLN",
     "StackPosition",
+    "SubLN",
     "get",
     "names",
     "register",
@@ -57,7 +69,12 @@ _SCHEMES: dict[str, type[ResidualScheme]] = {
     "pre_ln": PreLN,
     "sandwich_ln": SandwichLN,
     "peri_ln": SandwichLN,
+    "res_post_norm": ResPostNorm,
+    "sub_ln": SubLN,
+    "mix_ln": MixLN,
+    "ln_scaling": LNScaling,
     "deep_norm": DeepNorm,
+    "admin": Admin,
     "rezero": ReZero,
     "layer_scale": LayerScale,
     "no_norm": NoNorm,

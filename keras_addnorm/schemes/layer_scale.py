@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
-    BranchScale,
+    LearnedScale,
     ResidualParts,
     ResidualPlan,
     ResidualScheme,
@@ -37,7 +37,7 @@ class LayerScale(ResidualScheme):
         if value is None:
             value = _initial_value(0 if position is None else position.depth)
         return ResidualPlan(
-            norm_slots=("pre_norm",), branch_scale=BranchScale(value, per_channel=True)
+            norm_slots=("pre_norm",), branch_scale=LearnedScale(value, per_channel=True)
         )
 
     def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:

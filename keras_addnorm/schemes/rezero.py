@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
-    BranchScale,
+    LearnedScale,
     ResidualParts,
     ResidualPlan,
     ResidualScheme,
@@ -31,7 +31,7 @@ class ReZero(ResidualScheme):
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for one scalar."""
-        return ResidualPlan(branch_scale=BranchScale(self.initial_value, per_channel=False))
+        return ResidualPlan(branch_scale=LearnedScale(self.initial_value, per_channel=False))
 
     def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
         """Return the stream as it is."""

@@ -15,7 +15,9 @@ from keras_addnorm.schemes.scheme import (
 class SandwichLN(ResidualScheme):
     """`y = x + LN(F(LN(x)))`, and one more norm at the end of the stack.
 
-    The norm on the branch's output bounds what a sublayer can add. Peri-LN is the same placement.
+    The norm on the branch's output bounds what a sublayer can add. `"peri_ln"` is the same scheme:
+    Peri-LN has these norms around each sublayer and the one at the end. Its norm on the
+    embeddings, which the paper calls optional, stands outside all sublayers and is left out.
 
     Reference:
         Ding et al., "CogView: Mastering Text-to-Image Generation via Transformers", 2021

@@ -5,7 +5,10 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    import keras
 
 Tensor = Any
 """A backend tensor: `tf.Tensor`, `jax.Array`, `torch.Tensor` or a symbolic `KerasTensor`."""
@@ -69,18 +72,44 @@ class StackPosition:
         return cls(**identifier) if isinstance(identifier, dict) else identifier
 
 
+def require_position(position: StackPosition | None, scheme: str) -> StackPosition:
+    """Return the position, or say that the scheme cannot do without."""
+    if position is None:
+        raise ValueError(
+            f"{scheme} depends on where in the model a sublayer stands, which is not known here. "
+            "Expected a StackPosition. Received: position=None. Pass "
+            "position=StackPosition(num_encoder_layers, num_decoder_layers, side, layer_index)."
+        )
+    return position
+
+
 @dataclasses.dataclass(frozen=True)
-class BranchScale:
-    """A learned factor on the branch.
+class LearnedScale:
+    """A learned factor, on the branch or on the skip connection.
 
     Args:
         initial_value: Value that the factor starts at.
-        per_channel: Whether each channel has its own factor (LayerScale) or all share one
+        per_channel: Whether each channel has its own factor (LayerScale, Admin) or all share one
             (ReZero).
     """
 
     initial_value: float
     per_channel: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtraLayer:
+    """A Keras layer of a scheme's own, beyond norms and factors.
+
+    Args:
+        name: The name that the scheme finds it under, and that weight files know it by.
+        make: Called as `make(hidden_dim, dtype=..., name=...)` with the width of the residual
+            stream, D; returns the layer, built. Say a module's function, not a lambda: plans are
+            compared.
+    """
+
+    name: str
+    make: Callable[..., keras.layers.Layer]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,41 +121,63 @@ class ResidualPlan:
         branch_scale: The learned factor on the branch, or `None`.
         skip_gain: Constant factor on the skip connection (DeepNorm's alpha).
         init_gain: Factor on the initial value, output and feed-forward kernels (DeepNorm's beta).
+        skip_scale: The learned factor on the skip connection, or `None`.
+        input_gain: Constant factor on what the sublayer reads (LN-scaling's `1 / sqrt(l)`).
+        inner_norm: Whether the sublayer normalises what its output projection reads (Sub-LN).
+        extra_layers: Layers of the scheme's own.
+
+    Raises:
+        ValueError: If a norm slot is unknown, or a name is taken twice.
     """
 
     norm_slots: tuple[NormSlot, ...] = ()
-    branch_scale: BranchScale | None = None
+    branch_scale: LearnedScale | None = None
     skip_gain: float = 1.0
     init_gain: float = 1.0
+    skip_scale: LearnedScale | None = None
+    input_gain: float = 1.0
+    inner_norm: bool = False
+    extra_layers: tuple[ExtraLayer, ...] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := [slot for slot in self.norm_slots if slot not in get_args(NormSlot)]:
+            raise ValueError(
+                "The plan asks for a norm at a place that there is not. Expected norm_slots among "
+                f"{get_args(NormSlot)}. Received: {unknown}. A norm elsewhere is an ExtraLayer."
+            )
+        names = [*self.norm_slots, *(extra.name for extra in self.extra_layers)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                "Each part of a plan needs a name of its own, because weight files know it by "
+                f"that. Received more than once: {twice}"
+            )
 
 
-def _absent(slot: str) -> Callable[[Tensor], Tensor]:
-    def raise_for_slot(x: Tensor) -> Tensor:
-        raise ValueError(
-            f"The scheme used the slot '{slot}', which its plan does not ask for. "
-            f"Add '{slot}' to the norm_slots of the plan."
-        )
-
-    return raise_for_slot
-
-
-@dataclasses.dataclass(frozen=True)
 class ResidualParts:
-    """The parts of a plan, made real by `AddNorm`: callables and tensors that a scheme works with.
+    """The parts of a plan, made real by `AddNorm`, under their names.
+
+    `parts.pre_norm(x)`, `parts.branch_norm(x)`, `parts.post_norm(x)` normalise; `branch_scale` and
+    `skip_scale` are the learned factors, a scalar or one value a channel; a layer of the scheme's
+    own goes by the name that the plan gives it. A part that the plan does not ask for is an error
+    that says so.
 
     Args:
-        plan: The plan that the parts were made from.
-        pre_norm: Normalises the input of the branch.
-        branch_norm: Normalises the output of the branch.
-        post_norm: Normalises the sum.
-        branch_scale: The learned factor, a scalar or one value a channel.
+        plan: The plan that the parts were made from, with its constants.
+        **made: The parts by name.
     """
 
-    plan: ResidualPlan
-    pre_norm: Callable[[Tensor], Tensor] = dataclasses.field(default=_absent("pre_norm"))
-    branch_norm: Callable[[Tensor], Tensor] = dataclasses.field(default=_absent("branch_norm"))
-    post_norm: Callable[[Tensor], Tensor] = dataclasses.field(default=_absent("post_norm"))
-    branch_scale: Tensor = None
+    def __init__(self, plan: ResidualPlan, **made: Any) -> None:
+        self.plan = plan
+        self.__dict__.update(made)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is not there.
+        asked_for = [part for part in self.__dict__ if part != "plan"]
+        raise AttributeError(
+            f"The scheme used the part '{name}', which its plan does not ask for. Expected one of "
+            f"{asked_for}. Add it to the ResidualPlan: norms to norm_slots, learned factors as "
+            "branch_scale or skip_scale, anything else to extra_layers."
+        )
 
 
 class ResidualScheme(abc.ABC):
@@ -140,8 +191,13 @@ class ResidualScheme(abc.ABC):
     that use it can be saved.
     """
 
-    needs_final_norm: ClassVar[bool]
-    """Whether the stack has to end with a norm, because the stream leaves its last layer raw."""
+    @property
+    @abc.abstractmethod
+    def needs_final_norm(self) -> bool:
+        """Whether the stack has to end with a norm, because the stream leaves its last layer raw.
+
+        A class attribute will do where it does not depend on the scheme's fields.
+        """
 
     @abc.abstractmethod
     def plan(self, position: StackPosition | None) -> ResidualPlan:

@@ -19,7 +19,12 @@ SCHEMES = (
     "post_ln",
     "pre_ln",
     "sandwich_ln",
+    "res_post_norm",
+    "sub_ln",
+    "mix_ln",
+    "ln_scaling",
     "deep_norm",
+    "admin",
     "rezero",
     "layer_scale",
     "no_norm",
@@ -65,9 +70,18 @@ def norm(layer, x):
 
 
 def branch_input(add_norm, name, x):
-    if name in ("pre_ln", "sandwich_ln", "layer_scale"):
+    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln"):
+        return norm(add_norm.pre_norm, x)
+    if name == "ln_scaling":
+        return norm(add_norm.pre_norm, x) / np.sqrt(add_norm.position.layer_index + 1)
+    if name == "mix_ln" and not is_early(add_norm):
         return norm(add_norm.pre_norm, x)
     return x
+
+
+def is_early(add_norm):
+    """Whether Mix-LN is Post-LN here."""
+    return add_norm.position.layer_index < np.floor(add_norm.scheme.share * add_norm.position.depth)
 
 
 def deep_norm_alpha(position):
@@ -80,10 +94,14 @@ def deep_norm_alpha(position):
 def merge(add_norm, name, x, f):
     if name == "post_ln":
         return norm(add_norm.post_norm, x + f)
-    if name == "pre_ln":
+    if name in ("pre_ln", "sub_ln", "ln_scaling"):
         return x + f
-    if name == "sandwich_ln":
+    if name in ("sandwich_ln", "res_post_norm"):
         return x + norm(add_norm.branch_norm, f)
+    if name == "mix_ln":
+        return norm(add_norm.post_norm, x + f) if is_early(add_norm) else x + f
+    if name == "admin":
+        return norm(add_norm.post_norm, array(add_norm.skip_scale) * x + f)
     if name == "deep_norm":
         return norm(add_norm.post_norm, deep_norm_alpha(add_norm.position) * x + f)
     if name == "no_norm":
@@ -137,16 +155,20 @@ def attention(layer, x, memory, mask=True, heads=H):
         logits = np.stack([a @ b.T for a, b in zip(q[..., own], k[..., own], strict=True)])
         weights.append(masked_softmax(logits / np.sqrt(width), mask))
         contexts.append(np.stack([w @ b for w, b in zip(weights[-1], v[..., own], strict=True)]))
-    return project(layer.output_projection, np.concatenate(contexts, -1)), np.stack(weights, 1)
+    context = inner_norm(layer, np.concatenate(contexts, -1))
+    return project(layer.output_projection, context), np.stack(weights, 1)
 
 
 # Feed-forward, layers, stacks
 
 
 def feed_forward(layer, x):
-    return project(
-        layer.output_projection, np.maximum(project(layer.intermediate_projection, x), 0)
-    )
+    h = inner_norm(layer, np.maximum(project(layer.intermediate_projection, x), 0))
+    return project(layer.output_projection, h)
+
+
+def inner_norm(sublayer, h):
+    return h if sublayer.inner_norm is None else norm(sublayer.inner_norm, h)
 
 
 def encoder_layer(layer, name, x, mask=True):

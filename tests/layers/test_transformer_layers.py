@@ -164,12 +164,18 @@ WIDE, INTERMEDIATE = 48, 80
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
-    """With DeepNorm: beta on value, output and feed-forward kernels, nowhere else."""
+    """A gain stands on value, output and feed-forward kernels, nowhere else."""
     encoder = TransformerEncoder(2, 4, INTERMEDIATE, scheme=scheme, num_other_layers=3)
     decoder = TransformerDecoder(3, 4, INTERMEDIATE, scheme=scheme, num_other_layers=2)
     encoder.build((B, S, WIDE))
     decoder.build((B, T, WIDE), (B, S, WIDE))
-    betas = {"encoder": 0.87 * (2**4 * 3) ** (-1 / 16), "decoder": (12 * 3) ** -0.25}
+    gains = {
+        "deep_norm": {"encoder": 0.87 * (2**4 * 3) ** (-1 / 16), "decoder": (12 * 3) ** -0.25},
+        "sub_ln": {
+            "encoder": np.sqrt(np.log(3 * 3) * np.log(2 * 2) / 3),
+            "decoder": np.sqrt(np.log(3 * 3)),
+        },
+    }.get(scheme, {"encoder": 1.0, "decoder": 1.0})
     kernels = {}
     for side, stack in (("encoder", encoder), ("decoder", decoder)):
         for weight in stack.weights:
@@ -177,9 +183,11 @@ def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
                 continue
             kernels[f"{side}: {weight.path}"] = array(weight)
             scaled = ("value_projection", "output_projection", "intermediate_projection")
-            attribute = _attribute_of(stack, weight)
-            is_scaled = scheme == "deep_norm" and attribute in scaled
-            expected = glorot(weight.shape, betas[side] if is_scaled else 1.0)
+            sublayer, attribute = _owner_of(stack, weight)
+            is_scaled = attribute in scaled
+            if scheme == "sub_ln" and sublayer == "cross_attention":
+                is_scaled = False
+            expected = glorot(weight.shape, gains[side] if is_scaled else 1.0)
             # A uniform sample of n has a standard deviation within 4 * 0.45/sqrt(n), here 3.7 %.
             assert array(weight).std() == pytest.approx(expected, rel=0.04), weight.path
             assert abs(array(weight).mean()) < 5 * expected / np.sqrt(array(weight).size)
@@ -188,14 +196,14 @@ def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
         assert first.shape != second.shape or not np.allclose(first, second), (one, other)
 
 
-def _attribute_of(stack, weight):
-    """The attribute name of the projection that holds a weight, found through the objects."""
+def _owner_of(stack, weight):
+    """The sublayer and the attribute that hold a weight, found through the objects."""
     for layer in stack.layers:
         for sublayer in ("self_attention", "cross_attention", "feed_forward"):
             owner = getattr(layer, sublayer, None)
             for name, value in vars(owner).items() if owner is not None else ():
                 if name.endswith("_projection") and value.kernel is weight:
-                    return name
+                    return sublayer, name
     raise AssertionError(weight.path)
 
 

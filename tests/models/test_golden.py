@@ -22,6 +22,8 @@ from keras_addnorm.models import Seq2SeqTransformer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 MODELS = {scheme: {"scheme": scheme} for scheme in SCHEMES}
+# By default, a model of so few layers has no Post-LN at all.
+MODELS["mix_ln"] = {"scheme": {"name": "mix_ln", "share": 0.5}}
 MODELS["untied_learned_swiglu_rms"] = {
     "scheme": "pre_ln",
     "norm": "rms_norm",

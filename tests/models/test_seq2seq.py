@@ -78,7 +78,15 @@ def test_tied_untied_and_shared_embeddings(overrides, embeddings, has_projection
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_final_norm_is_there_exactly_where_the_scheme_needs_it(scheme, models):
     model = models(scheme)
-    needed = scheme in ("pre_ln", "sandwich_ln", "layer_scale")
+    needed = scheme in (
+        "pre_ln",
+        "sandwich_ln",
+        "res_post_norm",
+        "sub_ln",
+        "mix_ln",
+        "ln_scaling",
+        "layer_scale",
+    )
     for stack in (model.encoder, model.decoder):
         assert (stack.final_norm is not None) == needed
 

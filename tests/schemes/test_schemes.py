@@ -3,7 +3,14 @@ import dataclasses
 import pytest
 
 from keras_addnorm import schemes
-from keras_addnorm.schemes import BranchScale, DeepNorm, ResidualPlan, StackPosition
+from keras_addnorm.schemes import (
+    DeepNorm,
+    ExtraLayer,
+    LearnedScale,
+    MixLN,
+    ResidualPlan,
+    StackPosition,
+)
 
 ENCODER = StackPosition(6, 6, "encoder", 2, "feed_forward")
 
@@ -12,8 +19,12 @@ PLANS = {
     "pre_ln": ResidualPlan(norm_slots=("pre_norm",)),
     "sandwich_ln": ResidualPlan(norm_slots=("pre_norm", "branch_norm")),
     "peri_ln": ResidualPlan(norm_slots=("pre_norm", "branch_norm")),
-    "rezero": ResidualPlan(branch_scale=BranchScale(0.0, per_channel=False)),
-    "layer_scale": ResidualPlan(("pre_norm",), BranchScale(0.1, per_channel=True)),
+    "res_post_norm": ResidualPlan(norm_slots=("branch_norm",)),
+    "mix_ln": ResidualPlan(norm_slots=("pre_norm",)),
+    "ln_scaling": ResidualPlan(norm_slots=("pre_norm",), input_gain=3**-0.5),
+    "admin": ResidualPlan(("post_norm",), skip_scale=LearnedScale(1.0, per_channel=True)),
+    "rezero": ResidualPlan(branch_scale=LearnedScale(0.0, per_channel=False)),
+    "layer_scale": ResidualPlan(("pre_norm",), LearnedScale(0.1, per_channel=True)),
     "no_norm": ResidualPlan(),
     "no_residual": ResidualPlan(norm_slots=("post_norm",)),
     "plain": ResidualPlan(),
@@ -23,7 +34,12 @@ NEEDS_FINAL_NORM = {
     "pre_ln": True,
     "sandwich_ln": True,
     "peri_ln": True,
+    "res_post_norm": True,
+    "sub_ln": True,
+    "mix_ln": True,
+    "ln_scaling": True,
     "deep_norm": False,
+    "admin": False,
     "rezero": False,
     "layer_scale": True,
     "no_norm": False,
@@ -33,7 +49,7 @@ NEEDS_FINAL_NORM = {
 
 
 def test_the_table_has_these_names():
-    assert set(schemes.names()) == {*PLANS, "deep_norm"} == set(NEEDS_FINAL_NORM)
+    assert set(schemes.names()) == {*PLANS, "deep_norm", "sub_ln"} == set(NEEDS_FINAL_NORM)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -88,13 +104,75 @@ def test_deep_norm_says_that_it_needs_a_position(gains):
         DeepNorm(**gains).plan(None)
 
 
+# By hand: sqrt(log 12) = 1.57636, sqrt(log 18 log 12 / 3) = 1.54729.
+SUB_LN_GAINS = [
+    (6, 0, "encoder", 1.57636),
+    (0, 6, "decoder", 1.57636),
+    (6, 6, "encoder", 1.54729),
+    (6, 6, "decoder", 1.70011),
+    (3, 2, "encoder", 1.03447),
+    (3, 2, "decoder", 1.33857),
+]
+
+
+@pytest.mark.parametrize(("encoder", "decoder", "side", "gain"), SUB_LN_GAINS)
+@pytest.mark.parametrize("sublayer", ["self_attention", "feed_forward"])
+def test_sub_ln_gains(encoder, decoder, side, gain, sublayer):
+    plan = schemes.get("sub_ln").plan(StackPosition(encoder, decoder, side, sublayer=sublayer))
+    assert plan == ResidualPlan(("pre_norm",), init_gain=plan.init_gain, inner_norm=True)
+    assert plan.init_gain == pytest.approx(gain, abs=6e-6)
+
+
+def test_sub_ln_leaves_cross_attention_as_pre_ln_has_it():
+    place = StackPosition(6, 6, "decoder", 2, "cross_attention")
+    assert schemes.get("sub_ln").plan(place) == ResidualPlan(norm_slots=("pre_norm",))
+
+
+def test_sub_ln_takes_a_gain_of_your_own():
+    assert schemes.get({"name": "sub_ln", "gain": 1.25}).plan(None).init_gain == 1.25
+
+
+@pytest.mark.parametrize("name", ["sub_ln", "mix_ln", "ln_scaling"])
+def test_schemes_of_a_place_say_that_they_need_one(name):
+    with pytest.raises(ValueError, match=r"where in the model.*Pass position=StackPosition"):
+        schemes.get(name).plan(None)
+
+
+@pytest.mark.parametrize(
+    ("share", "depth", "num_post_ln"),
+    [(0.25, 12, 3), (0.25, 3, 0), (0.25, 7, 1), (0.29, 100, 29), (0.0, 5, 0), (1.0, 5, 5)],
+)
+def test_mix_ln_is_post_ln_first(share, depth, num_post_ln):
+    scheme = MixLN(share)
+    slots = [
+        scheme.plan(StackPosition(1, depth, "decoder", index)).norm_slots[0]
+        for index in range(depth)
+    ]
+    assert slots == ["post_norm"] * num_post_ln + ["pre_norm"] * (depth - num_post_ln)
+    assert scheme.needs_final_norm == (num_post_ln < depth)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_mix_ln_needs_a_share(share):
+    with pytest.raises(ValueError, match="0 <= share <= 1"):
+        MixLN(share)
+
+
+def test_ln_scaling_by_layer():
+    gains = [
+        schemes.get("ln_scaling").plan(StackPosition(4, 2, "encoder", index)).input_gain
+        for index in range(4)
+    ]
+    assert gains == pytest.approx([1.0, 0.707107, 0.577350, 0.5], abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("depth", "value"), [(1, 0.1), (18, 0.1), (19, 1e-5), (24, 1e-5), (25, 1e-6), (36, 1e-6)]
 )
 def test_layer_scale_starts_at_the_papers_value_for_the_depth(depth, value):
     scheme = schemes.get("layer_scale")
     for position in (StackPosition(depth, 1, "encoder"), StackPosition(1, depth, "decoder")):
-        assert scheme.plan(position).branch_scale == BranchScale(value, per_channel=True)
+        assert scheme.plan(position).branch_scale == LearnedScale(value, per_channel=True)
 
 
 def test_layer_scale_without_a_position_and_with_a_value_of_your_own():
@@ -105,7 +183,7 @@ def test_layer_scale_without_a_position_and_with_a_value_of_your_own():
 
 def test_rezero_may_start_elsewhere():
     scheme = schemes.get({"name": "rezero", "initial_value": 0.5})
-    assert scheme.plan(None).branch_scale == BranchScale(0.5, per_channel=False)
+    assert scheme.plan(None).branch_scale == LearnedScale(0.5, per_channel=False)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +193,8 @@ def test_rezero_may_start_elsewhere():
         {"name": "deep_norm", "alpha": 2.0, "beta": 0.5},
         {"name": "rezero", "initial_value": 0.1},
         {"name": "layer_scale", "initial_value": 1e-4},
+        {"name": "mix_ln", "share": 0.5},
+        {"name": "sub_ln", "gain": 1.5},
     ],
     ids=str,
 )
@@ -199,11 +279,24 @@ def test_an_unregistered_scheme_cannot_be_saved():
         schemes.serialize(HalfBranch())
 
 
-@pytest.mark.parametrize("slot", ["pre_norm", "branch_norm", "post_norm"])
-def test_a_slot_that_was_not_asked_for_is_named(slot):
-    parts = schemes.ResidualParts(plan=ResidualPlan())
-    with pytest.raises(ValueError, match=f"slot '{slot}', which its plan does not ask for"):
-        getattr(parts, slot)(0.0)
+@pytest.mark.parametrize(
+    "part", ["pre_norm", "branch_norm", "post_norm", "branch_scale", "skip_scale", "projection"]
+)
+def test_a_part_that_was_not_asked_for_is_named(part):
+    parts = schemes.ResidualParts(ResidualPlan(), gate=1.0)
+    with pytest.raises(AttributeError, match=rf"'{part}', which its plan.*one of \['gate'\]"):
+        getattr(parts, part)
+
+
+def test_a_plan_for_an_unknown_place_is_an_error():
+    with pytest.raises(ValueError, match=r"norm_slots among.*Received: \['middle_norm'\]"):
+        ResidualPlan(norm_slots=("pre_norm", "middle_norm"))
+
+
+@pytest.mark.parametrize("names", [("pre_norm",), ("gate", "gate")])
+def test_two_parts_of_one_name_are_an_error(names):
+    with pytest.raises(ValueError, match=rf"more than once: \['{names[-1]}'\]"):
+        ResidualPlan(("pre_norm",), extra_layers=tuple(ExtraLayer(name, dict) for name in names))
 
 
 def test_stack_position_depth_and_config():

@@ -1,0 +1,27 @@
+"""The norm that some schemes want inside a sublayer, before its output projection (Sub-LN)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import keras
+
+from keras_addnorm import norms
+
+InnerNorm: TypeAlias = "norms.Norm | dict[str, Any] | None"
+"""An unbuilt norm of the sublayer's own, its config, or `None` for no norm."""
+
+
+def get_inner_norm(identifier: InnerNorm) -> norms.Norm | None:
+    """Return the norm, from itself or from its config.
+
+    Args:
+        identifier: An unbuilt norm, what `keras.saving.serialize_keras_object` made of one, or
+            `None`.
+
+    Returns:
+        The norm, or `None`.
+    """
+    if isinstance(identifier, dict):
+        return keras.saving.deserialize_keras_object(identifier)
+    return identifier

@@ -1,0 +1,43 @@
+"""LN-scaling: Pre-LN whose norms speak more softly the deeper they stand."""
+
+import dataclasses
+
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+    require_position,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LNScaling(ResidualScheme):
+    """`y = x + F(LN(x) / sqrt(l))` in layer `l`, from 1, and one more norm, unscaled, at the end.
+
+    In Pre-LN the variance of the stream grows with depth, until deep layers hardly change it; the
+    factor slows the growth down.
+
+    Raises:
+        ValueError: On use without a position.
+
+    Reference:
+        Sun et al., "The Curse of Depth in Large Language Models", 2025 (arXiv:2502.05795),
+        section 4 ("LayerNorm Scaling").
+    """
+
+    needs_final_norm = True
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for a norm before the sublayer, and set its factor."""
+        layer_number = require_position(position, "LN-scaling").layer_index + 1
+        return ResidualPlan(norm_slots=("pre_norm",), input_gain=layer_number**-0.5)
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `LN(x) / sqrt(l)`."""
+        return parts.plan.input_gain * parts.pre_norm(x)
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `x + f`."""
+        return residual + branch
