@@ -323,6 +323,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         init_gain: float = 1.0,
         attention: AttentionConfig | dict[str, Any] | None = None,
         positions: PositionsLike = "none",
+        inner_norm: InnerNorm = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -337,6 +338,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             bias_initializer=bias_initializer,
             init_gain=init_gain,
             attention=attention,
+            inner_norm=inner_norm,
             **kwargs,
         )
         self.positions = position_kinds.relative(
