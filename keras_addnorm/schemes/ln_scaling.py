@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
@@ -41,3 +42,7 @@ class LNScaling(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch
+
+    def without_branch(self, position: StackPosition | None) -> NoNorm:
+        """Return the bare sum: the norm that only the branch reads is not needed."""
+        return NoNorm()

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
@@ -60,6 +61,10 @@ class SubLN(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch
+
+    def without_branch(self, position: StackPosition | None) -> NoNorm:
+        """Return the bare sum: the norm that only the branch reads is not needed."""
+        return NoNorm()
 
 
 def _gain(position: StackPosition) -> float:
