@@ -62,7 +62,7 @@ HOUSE = {
         "schemes",
         "norms",
         "training",
-        backend_files=frozenset({"diagnostics/gradients.py"}),
+        backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
     "data": _room(backends=True),
     "serving": _room("data", "decoding", "models", backends=True),

@@ -2,6 +2,7 @@
 
 from keras_addnorm.diagnostics.attention_maps import cross_attention, plot_attention
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
+from keras_addnorm.diagnostics.monitor import ResidualMonitor
 from keras_addnorm.diagnostics.observe import Observation, SublayerRecord, observe
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
 
@@ -9,6 +10,7 @@ __all__ = [
     "LossGradients",
     "Observation",
     "ResidualLog",
+    "ResidualMonitor",
     "ResidualRow",
     "SublayerRecord",
     "cross_attention",

@@ -85,7 +85,6 @@ def loss_gradients(
         with observe(model, offsets=offsets):
             return loss(labels, model(inputs, training=training))
 
-    differentiate = _BACKENDS[keras.backend.backend()]
     value, by_variable, by_probe = differentiate(objective, variables, probes)
     return LossGradients(
         loss=float(to_numpy(value)),
@@ -132,6 +131,24 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 Found = tuple[Tensor, list[Tensor], list[Tensor]]
 
 
+def differentiate(
+    objective: Callable[[dict[str, Tensor]], Tensor],
+    variables: list[Any],
+    probes: dict[str, Tensor],
+) -> Found:
+    """Differentiate a scalar with respect to variables and offsets; works in a function too.
+
+    Args:
+        objective: Takes the offsets by name and returns the scalar.
+        variables: Keras variables; none of them if only the offsets matter.
+        probes: Where the offsets stand, by name.
+
+    Returns:
+        The scalar, the gradients of the variables, and those of the offsets, in their order.
+    """
+    return _BACKENDS[keras.backend.backend()](objective, variables, probes)
+
+
 def _tensorflow(objective: Any, variables: list[Any], probes: dict[str, Tensor]) -> Found:
     import tensorflow as tf
 
@@ -150,6 +167,8 @@ def _jax(objective: Any, variables: list[Any], probes: dict[str, Tensor]) -> Fou
     import jax
 
     def of_values(values: list[Tensor], offsets: dict[str, Tensor]) -> Tensor:
+        if not variables:  # A scope of our own would hide one that is open already.
+            return objective(offsets)
         with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
             return objective(offsets)
 

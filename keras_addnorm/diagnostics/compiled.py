@@ -1,0 +1,67 @@
+"""Compiles what a diagnosis asks of a model again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+Tensor = Any
+
+
+def compiled(model: Any, function: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Return a function that reads the model's present weights at each call, traced once.
+
+    Args:
+        model: The model whose weights `function` reads.
+        function: Takes nothing and returns a tensor; changes nothing.
+
+    Returns:
+        The same, as a graph with TensorFlow and JAX; torch runs eagerly.
+    """
+    return _BACKENDS[keras.backend.backend()](model, function)
+
+
+def _tensorflow(model: Any, function: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    import tensorflow as tf
+
+    # Without XLA: a graph that runs every hundredth step does not repay XLA's compilation.
+    traced: Callable[[], Tensor] = tf.function(function, autograph=False)
+    return traced
+
+
+def _jax(model: Any, function: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    import jax
+
+    def pure(values: list[Tensor]) -> Tensor:
+        with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
+            return function()
+
+    traced = jax.jit(pure)
+
+    def run() -> Tensor:
+        # While `fit` runs, the weights are elsewhere, and the variables are empty.
+        if hasattr(model, "jax_state_sync"):
+            model.jax_state_sync()
+        return traced([variable.value for variable in model.variables])
+
+    return run
+
+
+def _torch(model: Any, function: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    import torch
+
+    def run() -> Tensor:
+        # What needs gradients (`loss_gradients`) switches them on for itself.
+        with torch.no_grad():
+            return function()
+
+    return run
+
+
+_BACKENDS: dict[str, Callable[[Any, Callable[[], Tensor]], Callable[[], Tensor]]] = {
+    "tensorflow": _tensorflow,
+    "jax": _jax,
+    "torch": _torch,
+}
