@@ -53,7 +53,8 @@ HOUSE = {
         "norms",
         backend_files=frozenset({"decoding/compilation.py"}),
     ),
-    "training": _room(),
+    # `ResidualMonitor` is a callback and is offered with the others, when it is asked for.
+    "training": _room(lazy=frozenset({("training/__init__.py", "diagnostics")})),
     # Keras has no differentiation of its own: each backend's is named in one place.
     "diagnostics": _room(
         "decoding",

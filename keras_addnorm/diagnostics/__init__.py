@@ -1,20 +1,27 @@
 """Looking into a model from outside, without a line in any layer."""
 
 from keras_addnorm.diagnostics.attention_maps import cross_attention, plot_attention
+from keras_addnorm.diagnostics.fold import fold
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
 from keras_addnorm.diagnostics.monitor import ResidualMonitor
 from keras_addnorm.diagnostics.observe import Observation, SublayerRecord, observe
+from keras_addnorm.diagnostics.prune import PruneCost, PruneResult, Validation, prune
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
 
 __all__ = [
     "LossGradients",
     "Observation",
+    "PruneCost",
+    "PruneResult",
     "ResidualLog",
     "ResidualMonitor",
     "ResidualRow",
     "SublayerRecord",
+    "Validation",
     "cross_attention",
+    "fold",
     "loss_gradients",
     "observe",
     "plot_attention",
+    "prune",
 ]

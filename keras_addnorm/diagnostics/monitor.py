@@ -118,6 +118,7 @@ class ResidualMonitor(keras.callbacks.Callback):
             logs: Not read.
         """
         named_add_norms(self.model)
+        self._require_fitting_batch()
         self._step = self._logged = int(ops.convert_to_numpy(self.model.optimizer.iterations))
         if self.log is not None:
             self.log.drop_after(self._step if self._step else -1)
@@ -154,6 +155,17 @@ class ResidualMonitor(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _require_fitting_batch(self) -> None:
+        inputs, _ = self.batch
+        try:
+            self.model(inputs, training=False)
+        except Exception as error:
+            shapes = keras.tree.map_structure(np.shape, self.batch)
+            raise ValueError(
+                "The model does not take the monitor's batch. Expected inputs and labels as the "
+                f"training data have them. Received shapes: {shapes}."
+            ) from error
 
     def _record(self) -> None:
         self._logged = self._step

@@ -71,7 +71,8 @@ def get(identifier: NormLike) -> NormFactory:
 
     Args:
         identifier: One of `names()`, or a dict with the name and the norm's own fields
-            (`{"name": "batch_norm", "momentum": 0.9}`).
+            (`{"name": "batch_norm", "momentum": 0.9}`). An epsilon among them goes before the one
+            that the factory is given.
 
     Returns:
         A callable that makes the Keras layer: `get("rms_norm")(epsilon=1e-6)`.
@@ -80,7 +81,7 @@ def get(identifier: NormLike) -> NormFactory:
         ValueError: If the name or a field is unknown.
     """
     norm, fields = _parse(identifier)
-    return functools.partial(norm, **fields)
+    return functools.partial(_make, norm, fields)
 
 
 def for_side(identifier: NormLike, side: Side) -> NormLike:
@@ -111,6 +112,10 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
     return identifier
 
 
+def _make(norm: type[Norm], fields: dict[str, Any], **arguments: Any) -> Norm:
+    return norm(**{**arguments, **fields})
+
+
 def _parse(identifier: NormLike) -> tuple[type[Norm], dict[str, Any]]:
     fields = dict(identifier) if isinstance(identifier, dict) else {"name": identifier}
     name = fields.pop("name", None)
@@ -119,10 +124,10 @@ def _parse(identifier: NormLike) -> tuple[type[Norm], dict[str, Any]]:
             f"There is no such norm. Expected one of {', '.join(_NORMS)}, or a dict with a 'name' "
             f"among them. Received: {identifier!r}"
         )
-    known = inspect.signature(_NORMS[name]).parameters.keys() - {"epsilon", "kwargs"}
+    known = inspect.signature(_NORMS[name]).parameters.keys() - {"kwargs"}
     if unknown := sorted(fields.keys() - known):
         raise ValueError(
             f"The norm '{name}' has no such field. Expected fields among {sorted(known)}. "
-            f"Received: {unknown}. (Epsilon is an argument of its own.)"
+            f"Received: {unknown}."
         )
     return _NORMS[name], fields

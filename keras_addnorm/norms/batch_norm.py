@@ -38,6 +38,8 @@ class BatchNorm(Norm):
     """
 
     mixes_positions = True
+    epsilon_power = 2
+    output_weights = ("gamma", "beta")
 
     def __init__(self, momentum: float = 0.99, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=epsilon, **kwargs)
@@ -78,6 +80,15 @@ class BatchNorm(Norm):
             mean, variance = self.moving_mean, self.moving_variance
         y = (x - mean) * (ops.rsqrt(variance + self.epsilon) * self.gamma) + self.beta
         return ops.cast(y, self.compute_dtype)
+
+    def absorb_input_gain(self, gain: float) -> None:
+        """Divide the moving averages.
+
+        Args:
+            gain: The factor.
+        """
+        self.moving_mean.assign(self.moving_mean / gain)
+        self.moving_variance.assign(self.moving_variance / gain**2)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -28,6 +28,9 @@ class DynamicTanh(PositionWiseNorm):
         Zhu et al., "Transformers without Normalization", 2025 (arXiv:2503.10622), section 4.
     """
 
+    epsilon_power = 0
+    output_weights = ("gamma", "beta")
+
     def __init__(self, initial_alpha: float = 0.5, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=epsilon, **kwargs)
         self.initial_alpha = initial_alpha
@@ -45,6 +48,14 @@ class DynamicTanh(PositionWiseNorm):
     def normalize(self, x: Tensor) -> Tensor:
         """Squash each number."""
         return ops.tanh(self.alpha * x) * self.gamma + self.beta
+
+    def absorb_input_gain(self, gain: float) -> None:
+        """Put the factor into `alpha`.
+
+        Args:
+            gain: The factor.
+        """
+        self.alpha.assign(self.alpha * gain)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -25,6 +25,9 @@ class LayerNorm(PositionWiseNorm):
         Ba et al., "Layer Normalization", 2016 (arXiv:1607.06450).
     """
 
+    epsilon_power = 2
+    output_weights = ("gamma", "beta")
+
     def build(self, x_shape: Shape) -> None:
         """Make the weights.
 

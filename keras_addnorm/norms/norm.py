@@ -26,6 +26,16 @@ class Norm(keras.layers.Layer, abc.ABC):
     mixes_positions: ClassVar[bool] = False
     """Whether what comes out at one position depends on others: not for a decoder."""
 
+    epsilon_power: ClassVar[int | None] = None
+    """The p for which, for every a > 0, the norm of `a x` is that of `x` with epsilon / a^p.
+
+    `None` for a norm that a factor on its input changes.
+    """
+
+    output_weights: ClassVar[tuple[str, ...]] = ()
+    """The weights that the output is a linear function of; a factor on all of them is a factor on
+    the output."""
+
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.epsilon = epsilon
@@ -54,6 +64,13 @@ class Norm(keras.layers.Layer, abc.ABC):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {**super().get_config(), "epsilon": self.epsilon}
+
+    def absorb_input_gain(self, gain: float) -> None:
+        """Change the weights so that `x`, and epsilon / gain^p, give what `gain x` gave before.
+
+        Args:
+            gain: The factor, above 0; only for a norm that has an `epsilon_power`.
+        """
 
     @property
     def statistics_dtype(self) -> str:

@@ -25,6 +25,9 @@ class RMSNorm(PositionWiseNorm):
         Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019 (arXiv:1910.07467).
     """
 
+    epsilon_power = 2
+    output_weights = ("scale",)
+
     def build(self, x_shape: Shape) -> None:
         """Make the weight.
 

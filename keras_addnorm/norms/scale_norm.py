@@ -25,6 +25,9 @@ class ScaleNorm(PositionWiseNorm):
         Nguyen and Salazar, "Transformers without Tears", 2019 (arXiv:1910.05895), section 2.2.
     """
 
+    epsilon_power = 1
+    output_weights = ("scale",)
+
     def build(self, x_shape: Shape) -> None:
         """Make the weight.
 

@@ -30,6 +30,9 @@ class StdLayerNorm(PositionWiseNorm):
         Rush, "The Annotated Transformer", 2018, class `LayerNorm`.
     """
 
+    epsilon_power = 1
+    output_weights = ("gamma", "beta")
+
     def build(self, x_shape: Shape) -> None:
         """Make the weights.
 

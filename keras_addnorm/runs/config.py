@@ -85,6 +85,9 @@ class TrainingConfig:
         0, "translate the validation split every N epochs and log BLEU and chrF; 0 = never"
     )
     score_pairs: int = _setting(200, "how many validation pairs score_every translates")
+    monitor_every: int = _setting(
+        0, "log the residual stream of each sublayer every N steps to residuals.csv; 0 = never"
+    )
     seed: int = _setting(42, "seed of weights, dropout and shuffling")
 
     def __post_init__(self) -> None:
@@ -93,7 +96,9 @@ class TrainingConfig:
         for key in ("epochs", "tokens_per_batch", "average_last", "score_pairs", "warmup_steps"):
             value = getattr(self, key)
             _require(value >= 1, f"training.{key}", "at least 1", value)
-        _require(self.score_every >= 0, "training.score_every", "at least 0", self.score_every)
+        for key in ("score_every", "monitor_every"):
+            value = getattr(self, key)
+            _require(value >= 0, f"training.{key}", "at least 0", value)
         _require(
             self.peak_learning_rate > 0,
             "training.peak_learning_rate",

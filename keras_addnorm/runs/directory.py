@@ -40,6 +40,7 @@ class RunDirectory:
     | `averaged.weights.h5` | the mean of the last epochs' weights, if asked for |
     | `checkpoints/` | the last epochs' weights and optimiser: what a second command resumes from |
     | `log.csv`, `tensorboard/`, `curves.png` | the course of the training |
+    | `residuals.csv` | what `monitor_every` logged of the residual stream |
     | `scores.json`, `translations.txt` | what `evaluate` found |
 
     Args:
@@ -92,6 +93,11 @@ class RunDirectory:
     def tensorboard(self) -> Path:
         """The TensorBoard log's directory."""
         return self.path / "tensorboard"
+
+    @property
+    def residuals(self) -> Path:
+        """The log of the residual stream."""
+        return self.path / "residuals.csv"
 
     @property
     def curves(self) -> Path:

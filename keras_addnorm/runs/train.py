@@ -11,6 +11,7 @@ import keras
 from keras_addnorm.data import TokenizerPair, make_training_dataset
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import translate
+from keras_addnorm.diagnostics import ResidualMonitor
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.build import (
     TrainedRun,
@@ -27,6 +28,9 @@ from keras_addnorm.runs.config import RunConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.training import LastCheckpoints, TranslationScore, average_weights
+
+# Enough for steady figures, few enough that watching them costs next to nothing.
+_MONITORED_PAIRS = 16
 
 
 def train(
@@ -92,6 +96,7 @@ def train(
         callbacks=[
             EpochSeeds(),
             *_score_callbacks(config, tokenizers, pairs["validation"]),
+            *_monitor_callbacks(config, datasets["validation"], directory),
             keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
             RunRecorder(directory, report.source_tokens + report.target_tokens, done),
             # The last of all: what it writes says that an epoch is done and written down.
@@ -137,6 +142,22 @@ def _datasets(
             ),
             "validation": make_training_dataset(pairs["validation"], tokenizers, **common),
         }
+
+
+def _monitor_callbacks(
+    config: RunConfig, validation: Any, directory: RunDirectory
+) -> list[keras.callbacks.Callback]:
+    if not config.training.monitor_every:
+        return []
+    batch = next(validation.as_numpy_iterator())
+    return [
+        ResidualMonitor(
+            keras.tree.map_structure(lambda array: array[:_MONITORED_PAIRS], batch),
+            every=config.training.monitor_every,
+            csv=directory.residuals,
+            tensorboard=directory.tensorboard / "residuals",
+        )
+    ]
 
 
 def _score_callbacks(

@@ -29,6 +29,7 @@ from keras_addnorm.schemes.rezero import ReZero
 from keras_addnorm.schemes.sandwich_ln import SandwichLN
 from keras_addnorm.schemes.scheme import (
     ExtraLayer,
+    Folding,
     LearnedScale,
     ResidualParts,
     ResidualPlan,
@@ -41,6 +42,7 @@ __all__ = [
     "Admin",
     "DeepNorm",
     "ExtraLayer",
+    "Folding",
     "LNScaling",
     "LayerScale",
     "LearnedScale",

@@ -2,7 +2,9 @@
 
 import dataclasses
 
+from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.scheme import (
+    Folding,
     ResidualParts,
     ResidualPlan,
     ResidualScheme,
@@ -63,6 +65,10 @@ class DeepNorm(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(alpha x + f)`."""
         return parts.post_norm(parts.plan.skip_gain * residual + branch)
+
+    def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
+        """Divide the sum by `alpha`: Post-LN remains."""
+        return Folding(PostLN(), branch_gain=1 / plan.skip_gain, post_norm_gain=plan.skip_gain)
 
 
 def _gains(position: StackPosition) -> tuple[float, float]:

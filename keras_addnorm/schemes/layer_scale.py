@@ -3,7 +3,9 @@
 import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
+from keras_addnorm.schemes.pre_ln import PreLN
 from keras_addnorm.schemes.scheme import (
+    Folding,
     LearnedScale,
     ResidualParts,
     ResidualPlan,
@@ -47,6 +49,10 @@ class LayerScale(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + lambda f`."""
         return residual + parts.branch_scale * branch
+
+    def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
+        """Put `lambda` into the sublayer: Pre-LN remains."""
+        return Folding(PreLN(), branch_gain=branch_scale)
 
     def without_branch(self, position: StackPosition | None) -> NoNorm:
         """Return the bare sum: what the branch would read, and its gain, are not needed."""

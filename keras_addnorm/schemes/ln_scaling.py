@@ -3,7 +3,9 @@
 import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
+from keras_addnorm.schemes.pre_ln import PreLN
 from keras_addnorm.schemes.scheme import (
+    Folding,
     ResidualParts,
     ResidualPlan,
     ResidualScheme,
@@ -42,6 +44,10 @@ class LNScaling(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch
+
+    def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
+        """Put the factor into the norm: Pre-LN remains."""
+        return Folding(PreLN(), pre_norm_gain=plan.input_gain)
 
     def without_branch(self, position: StackPosition | None) -> NoNorm:
         """Return the bare sum: the norm that only the branch reads is not needed."""

@@ -4,6 +4,7 @@ import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
+    Folding,
     LearnedScale,
     ResidualParts,
     ResidualPlan,
@@ -40,6 +41,10 @@ class ReZero(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + alpha f`."""
         return residual + parts.branch_scale * branch
+
+    def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
+        """Put `alpha` into the sublayer: `x + F(x)` remains."""
+        return Folding(NoNorm(), branch_gain=branch_scale)
 
     def without_branch(self, position: StackPosition | None) -> NoNorm:
         """Return the bare sum: what the branch would read, and its gain, are not needed."""

@@ -180,6 +180,25 @@ class ResidualParts:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Folding:
+    """A scheme without its gains, and into which weights they go; see `diagnostics.fold`.
+
+    Args:
+        scheme: What computes the same without gains.
+        branch_gain: Factor for the kernel and bias of the sublayer's output projection, a number
+            or one a channel.
+        pre_norm_gain: Factor for the gain and offset of `pre_norm`.
+        post_norm_gain: Factor by which the input of `post_norm` has become smaller. The norm has
+            to make up for it: most do with a smaller epsilon.
+    """
+
+    scheme: ResidualScheme
+    branch_gain: Any = 1.0
+    pre_norm_gain: float = 1.0
+    post_norm_gain: float = 1.0
+
+
 class ResidualScheme(abc.ABC):
     """How a sublayer `F` joins the residual stream `x`.
 
@@ -210,6 +229,18 @@ class ResidualScheme(abc.ABC):
     @abc.abstractmethod
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return the residual stream with the sublayer's output merged into it."""
+
+    def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
+        """Say what remains of the scheme, and where its gains go, once they are in the weights.
+
+        Args:
+            plan: The plan at one place. The scheme that remains has to be the same at all places.
+            branch_scale: The learned factor at that place, `None` where there is none.
+
+        Returns:
+            The scheme itself and no gains, unless it has any.
+        """
+        return Folding(self)
 
     def without_branch(self, position: StackPosition | None) -> ResidualScheme:
         """Return the scheme for a place whose sublayer is pruned, `F(x) = 0`.

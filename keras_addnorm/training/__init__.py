@@ -19,6 +19,8 @@ Example:
     ['accuracy', 'loss']
 """
 
+from typing import Any
+
 from keras_addnorm.training.callbacks import TranslationScore
 from keras_addnorm.training.checkpoints import (
     LastCheckpoints,
@@ -38,6 +40,7 @@ __all__ = [
     "MaskedSparseCategoricalCrossentropy",
     "NoamSchedule",
     "Perplexity",
+    "ResidualMonitor",
     "Scores",
     "TranslationScore",
     "average_checkpoints",
@@ -45,3 +48,16 @@ __all__ = [
     "evaluate_translations",
     "plot_curves",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # A callback, so people look for it here; what it sees the model with lives one room above.
+    if name == "ResidualMonitor":
+        from keras_addnorm.diagnostics import ResidualMonitor
+
+        return ResidualMonitor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,203 @@
+"""`prune`: a model without the sublayers that hardly do anything, and what that costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from keras_addnorm.diagnostics.gradients import LossLike
+from keras_addnorm.diagnostics.rebuild import rebuild, require_model
+from keras_addnorm.layers.pruned import require_sublayers
+from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.training import (
+    MaskedSparseCategoricalCrossentropy,
+    Perplexity,
+    evaluate_translations,
+)
+
+Evaluate = Callable[[Seq2SeqTransformer], Mapping[str, float]]
+"""Takes a model that is not compiled and returns its scores by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PruneCost:
+    """What leaving some sublayers out costs.
+
+    Attributes:
+        sublayers: Those that were left out; none in the first row of a table.
+        scores: What `evaluate` found, by name.
+        cost: Each score minus that of the model that nothing was pruned of: a higher loss is a
+            cost, and so is a lower BLEU.
+        weights: Number of weights that the model has.
+    """
+
+    sublayers: tuple[str, ...]
+    scores: Mapping[str, float]
+    cost: Mapping[str, float]
+    weights: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PruneResult:
+    """A pruned model and its price list; `print` it for a table.
+
+    Attributes:
+        model: The model without all of the sublayers.
+        table: The model as it was, then without each sublayer by itself, then without all.
+    """
+
+    model: Seq2SeqTransformer
+    table: tuple[PruneCost, ...]
+
+    def __str__(self) -> str:
+        scores = list(self.table[0].scores)
+        heads = ["without", "weights", *(head for name in scores for head in (name, "cost"))]
+        lines = [heads, *(_cells(row, scores) for row in self.table)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(
+                [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])],
+            ).rstrip()
+            for line in lines
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Validation:
+    """An `evaluate` for `prune`: loss and perplexity of a data set, and BLEU of translations.
+
+    Args:
+        data: Batches of inputs and labels, as `Model.evaluate` takes them; `None` for no loss.
+        sources: Sentences to translate; none for no BLEU.
+        references: Their translations.
+        translate: `translate(model, sources)`, which returns one text for each; as in
+            `keras_addnorm.training.TranslationScore`.
+        loss: `loss(labels, outputs)`; `None` for `MaskedSparseCategoricalCrossentropy()`.
+
+    Raises:
+        ValueError: If there is nothing to evaluate, or texts without a way to translate them.
+    """
+
+    data: Any = None
+    sources: Sequence[str] = ()
+    references: Sequence[str] = ()
+    translate: Callable[[Any, list[str]], Sequence[str]] | None = None
+    loss: LossLike | None = None
+
+    def __post_init__(self) -> None:
+        if self.data is None and not self.sources:
+            raise ValueError(
+                "There is nothing to validate on. Expected `data`, `sources` or both. "
+                "Received neither."
+            )
+        if self.sources and self.translate is None:
+            raise ValueError(
+                "The sources need someone to translate them. Expected `translate`, a function of "
+                "a model and texts. Received: None"
+            )
+
+    def __call__(self, model: Seq2SeqTransformer) -> dict[str, float]:
+        """Score a model.
+
+        Args:
+            model: The model; it is compiled anew.
+
+        Returns:
+            `"loss"` and `"perplexity"`, `"bleu"`: those that there is something for.
+        """
+        scores: dict[str, float] = {}
+        if self.data is not None:
+            loss = self.loss or MaskedSparseCategoricalCrossentropy()
+            model.compile(loss=loss, metrics=[Perplexity()])
+            scores |= model.evaluate(self.data, return_dict=True, verbose=0)
+        if self.translate is not None:
+            hypotheses = list(self.translate(model, list(self.sources)))
+            scores["bleu"] = evaluate_translations(hypotheses, self.references).bleu
+        return {name: float(score) for name, score in scores.items()}
+
+
+def prune(
+    model: Seq2SeqTransformer, sublayers: Any, *, evaluate: Evaluate | None = None
+) -> PruneResult:
+    """Leave sublayers out of a model, and measure what each of them and all of them cost.
+
+    In the place of a pruned sublayer stands `F(x) = 0`, which has no weights and no cache. What
+    that means is up to the scheme: with Pre-LN `y = x`, with Post-LN `y = LN(x)`. Norms and gains
+    that nothing needs any more go, too. The pruned model is one like any other: its config lists
+    the sublayers in `pruned_sublayers`, and it saves, exports, translates and trains.
+
+    Args:
+        model: The model; it stays as it is.
+        sublayers: Their names, such as `"encoder/0/self_attention"`; or a `Report`, for those
+            that it calls nearly the identity.
+        evaluate: Scores a model; called with the model as it is, without each sublayer by itself,
+            and without all of them. For instance a `Validation`; `None` to measure nothing.
+
+    Returns:
+        The pruned model, not compiled, and the table.
+
+    Raises:
+        ValueError: If there is no sublayer of such a name, or it is no `Seq2SeqTransformer`.
+
+    Example:
+        >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+        >>> config = Seq2SeqConfig.preset(
+        ...     "tiny", source_vocabulary_size=11, target_vocabulary_size=11, scheme="pre_ln"
+        ... )
+        >>> result = prune(Seq2SeqTransformer(config), ["encoder/2/feed_forward"])
+        >>> result.model.config.pruned_sublayers
+        ('encoder/2/feed_forward',)
+        >>> result.table[0].weights - result.table[-1].weights
+        66176
+    """
+    config = require_model(model).config
+    names = require_sublayers(_names(sublayers), config.sublayer_names)
+    pruned = rebuild(model, pruned_sublayers=(*config.pruned_sublayers, *names))
+    if evaluate is None:
+        return PruneResult(pruned, (_row(model, (), {}, {}), _row(pruned, names, {}, {})))
+    # A copy: whoever evaluates may compile it.
+    whole = evaluate(rebuild(model))
+    table = [_row(model, (), whole, whole)]
+    singles = [(name,) for name in names] if len(names) > 1 else []
+    for some in singles:
+        part = rebuild(model, pruned_sublayers=(*config.pruned_sublayers, *some))
+        table.append(_row(part, some, evaluate(part), whole))
+    if names:
+        table.append(_row(pruned, names, evaluate(pruned), whole))
+    return PruneResult(pruned, tuple(table))
+
+
+def _names(sublayers: Any) -> Iterable[str]:
+    verdicts = getattr(sublayers, "verdicts", None)
+    if verdicts is None:
+        return sublayers
+    return [
+        name
+        for verdict in verdicts
+        if verdict.kind == "near_identity"
+        for name in verdict.sublayers
+    ]
+
+
+def _row(
+    model: Seq2SeqTransformer,
+    sublayers: tuple[str, ...],
+    scores: Mapping[str, float],
+    whole: Mapping[str, float],
+) -> PruneCost:
+    cost = {name: score - whole[name] for name, score in scores.items()}
+    return PruneCost(sublayers, dict(scores), cost, model.count_params())
+
+
+def _cells(row: PruneCost, scores: list[str]) -> list[str]:
+    if len(row.sublayers) > 1:
+        what = f"all {len(row.sublayers)}"
+    else:
+        what = row.sublayers[0] if row.sublayers else "(nothing)"
+    numbers = [
+        f"{value:{style}}"
+        for name in scores
+        for value, style in ((row.scores[name], ".4f"), (row.cost[name], "+.4f"))
+    ]
+    return [what, f"{row.weights:,}", *numbers]

@@ -1,0 +1,37 @@
+"""A model of another config with the weights of a given one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from keras_addnorm.diagnostics.gradients import to_numpy
+from keras_addnorm.models import Seq2SeqTransformer
+
+
+def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
+    """Build a model with some fields of the config changed, and copy the weights that it has too.
+
+    Args:
+        model: The model to copy; it stays as it is.
+        **changes: Fields of the config, such that the new model has no weights that `model` lacks.
+
+    Returns:
+        A new model of the same precision, not compiled.
+    """
+    config = dataclasses.replace(model.config, **changes)
+    new = type(model)(config, dtype=model.decoder.dtype_policy, name=model.name)
+    weights = {weight.path: weight for weight in model.weights}
+    for weight in new.weights:
+        weight.assign(to_numpy(weights[weight.path]))
+    return new
+
+
+def require_model(model: Any) -> Seq2SeqTransformer:
+    """Return a model that can be rebuilt, or say what is needed."""
+    if not isinstance(model, Seq2SeqTransformer):
+        raise ValueError(
+            "This kind of model cannot be built anew from a config. Expected a "
+            f"Seq2SeqTransformer. Received: {type(model).__name__}."
+        )
+    return model

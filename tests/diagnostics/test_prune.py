@@ -1,0 +1,253 @@
+"""A pruned model is the model with F(x) = 0 in some places, without their weights."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from looking import LABELS, SOURCE, SUBLAYERS, array, batch, tiny_model
+
+from keras_addnorm import schemes
+from keras_addnorm.data import Tokenizer
+from keras_addnorm.diagnostics import PruneResult, Validation, prune
+from keras_addnorm.layers import TransformerDecoderLayer, TransformerEncoder
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.serving import export_saved_model, load_translator
+
+SOME = (
+    "encoder/0/self_attention",
+    "encoder/1/feed_forward",
+    "decoder/0/self_attention",
+    "decoder/0/cross_attention",
+)
+WITHOUT_PRE_NORM = {"pre_ln", "layer_scale", "rezero", "ln_scaling", "sub_ln", "no_norm"}
+
+
+def zeroed(model, names):
+    """The independent way: the same model with output projections of zeros, so F(x) = 0."""
+    copy = Seq2SeqTransformer(model.config)
+    copy.set_weights(model.get_weights())
+    for name in names:
+        side, index, sublayer = name.split("/")
+        projection = getattr(getattr(copy, side).layers[int(index)], sublayer).output_projection
+        for weight in projection.weights:
+            weight.assign(np.zeros(weight.shape))
+    return copy
+
+
+@pytest.mark.parametrize("scheme", schemes.names())
+def test_outputs_are_those_of_a_model_whose_branches_are_zero(scheme):
+    model = tiny_model(scheme=scheme)
+    pruned = prune(model, SOME).model
+    expected = array(zeroed(model, SOME)(batch()))
+    np.testing.assert_allclose(
+        array(pruned(batch())), expected, rtol=0, atol=1e-6 * max(1.0, np.abs(expected).max())
+    )
+
+
+@pytest.mark.parametrize("scheme", schemes.names())
+def test_no_weight_of_a_pruned_sublayer_is_left(scheme):
+    model = tiny_model(scheme=scheme)
+    pruned = prune(model, SOME).model
+    paths = {weight.path for weight in pruned.weights}
+    assert paths < {weight.path for weight in model.weights}
+    places = [name.replace("/", "/layer_", 1) for name in SOME]
+    assert not [path for path in paths if path.startswith(tuple(f"{p}/" for p in places))]
+    left = [path for path in paths if path.startswith(tuple(f"{p}_add_norm/" for p in places))]
+    if scheme in WITHOUT_PRE_NORM:
+        assert left == []
+
+
+def test_pre_ln_without_a_branch_is_the_identity_and_post_ln_a_norm():
+    x = np.random.default_rng(3).normal(size=(2, 5, 6)).astype("float32")
+    options = {"num_layers": 1, "num_heads": 2, "intermediate_dim": 7}
+    names = ["0/self_attention", "0/feed_forward"]
+    pre = TransformerEncoder(**options, scheme="rezero", pruned_sublayers=names)
+    np.testing.assert_array_equal(array(pre(x)), x)
+    assert pre.weights == []
+    post = TransformerEncoder(**options, scheme="post_ln", pruned_sublayers=names)
+    once = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    np.testing.assert_allclose(array(post(x)), once, atol=1e-5)
+
+
+def test_the_search_runs_from_a_cache_without_room():
+    model = tiny_model(scheme="pre_ln")
+    pruned = prune(model, SOME).model
+    memory, _ = pruned.encode(SOURCE)
+    (cache,) = pruned.initial_cache(memory, 6, 5)
+    assert {name: tuple(part.shape) for name, part in cache.items()} == {
+        "self_attention": (6, 0),
+        "cross_attention": (3, 0),
+    }
+    reference = zeroed(model, SOME)
+    for options in ({"num_beams": 1}, {"num_beams": 3, "jit_compile": False}):
+        ids, scores = pruned.generate(SOURCE, max_length=5, **options)
+        expected, expected_scores = reference.generate(SOURCE, max_length=5, **options)
+        np.testing.assert_array_equal(ids, expected)
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
+
+
+def test_attention_weights_of_a_pruned_attention_are_those_of_no_heads():
+    pruned = prune(tiny_model(scheme="pre_ln"), SOME).model
+    memory, mask = pruned.encode(SOURCE)
+    x = pruned.decoder_embedding(np.array([[1, 4, 5]] * 3))
+    _, (scores,) = pruned.decoder(x, memory, memory_padding_mask=mask, return_attention_scores=True)
+    assert tuple(scores["self_attention"].shape) == (3, 0, 3, 3)
+    assert tuple(scores["cross_attention"].shape) == (3, 0, 3, 7)
+
+
+def test_a_pruned_model_comes_back_from_its_files(tmp_path):
+    pruned = prune(tiny_model(scheme="sandwich_ln"), SOME).model
+    expected = array(pruned(batch()))
+    pruned.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    assert again.config.pruned_sublayers == SOME
+    np.testing.assert_array_equal(array(again(batch())), expected)
+    pruned.save_weights(tmp_path / "m.weights.h5")
+    fresh = Seq2SeqTransformer(Seq2SeqConfig.from_json(pruned.config.to_json()))
+    fresh.load_weights(tmp_path / "m.weights.h5")
+    np.testing.assert_array_equal(array(fresh(batch())), expected)
+
+
+def test_a_layer_comes_back_from_its_config():
+    layer = TransformerDecoderLayer(2, 7, pruned_sublayers=["cross_attention"])
+    again = TransformerDecoderLayer.from_config(layer.get_config())
+    assert again.pruned_sublayers == ("cross_attention",)
+    stack = TransformerEncoder(2, 2, 7, pruned_sublayers=["1/feed_forward"])
+    assert TransformerEncoder.from_config(stack.get_config()).pruned_sublayers == (
+        "1/feed_forward",
+    )
+
+
+def test_the_exported_model_has_neither_weights_nor_operations_of_what_was_pruned(tmp_path):
+    texts = [f"{a} {b}." for a in ("ba", "diku", "mon", "lerun") for b in ("tö", "vei", "zzba")]
+    tokenizer = Tokenizer.train(texts, vocabulary_size=31)
+    sizes = dict.fromkeys(("source_vocabulary_size", "target_vocabulary_size"), 31)
+    model = tiny_model(scheme="pre_ln", **sizes)
+    pruned = prune(model, SOME).model
+    found = {}
+    for name, one in (("whole", model), ("pruned", pruned)):
+        path = export_saved_model(one, tokenizer, tmp_path / name, num_beams=1, max_length=4)
+        graph = tf.saved_model.load(path).signatures["serving_default"].graph.as_graph_def()
+        nodes = [node for function in graph.library.function for node in function.node_def]
+        found[name] = {
+            "products": sum(n.op in ("MatMul", "BatchMatMulV2", "Einsum") for n in nodes),
+            "bytes": sum(file.stat().st_size for file in path.glob("variables/*.data*")),
+        }
+        translator = load_translator(tmp_path / name)
+        expected = one.generate(_ids(tokenizer, texts[:2]), max_length=4)[0]
+        got = list(translator.translate(texts[:2]).texts)
+        assert got == [tokenizer.decode(row) for row in expected]
+    # Two numbers a weight and four bytes: the file holds little else.
+    saved = 4 * (model.count_params() - pruned.count_params())
+    assert found["whole"]["bytes"] - found["pruned"]["bytes"] >= saved
+    assert found["pruned"]["products"] < found["whole"]["products"]
+
+
+def _ids(tokenizer, texts):
+    rows = [[*tokenizer.encode(text), tokenizer.end_id] for text in texts]
+    width = max(map(len, rows))
+    return np.array([row + [0] * (width - len(row)) for row in rows])
+
+
+def dataset():
+    return tf.data.Dataset.from_tensors((batch(), LABELS))
+
+
+def test_the_table_prices_each_sublayer_and_all_of_them():
+    model = tiny_model(scheme="pre_ln")
+    before = model.get_weights()
+    result = prune(model, SOME[:2], evaluate=Validation(dataset()))
+    assert isinstance(result, PruneResult)
+    rows = result.table
+    assert [row.sublayers for row in rows] == [(), SOME[:1], SOME[1:2], SOME[:2]]
+    for row in rows:
+        expected = cross_entropy(zeroed(model, row.sublayers))
+        np.testing.assert_allclose(row.scores["loss"], expected, rtol=1e-5)
+        np.testing.assert_allclose(row.scores["perplexity"], np.exp(expected), rtol=1e-5)
+        np.testing.assert_allclose(row.cost["loss"], expected - cross_entropy(model), atol=1e-5)
+    assert rows[0].weights == model.count_params()
+    assert rows[-1].weights == result.model.count_params() < rows[1].weights
+    assert model.optimizer is None
+    for weight, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def cross_entropy(model):
+    z = array(model(batch())).astype("float64")
+    log_p = z - np.log(np.sum(np.exp(z), axis=-1, keepdims=True))
+    picked = np.take_along_axis(log_p, LABELS[..., None], axis=-1)[..., 0]
+    return -picked[LABELS != 0].mean()
+
+
+def test_translations_are_scored_too_and_the_table_can_be_read():
+    def translate(model, texts):
+        return texts if not model.config.pruned_sublayers else ["nothing at all"] * len(texts)
+
+    text = ["one two three four five", "six seven eight nine ten"]
+    result = prune(
+        tiny_model(),
+        SOME[1:2],
+        evaluate=Validation(sources=text, references=text, translate=translate),
+    )
+    assert [row.scores["bleu"] for row in result.table] == pytest.approx([100.0, 0.0])
+    assert result.table[1].cost["bleu"] == pytest.approx(-100.0)
+    lines = str(result).splitlines()
+    assert lines[0].split() == ["without", "weights", "bleu", "cost"]
+    assert lines[2].split()[0] == SOME[1]
+    assert lines[2].split()[-1] == "-100.0000"
+
+
+@dataclasses.dataclass
+class Verdict:
+    kind: str
+    sublayers: tuple[str, ...]
+
+
+@dataclasses.dataclass
+class Report:
+    verdicts: tuple[Verdict, ...]
+
+
+def test_a_report_names_the_sublayers_that_are_nearly_the_identity():
+    report = Report((Verdict("swamped", SOME[:1]), Verdict("near_identity", SOME[2:3])))
+    assert prune(tiny_model(), report).model.config.pruned_sublayers == SOME[2:3]
+
+
+def test_pruning_goes_on_where_it_was():
+    once = prune(tiny_model(), SOME[2:]).model
+    twice = prune(once, SOME[:1]).model
+    assert twice.config.pruned_sublayers == (SOME[0], *SOME[2:])
+
+
+def test_every_sublayer_can_be_pruned():
+    pruned = prune(tiny_model(scheme="pre_ln"), SUBLAYERS).model
+    assert array(pruned(batch())).shape == (3, 5, 11)
+    assert pruned.config.sublayer_names == SUBLAYERS
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["encoder/0/self_atention"], "Did you mean 'encoder/0/self_attention'"),
+        (["encoder/2/feed_forward"], "Expected names among encoder/0/self_attention, "),
+        (["encoder/0/cross_attention"], "There is no sublayer 'encoder/0/cross_attention'"),
+        ("decoder", "There is no sublayer 'decoder' to prune"),
+    ],
+)
+def test_an_unknown_sublayer_lists_what_there_is(names, message):
+    with pytest.raises(ValueError, match=message):
+        prune(tiny_model(), names)
+
+
+def test_a_validation_needs_something_to_validate_on():
+    with pytest.raises(ValueError, match="nothing to validate on"):
+        Validation()
+    with pytest.raises(ValueError, match="someone to translate"):
+        Validation(sources=["a"], references=["b"])
+
+
+def test_another_kind_of_model_is_refused():
+    with pytest.raises(ValueError, match=r"Expected a Seq2SeqTransformer\. Received: Sequential"):
+        prune(keras.Sequential([keras.layers.Dense(3)]), SOME)
