@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -9,14 +10,19 @@ from keras import ops
 
 Tensor = Any
 
-# Where the backend's operation was at least as fast as the steps one by one; measured, see
-# docs/attention_and_positions.md. TensorFlow has no kernel of its own: the operation is the steps.
-_BACKENDS = ("jax", "torch")
 
-
+@functools.cache
 def has_fused_attention() -> bool:
-    """Return whether the backend has an attention that is faster than its steps one by one."""
-    return keras.backend.backend() in _BACKENDS
+    """Return whether the backend has an attention that is at least as fast as its steps.
+
+    Measured with benchmarks/attention.py: torch has kernels of its own on every device and JAX
+    (flash attention) on accelerators. JAX on CPUs and TensorFlow go through the same steps, a
+    little slower.
+    """
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return not keras.distribution.list_devices()[0].startswith("cpu")
+    return backend == "torch"
 
 
 def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
