@@ -1,0 +1,170 @@
+"""Cached decoding equals the full pass: every scheme, kind of positions and choice of attention.
+
+All pairs of a scheme, a kind of positions and a choice of attention are there (the choice goes
+round over the product of the other two); all triples would take minutes.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from layers_reference import array, padding, random, randomize
+
+from keras_addnorm import schemes
+from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+B, T, S, D, H = 2, 4, 3, 16, 4
+IDS = np.array([[1, 4, 5, 6], [1, 7, 3, 9]])
+MEMORY, MEMORY_MASK = random(B, S, D, seed=4).astype("float32"), padding([2, S], S)
+
+SCHEMES = tuple(name for name in schemes.names() if name != "peri_ln")  # that is sandwich_ln
+POSITIONS = (
+    "none",
+    "sinusoidal",
+    "learned",
+    "rotary",
+    {"name": "rotary", "scaling": {"name": "ntk", "factor": 3.0}},
+    "alibi",
+    {"name": "t5", "num_buckets": 4, "max_distance": 3},
+    {"name": "shaw", "max_distance": 2},
+)
+ATTENTION = (
+    {},
+    {"num_key_value_heads": 2},
+    {"num_key_value_heads": 1},
+    {"query_key_norm": "rms_norm"},
+    {"scale": "learned"},
+    {"window": 2},
+    {"soft_cap": 1.0},
+    {"sink": "learned"},
+)
+PAIRWISE = [
+    (scheme, kind, ATTENTION[(i + j) % len(ATTENTION)])
+    for i, scheme in enumerate(SCHEMES)
+    for j, kind in enumerate(POSITIONS)
+]
+EACH_ONCE = [
+    (scheme, POSITIONS[i % len(POSITIONS)], ATTENTION[i % len(ATTENTION)])
+    for i, scheme in enumerate(SCHEMES)
+]
+
+
+def make(scheme, kind, attention):
+    embedding = PositionalEmbedding(11, D, positions=kind, max_length=T)
+    decoder = TransformerDecoder(
+        1, H, 7, scheme=scheme, positions=kind, attention=attention, num_other_layers=1
+    )
+    decoder.build((B, T, D), (B, S, D))
+    return embedding, randomize(decoder)
+
+
+def full_pass(embedding, decoder):
+    return decoder(embedding(IDS), MEMORY, memory_padding_mask=MEMORY_MASK)
+
+
+def step(embedding, decoder, tokens, cache, t):
+    return decoder(
+        embedding(tokens[:, None], start_index=t),
+        memory_padding_mask=MEMORY_MASK,
+        cache=cache,
+        cache_update_index=t,
+    )
+
+
+@pytest.mark.parametrize(("scheme", "kind", "attention"), PAIRWISE, ids=str)
+def test_cached_equals_uncached(scheme, kind, attention):
+    embedding, decoder = make(scheme, kind, attention)
+    expected = full_pass(embedding, decoder)
+    cache = decoder.initial_cache(B, T + 1, MEMORY)
+    for t in range(T):
+        y, cache = step(embedding, decoder, IDS[:, t], cache, t)
+        np.testing.assert_allclose(y[:, 0], expected[:, t], rtol=1e-5, atol=1e-5)
+
+
+def test_the_pairs_are_all_there():
+    places = [list(map(str, names)) for names in (SCHEMES, POSITIONS, ATTENTION)]
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        found = {(str(triple[first]), str(triple[second])) for triple in PAIRWISE}
+        assert found == {(a, b) for a in places[first] for b in places[second]}
+    for place, names in enumerate(places):
+        assert {str(triple[place]) for triple in EACH_ONCE} == set(names)
+
+
+@pytest.mark.parametrize(("scheme", "kind", "attention"), EACH_ONCE, ids=str)
+def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
+    embedding, decoder = make(scheme, kind, attention)
+    expected = full_pass(embedding, decoder)
+    places = tf.range(T)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def decode(ids):
+        def advance(t, ys, cache):
+            tokens = ops.take(ids, t, axis=1)
+            y, cache = step(embedding, decoder, tokens, cache, t)
+            return t + 1, ops.where((places == t)[:, None], y, ys), cache
+
+        cache = decoder.initial_cache(B, T, MEMORY)
+        state = (tf.constant(0), tf.zeros((B, T, D)), cache)
+        return ops.while_loop(lambda t, ys, cache: t < T, advance, state)[1]
+
+    np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", POSITIONS, ids=str)
+def test_a_step_without_xla_has_no_operation_of_xla(kind):
+    """TensorFlow Serving refuses them unless it was started with a flag of its own."""
+    embedding, decoder = make("pre_ln", kind, {"num_key_value_heads": 2, "sink": "learned"})
+    cache = decoder.initial_cache(B, T, MEMORY)
+
+    @tf.function(autograph=False)
+    def one_step(tokens, t):
+        return step(embedding, decoder, tokens, cache, t)
+
+    graph = one_step.get_concrete_function(
+        tf.TensorSpec((B,), tf.int32), tf.TensorSpec((), tf.int32)
+    ).graph.as_graph_def()
+    functions = [graph.node, *(function.node_def for function in graph.library.function)]
+    operations = {node.op for nodes in functions for node in nodes}
+    assert "BatchMatMulV2" in operations and not [op for op in operations if "Xla" in op]
+
+
+@pytest.mark.parametrize(("groups", "policy", "size"), [(4, "float32", 4), (1, "mixed_float16", 2)])
+def test_the_memory_of_the_caches(groups, policy, size):
+    """`2 B S G K` numbers a layer for the decoder's own positions, and for the memory's."""
+    layers, beams, max_length = 3, 5, 7
+    config = Seq2SeqConfig(
+        source_vocabulary_size=11,
+        target_vocabulary_size=11,
+        num_encoder_layers=1,
+        num_decoder_layers=layers,
+        hidden_dim=D,
+        intermediate_dim=7,
+        num_heads=H,
+        attention={"num_key_value_heads": groups},
+    )
+    model = Seq2SeqTransformer(config, dtype=policy)
+    memory, mask = model.encode(np.array([[4, 5, 2], [3, 2, 0]]))
+    cache = model.initial_cache(memory, B * beams, max_length)
+    bytes_of = {
+        name: sum(array_bytes(layer[name]) for layer in cache)
+        for name in ("self_attention", "cross_attention")
+    }
+    width = D // H
+    assert bytes_of == {
+        "self_attention": 2 * (B * beams) * max_length * groups * width * size * layers,
+        "cross_attention": 2 * B * S * groups * width * size * layers,
+    }
+    _, after = model.decode_step(np.ones(B * beams, "int32"), cache, 0, mask)
+    keras.tree.assert_same_structure(after, cache)
+    assert [a.shape for a in keras.tree.flatten(after)] == [
+        a.shape for a in keras.tree.flatten(cache)
+    ]
+    for layer, updated in zip(cache, after, strict=True):
+        assert updated["cross_attention"] is layer["cross_attention"]
+        assert np.abs(array(tf.cast(updated["self_attention"], "float32"))).max() > 0
+
+
+def array_bytes(tensor):
+    return keras.ops.convert_to_numpy(tensor).nbytes
