@@ -1,13 +1,13 @@
-"""Which source tokens a decoder looks at, as numbers and as a picture."""
+"""Which tokens a model looks at, as numbers and as a picture."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -16,11 +16,26 @@ from keras_addnorm.training.files import written_whole
 _INK = "#333f4b"
 
 
-def cross_attention(model: Any, source_ids: Any, target_ids: Any) -> np.ndarray:
-    """Computes the weights of every cross-attention for one pair of sentences.
+@dataclasses.dataclass(frozen=True)
+class AttentionMaps:
+    """The weights of every attention for one pair of sentences, float32.
 
-    Row t of the result says where the decoder looks while it reads target token t, that is, while
-    it decides on token t + 1.
+    Each row sums to 1 (to less with a sink). A pruned attention looks at nothing: zeros.
+
+    Args:
+        encoder_self: Source to source, `(L, H, S, S)`.
+        decoder_self: Target to target, `(L, H, T, T)`; zeros above the diagonal.
+        cross: Target to source, `(L, H, T, S)`. Row t says where the decoder looks while it reads
+            target token t, that is, while it decides on token t + 1.
+    """
+
+    encoder_self: np.ndarray
+    decoder_self: np.ndarray
+    cross: np.ndarray
+
+
+def attention_maps(model: Any, source_ids: Any, target_ids: Any) -> AttentionMaps:
+    """Computes the weights of every attention for one pair of sentences.
 
     Args:
         model: A `Seq2SeqTransformer`.
@@ -28,7 +43,7 @@ def cross_attention(model: Any, source_ids: Any, target_ids: Any) -> np.ndarray:
         target_ids: What the decoder reads, start token first, (T,).
 
     Returns:
-        The weights, (L, H, T, S), float32; each row sums to 1.
+        The maps.
 
     Raises:
         ValueError: If a sentence is not a single row of ids, or is empty.
@@ -39,36 +54,66 @@ def cross_attention(model: Any, source_ids: Any, target_ids: Any) -> np.ndarray:
         ...     "tiny", source_vocabulary_size=11, target_vocabulary_size=11, num_encoder_layers=1,
         ...     num_decoder_layers=3, hidden_dim=10, intermediate_dim=7, num_heads=2,
         ... )
-        >>> cross_attention(Seq2SeqTransformer(config), [4, 5, 6, 2], [1, 7, 8]).shape
+        >>> attention_maps(Seq2SeqTransformer(config), [4, 5, 6, 2], [1, 7, 8]).cross.shape
         (3, 2, 3, 4)
     """
     source = _one_row(source_ids, "source_ids")
     target = _one_row(target_ids, "target_ids")
-    memory, memory_padding_mask = model.encode(source)
-    _, scores = model.decoder(
-        model.decoder_embedding(target),
-        memory,
-        padding_mask=ops.not_equal(target, model.config.pad_id),
-        memory_padding_mask=memory_padding_mask,
+    encoder_scores, decoder_scores = attention_scores(model, source, target)
+    heads = model.config.num_heads
+    return AttentionMaps(
+        _stacked(encoder_scores, heads),
+        _stacked([layer["self_attention"] for layer in decoder_scores], heads),
+        _stacked([layer["cross_attention"] for layer in decoder_scores], heads),
+    )
+
+
+def attention_scores(
+    model: Any, source_ids: np.ndarray, target_ids: np.ndarray
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Runs a model and returns the attention weights of its stacks.
+
+    Args:
+        model: A `Seq2SeqTransformer`.
+        source_ids: (B, S).
+        target_ids: (B, T).
+
+    Returns:
+        Those of the encoder and of the decoder, one entry a layer.
+    """
+    pad_id = model.config.pad_id
+    source_mask = ops.not_equal(source_ids, pad_id)
+    memory, encoder_scores = model.encoder(
+        model.encoder_embedding(source_ids),
+        padding_mask=source_mask,
         return_attention_scores=True,
         training=False,
     )
-    layers = [ops.cast(layer["cross_attention"][0], "float32") for layer in scores]
-    return np.asarray(keras.ops.convert_to_numpy(ops.stack(layers)))
+    _, decoder_scores = model.decoder(
+        model.decoder_embedding(target_ids),
+        memory,
+        padding_mask=ops.not_equal(target_ids, pad_id),
+        memory_padding_mask=source_mask,
+        return_attention_scores=True,
+        training=False,
+    )
+    return encoder_scores, decoder_scores
 
 
 def plot_attention(
     weights: np.ndarray,
-    source_pieces: Sequence[str],
-    target_pieces: Sequence[str],
+    key_labels: Sequence[str],
+    query_labels: Sequence[str],
     path: str | os.PathLike[str],
 ) -> Path:
-    """Draws attention weights to a PNG: source pieces across, target pieces down.
+    """Draws attention weights to a PNG: what is looked at across, what looks down.
 
     Args:
-        weights: (T, S) for one panel, or (L, H, T, S) for one panel a layer, the mean of its heads.
-        source_pieces: Labels of the columns, S of them.
-        target_pieces: Labels of the rows, T of them: what the decoder is about to say.
+        weights: (T, S) for one panel, (H, T, S) for one panel a head, or (L, H, T, S) for one panel
+            a layer, the mean of its heads.
+        key_labels: Labels of the columns, S of them: for a cross-attention, the source's pieces.
+        query_labels: Labels of the rows, T of them: for a cross-attention, the target's pieces,
+            best those that the decoder is about to say.
         path: The picture; renamed into place when whole.
 
     Returns:
@@ -89,13 +134,14 @@ def plot_attention(
     from matplotlib.figure import Figure
 
     weights = np.asarray(weights)
-    expected = (len(target_pieces), len(source_pieces))
-    if weights.ndim not in (2, 4) or weights.shape[-2:] != expected:
+    expected = (len(query_labels), len(key_labels))
+    if weights.ndim not in (2, 3, 4) or weights.shape[-2:] != expected:
         raise ValueError(
-            "The attention weights do not fit their labels. Expected (T, S) or (L, H, T, S) with "
-            f"T, S = {expected}. Received: {weights.shape}."
+            "The attention weights do not fit their labels. Expected (T, S), (H, T, S) or "
+            f"(L, H, T, S) with T, S = {expected}. Received: {weights.shape}."
         )
-    panels = [weights] if weights.ndim == 2 else list(weights.mean(axis=1))
+    panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)
+    caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
     height = 1.4 + 0.27 * expected[0]
     width = 1.2 + 0.3 * expected[1]
     figure = Figure(figsize=(width * len(panels), height), layout="constrained", facecolor="white")
@@ -103,15 +149,15 @@ def plot_attention(
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), index + 1)
         axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xticks(range(expected[1]), source_pieces, color=_INK)
-        axes.set_yticks(range(expected[0]), target_pieces, color=_INK)
+        axes.set_xticks(range(expected[1]), key_labels, color=_INK)
+        axes.set_yticks(range(expected[0]), query_labels, color=_INK)
         axes.xaxis.tick_top()
         for label in axes.get_xticklabels():
             label.set(rotation=60, ha="left", rotation_mode="anchor")
         axes.tick_params(length=0)
         axes.spines[:].set_color("#cbd2d9")
         if len(panels) > 1:
-            axes.set_xlabel(f"decoder layer {index + 1}, mean of heads", color=_INK)
+            axes.set_xlabel(caption.format(index + 1), color=_INK)
     with written_whole(path) as temporary:
         figure.savefig(temporary, dpi=130, format="png")
     return Path(path)
@@ -125,3 +171,11 @@ def _one_row(ids: Any, name: str) -> np.ndarray:
             f"Received: shape {row.shape}, {row.dtype}."
         )
     return row[None].astype("int32")
+
+
+def _stacked(layers: Sequence[Any], heads: int) -> np.ndarray:
+    # (1, H, T, S), one a layer -> (L, H, T, S); a pruned attention has no heads
+    arrays = [ops.convert_to_numpy(ops.cast(weights[0], "float32")) for weights in layers]
+    return np.stack(
+        [a if a.shape[0] else np.zeros((heads, *a.shape[1:]), "float32") for a in arrays]
+    )

@@ -245,7 +245,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             context = self.inner_norm(context, padding_mask=query_mask, training=training)
         return self.output_projection(context)
 
-    def _keep_heads_apart(
+    def show_heads(
         self,
         values: Tensor,
         weights: Tensor | None,
@@ -254,6 +254,16 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         query_mask: Tensor | None,
         training: bool | None,
     ) -> None:
+        """Take a look at the heads: add the loss on those that agree, while training.
+
+        Args:
+            values: `(B, S, G, K)`.
+            weights: `(B, H, T, S)`, or `None` if nobody asked for them.
+            context: `(B, T, H, K)`.
+            key_mask: `(B, S)`, True at real tokens, or `None`.
+            query_mask: `(B, T)`, True at real tokens, or `None`.
+            training: Whether the model is being trained.
+        """
         diversity = HeadDiversity.get(self.attention.head_diversity)
         if training and diversity is not None:
             self.add_loss(diversity.loss(values, weights, context, key_mask, query_mask))
@@ -414,7 +424,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        self._keep_heads_apart(values, weights, context, padding_mask, padding_mask, training)
+        self.show_heads(values, weights, context, padding_mask, padding_mask, training)
         # With a cache the mask speaks of other positions than those of x.
         y = self._project_output(context, padding_mask if cache is None else None, training)
         return pack(y, weights if return_attention_scores else None, cache)
@@ -516,7 +526,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             training=training,
         )
         query_mask = explicit_or_implicit(None, x)
-        self._keep_heads_apart(values, weights, context, memory_padding_mask, query_mask, training)
+        self.show_heads(values, weights, context, memory_padding_mask, query_mask, training)
         # With a cache, the rows of x are others than those of its mask.
         y = self._project_output(context, query_mask if cache is None else None, training)
         if cache is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.diagnostics import cross_attention, plot_attention
+from keras_addnorm.diagnostics import attention_maps, plot_attention
 from keras_addnorm.runs.build import TrainedRun
 from keras_addnorm.runs.config import RunConfig
 from keras_addnorm.runs.directory import RunDirectory
@@ -182,9 +182,12 @@ def draw_attention(run: TrainedRun, sentence: str, path: Path) -> Path:
     source = [*run.tokenizers.source.encode(sentence), end_id]
     ids, _ = run.model.generate(np.array([source]), max_length=run.config.evaluation.max_length)
     said = [int(token) for token in ids[0] if token != run.model.config.pad_id]
-    weights = cross_attention(run.model, source, [run.model.config.start_id, *said[:-1]])
+    maps = attention_maps(run.model, source, [run.model.config.start_id, *said[:-1]])
     return plot_attention(
-        weights, _labels(run.tokenizers.source, source), _labels(run.tokenizers.target, said), path
+        maps.cross,
+        _labels(run.tokenizers.source, source),
+        _labels(run.tokenizers.target, said),
+        path,
     )
 
 

@@ -1,10 +1,12 @@
 """Attention maps: the weights are those the model used, and the picture says so."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 
-from keras_addnorm.diagnostics import cross_attention, plot_attention
+from keras_addnorm.diagnostics import attention_maps, head_diversity, plot_attention
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 
@@ -39,7 +41,7 @@ def _affine(x, projection):
 def test_first_layer_equals_the_formula(model):
     """Softmax(q k^T / sqrt(K)) with the layer's own kernels, for the first decoder layer."""
     source, target = [4, 9, 12, 5, 2], [1, 7, 3, 8]
-    found = cross_attention(model, source, target)
+    found = attention_maps(model, source, target).cross
     assert found.shape == (2, 3, 4, 5)
     np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
 
@@ -59,9 +61,62 @@ def test_first_layer_equals_the_formula(model):
     np.testing.assert_allclose(found[0], np.stack(heads), atol=1e-5)
 
 
+def test_all_maps_have_their_shapes_and_their_rows_sum_to_one(model):
+    maps = attention_maps(model, [4, 9, 12, 5, 2], [1, 7, 3, 8])
+    assert maps.encoder_self.shape == (1, 3, 5, 5)
+    assert maps.decoder_self.shape == (2, 3, 4, 4)
+    assert maps.cross.shape == (2, 3, 4, 5)
+    for weights in (maps.encoder_self, maps.decoder_self, maps.cross):
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+    np.testing.assert_array_equal(maps.decoder_self, np.tril(maps.decoder_self))
+    assert np.abs(maps.encoder_self[..., 0, 1:]).min() > 0
+
+
+def test_the_encoders_map_is_that_of_its_first_layer(model):
+    source = np.array([[4, 9, 12, 5, 2]])
+    layer = model.encoder.layers[0]
+    h = layer.self_attention_add_norm.branch_input(model.encoder_embedding(source))
+    _, expected = layer.self_attention(h, return_attention_scores=True)
+    found = attention_maps(model, source[0], [1]).encoder_self
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+
+
+def test_a_pruned_attention_looks_at_nothing(model):
+    config = dataclasses.replace(model.config, pruned_sublayers=("decoder/1/cross_attention",))
+    pruned = Seq2SeqTransformer(config)
+    maps = attention_maps(pruned, [4, 9, 2], [1, 7])
+    np.testing.assert_array_equal(maps.cross[1], np.zeros((3, 2, 3)))
+    np.testing.assert_allclose(maps.cross[0].sum(-1), 1, atol=1e-6)
+    names = [entry.name for entry in head_diversity(pruned, [[4, 9, 2]], [[1, 7]])]
+    assert "decoder/1/cross_attention" not in names and len(names) == 4
+
+
+def test_head_diversity_is_one_minus_what_the_loss_sums(model):
+    """The regulariser's losses while training, and the measure from outside, see the same heads."""
+    source, target = np.array([[4, 9, 12, 5, 2], [8, 2, 0, 0, 0]]), np.array([[1, 7, 3], [1, 9, 0]])
+    found = head_diversity(model, source, target)
+    assert len(found) == 5
+    assert all("show_heads" not in vars(layer.self_attention) for layer in model.encoder.layers)
+    for kind in ("subspaces", "positions", "outputs"):
+        config = dataclasses.replace(
+            model.config, dropout=0.0, attention={"head_diversity": {kind: 1.0}}
+        )
+        twin = Seq2SeqTransformer(config)
+        twin.set_weights(model.get_weights())
+        twin({"source": source, "target": target}, training=True)
+        differences = [getattr(entry, kind) for entry in found]
+        assert all(0 < difference < 1 for difference in differences)
+        np.testing.assert_allclose(sum(twin.losses), 5 - sum(differences), rtol=1e-5)
+
+
+def test_head_diversity_needs_a_batch(model):
+    with pytest.raises(ValueError, match=r"on a batch.*Received: \(3,\) and \(2,\)"):
+        head_diversity(model, [4, 9, 2], [1, 7])
+
+
 def test_padding_of_the_source_gets_no_weight(model):
-    padded = cross_attention(model, [4, 9, 2, 0, 0], [1, 7, 3])
-    plain = cross_attention(model, [4, 9, 2], [1, 7, 3])
+    padded = attention_maps(model, [4, 9, 2, 0, 0], [1, 7, 3]).cross
+    plain = attention_maps(model, [4, 9, 2], [1, 7, 3]).cross
     np.testing.assert_array_equal(padded[..., 3:], 0)
     np.testing.assert_allclose(padded[..., :3], plain, atol=1e-6)
 
@@ -69,10 +124,10 @@ def test_padding_of_the_source_gets_no_weight(model):
 @pytest.mark.parametrize("ids", [[[4, 2]], [], [1.5, 2.0]])
 def test_only_one_row_of_ids(model, ids):
     with pytest.raises(ValueError, match="`source_ids` has to be one sentence"):
-        cross_attention(model, ids, [1])
+        attention_maps(model, ids, [1])
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (2, 7, 3, 5)])
+@pytest.mark.parametrize("shape", [(3, 5), (7, 3, 5), (2, 7, 3, 5)])
 def test_draws_a_png(tmp_path, shape):
     path = plot_attention(np.zeros(shape), list("abcde"), list("xyz"), tmp_path / "new" / "map.png")
     assert path.read_bytes().startswith(b"\x89PNG")
