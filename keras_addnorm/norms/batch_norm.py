@@ -108,7 +108,7 @@ def _moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     else:
         weights = ops.cast(ops.expand_dims(mask, -1), x.dtype)
     count = ops.sum(weights)
-    divisor = ops.maximum(count, 1)
+    divisor = ops.where(count > 0, count, ops.ones_like(count))
     mean = ops.sum(weights * x, axis=axes) / divisor
     variance = ops.sum(weights * ops.square(x - mean), axis=axes) / divisor
     return mean, variance, count

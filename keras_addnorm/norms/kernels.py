@@ -18,12 +18,15 @@ plain sums. torch has a kernel of its own, which Keras calls.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
 from keras_addnorm.norms.norm import Tensor
+
+Gradient = Callable[[Tensor], tuple[Tensor, ...]]
+RowNorm = Callable[..., tuple[Tensor, Gradient]]
 
 
 def layer_normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
@@ -38,11 +41,9 @@ def layer_normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> T
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    if not _has_gradients_by_hand():
+    if _backend_has_kernels(x):
         return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    y = _layer_normalize_rows(epsilon)(rows, ops.expand_dims(gamma, 0), ops.expand_dims(beta, 0))
-    return ops.reshape(y, ops.shape(x))
+    return _by_rows(_layer_normalize_rows, x, gamma, beta, epsilon=epsilon)
 
 
 def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
@@ -56,52 +57,65 @@ def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    if not _has_gradients_by_hand():
+    if _backend_has_kernels(x):
         return ops.rms_normalization(x, scale, axis=-1, epsilon=epsilon)
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    y = _rms_normalize_rows(epsilon)(rows, ops.expand_dims(scale, 0))
-    return ops.reshape(y, ops.shape(x))
+    return _by_rows(_rms_normalize_rows, x, scale, epsilon=epsilon)
 
 
-def _has_gradients_by_hand() -> bool:
+def _backend_has_kernels(x: Tensor) -> bool:
+    # Keras hands float64 to torch's kernels rounded to float32.
+    return keras.backend.backend() == "torch" and ops.dtype(x) == "float32"
+
+
+def _differentiates_twice() -> bool:
+    """Whether a gradient by hand can be differentiated like any other computation."""
     return keras.backend.backend() in ("tensorflow", "jax")
 
 
-def _layer_normalize_rows(epsilon: float) -> Any:
-    @ops.custom_gradient
-    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Any]:
-        mean = _row_sums(x, _share(gamma))
-        centred = x - mean
-        reciprocal = _reciprocal_deviation(centred, gamma, epsilon)
+def _by_rows(normalize: RowNorm, x: Tensor, *weights: Tensor, epsilon: float) -> Tensor:
+    """Call a function of `(N, D)` and of weights `(1, D)` that returns its gradient, too."""
 
-        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            dx, dgamma = _scale_gradients(upstream, x - mean, reciprocal, gamma)
-            dx = dx - reciprocal * _row_sums(upstream, gamma * _share(gamma))
-            return dx, dgamma, _column_sums(ops.ones_like(reciprocal), upstream)
+    def normalize_rows(*arguments: Tensor) -> tuple[Tensor, Gradient]:
+        return normalize(*arguments, epsilon=epsilon)
 
-        return centred * reciprocal * gamma + beta, gradient
-
-    return normalize
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    arguments = (rows, *(ops.expand_dims(weight, 0) for weight in weights))
+    if _differentiates_twice():
+        y = ops.custom_gradient(normalize_rows)(*arguments)
+    else:
+        y, _ = normalize_rows(*arguments)
+    return ops.reshape(y, ops.shape(x))
 
 
-def _rms_normalize_rows(epsilon: float) -> Any:
-    @ops.custom_gradient
-    def normalize(x: Tensor, scale: Tensor) -> tuple[Tensor, Any]:
-        reciprocal = _reciprocal_deviation(x, scale, epsilon)
+def _layer_normalize_rows(
+    x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float
+) -> tuple[Tensor, Gradient]:
+    mean = _row_sums(x, _share(gamma))
+    centred = x - mean
+    reciprocal = _reciprocal_deviation(centred, gamma, epsilon)
 
-        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
-            return _scale_gradients(upstream, x, reciprocal, scale)
+    def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dx, dgamma = _gradients_of_scaling(upstream, x - mean, reciprocal, gamma)
+        dx = dx - reciprocal * _row_sums(upstream, gamma * _share(gamma))
+        return dx, dgamma, _column_sums(ops.ones_like(reciprocal), upstream)
 
-        return x * reciprocal * scale, gradient
+    return centred * reciprocal * gamma + beta, gradient
 
-    return normalize
+
+def _rms_normalize_rows(x: Tensor, scale: Tensor, *, epsilon: float) -> tuple[Tensor, Gradient]:
+    reciprocal = _reciprocal_deviation(x, scale, epsilon)
+
+    def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+        return _gradients_of_scaling(upstream, x, reciprocal, scale)
+
+    return x * reciprocal * scale, gradient
 
 
 def _reciprocal_deviation(centred: Tensor, like: Tensor, epsilon: float) -> Tensor:
     return ops.rsqrt(_row_sums(ops.square(centred), _share(like)) + epsilon)
 
 
-def _scale_gradients(
+def _gradients_of_scaling(
     upstream: Tensor, centred: Tensor, reciprocal: Tensor, gamma: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of `centred * reciprocal * gamma`: to `centred` and to `gamma`."""
@@ -132,4 +146,6 @@ def _column_sums(weights: Tensor, x: Tensor) -> Tensor:
 
 @functools.cache
 def _sums_as_products() -> bool:
-    return all(device.startswith("cpu") for device in keras.distribution.list_devices())
+    return keras.backend.backend() in ("tensorflow", "jax") and all(
+        device.startswith("cpu") for device in keras.distribution.list_devices()
+    )

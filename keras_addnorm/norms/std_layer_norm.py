@@ -49,7 +49,7 @@ class StdLayerNorm(PositionWiseNorm):
 
     def normalize(self, x: Tensor) -> Tensor:
         """Normalise each position."""
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        centred = x - ops.sum(x, axis=-1, keepdims=True) / x.shape[-1]
         total = ops.sum(ops.square(centred), axis=-1, keepdims=True)
         # The root has no slope at 0: a constant row takes another way, with a gradient of zero.
         is_constant = ops.equal(total, 0)

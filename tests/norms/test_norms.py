@@ -1,0 +1,338 @@
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from norms_reference import (
+    EPSILON,
+    FORMULAS,
+    NAMES,
+    B,
+    D,
+    T,
+    array,
+    check_first_gradients,
+    check_formula,
+    check_second_gradients,
+    make,
+    random,
+    weights_of,
+)
+
+from keras_addnorm import norms
+
+HERE = pathlib.Path(__file__).parent
+BY_POSITION = [name for name in NAMES if name != "batch_norm"]
+IDENTIFIERS = [
+    *NAMES,
+    {"name": "dynamic_tanh", "initial_alpha": 0.8},
+    {"name": "batch_norm", "momentum": 0.9},
+    {"name": "rms_norm"},
+]
+
+
+def test_the_table_has_these_names():
+    assert names_in_order() == norms.names()
+
+
+def names_in_order():
+    return (
+        "layer_norm",
+        "rms_norm",
+        "scale_norm",
+        "dynamic_tanh",
+        "std_layer_norm",
+        "batch_norm",
+        "none",
+    )
+
+
+# What they compute
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_the_formula(name):
+    check_formula(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_the_formula(name):
+    check_first_gradients(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_have_gradients(name):
+    check_second_gradients(name)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_same_on_other_backends(backend):
+    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_ENABLE_X64": "1"}
+    environment["PYTHONPATH"] = str(HERE.parents[1])
+    done = subprocess.run(
+        [sys.executable, "norms_reference.py"],
+        cwd=HERE,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["checked", *NAMES], done.stderr
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_the_formula_in_a_graph_of_unknown_sizes(name, jit_compile):
+    layer = make(name)
+    call = tf.function(
+        lambda x: layer(x, training=True),
+        input_signature=[tf.TensorSpec((None, None, D), tf.float64)],
+        jit_compile=jit_compile,
+        autograph=False,
+    )
+    for rows in (B, B + 1):
+        x = random(rows, T, D)
+        expected = FORMULAS[name](x, *weights_of(layer))
+        np.testing.assert_allclose(call(tf.constant(x)), expected, rtol=1e-11, atol=1e-11)
+
+
+WEIGHTS = {
+    "layer_norm": {"gamma": np.ones(D), "beta": np.zeros(D)},
+    "rms_norm": {"scale": np.ones(D)},
+    "scale_norm": {"scale": np.sqrt(D)},
+    "dynamic_tanh": {"alpha": 0.5, "gamma": np.ones(D), "beta": np.zeros(D)},
+    "std_layer_norm": {"gamma": np.ones(D), "beta": np.zeros(D)},
+    "batch_norm": {
+        "gamma": np.ones(D),
+        "beta": np.zeros(D),
+        "moving_mean": np.zeros(D),
+        "moving_variance": np.ones(D),
+    },
+    "none": {},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_start_as_documented(name):
+    layer = norms.get(name)(name="n")
+    layer.build((None, None, D))
+    found = {weight.path.removeprefix("n/"): array(weight) for weight in layer.weights}
+    assert list(found) == list(WEIGHTS[name])
+    for path, values in found.items():
+        assert values.shape == np.shape(WEIGHTS[name][path])
+        np.testing.assert_allclose(values, WEIGHTS[name][path], rtol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("name", BY_POSITION)
+def test_each_position_is_taken_by_itself(name):
+    layer, x = make(name), random(B, T, D)
+    before = array(layer(x, training=True))
+    x[1, 2] *= 7.0
+    changed = (array(layer(x, training=True)) != before).any(-1)
+    assert changed.sum() == 1
+    assert changed[1, 2]
+
+
+def test_scale_norm_puts_rows_on_a_sphere():
+    y = norms.get("scale_norm")(dtype="float64")(random(B, T, D))
+    np.testing.assert_allclose(np.linalg.norm(y, axis=-1), np.sqrt(D), rtol=1e-7)
+
+
+# Precision
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0])
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_float32_is_as_good_as_two_passes_make_it(name, jit_compile, offset):
+    """Mean far from zero and 1024 rows: output and gradients within 2e-6 of float64's largest."""
+    width = 257
+    layers = [make(name, dtype, width) for dtype in ("float32", "float64")]
+    x = (offset + random(4, 256, width)).astype("float32")
+    upstream = random(4, 256, width, seed=4).astype("float32")
+
+    def run(layer, dtype):
+        inputs = tf.constant(x, dtype)
+
+        @tf.function(jit_compile=jit_compile, autograph=False)
+        def step(inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                y = layer(inputs)
+                watched = [inputs, *(weight.value for weight in layer.trainable_weights)]
+            return y, *tape.gradient(y, watched, tf.constant(upstream, dtype))
+
+        return [array(value) for value in step(inputs)]
+
+    for found, exact in zip(run(layers[0], "float32"), run(layers[1], "float64"), strict=True):
+        assert np.abs(found - exact).max() <= 2e-6 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("policy", "offset", "tolerance"),
+    [("mixed_float16", 300.0, 2e-3), ("mixed_bfloat16", 30.0, 1.6e-2)],
+)
+def test_statistics_are_float32_in_half_precision(name, policy, offset, tolerance):
+    # Squares of 300 overflow float16; a mean of 30 plus small numbers is lost in bfloat16.
+    half = policy.removeprefix("mixed_")
+    x = tf.cast(offset + random(B, T, D), half)
+    layer = make(name, policy)
+    y = layer(x, training=True)
+    assert y.dtype == half
+    assert all(weight.dtype == "float32" for weight in layer.weights)
+    exact = FORMULAS[name](tf.cast(x, "float64").numpy(), *weights_of(layer))
+    np.testing.assert_allclose(array(tf.cast(y, "float32")), exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_one_number_have_finite_outputs_and_gradients(name):
+    layer = make(name, "float32")
+    for value in (0.0, 3.0):
+        x = tf.fill((B, T, D), value)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, training=True)
+        assert np.isfinite(y).all()
+        assert np.isfinite(tape.gradient(y, x)).all()
+
+
+# Parity
+
+
+@pytest.mark.parametrize(
+    ("name", "keras_layer"),
+    [
+        ("layer_norm", keras.layers.LayerNormalization),
+        ("rms_norm", keras.layers.RMSNormalization),
+        ("batch_norm", keras.layers.BatchNormalization),
+    ],
+)
+def test_equals_keras_and_loads_its_weights(name, keras_layer, tmp_path):
+    theirs, ours = keras_layer(epsilon=EPSILON), norms.get(name)(epsilon=EPSILON)
+    x = random(B, T, D).astype("float32")
+    models = [keras.Sequential([keras.Input((T, D)), layer]) for layer in (theirs, ours)]
+    models[0].set_weights([random(*w.shape, seed=9) ** 2 for w in models[0].get_weights()])
+    # Files are keyed by the class in a Sequential model; the layer's own part is what is compared.
+    assert [w.path.split("/")[-1] for w in theirs.weights] == [
+        w.path.split("/")[-1] for w in ours.weights
+    ]
+    models[1].set_weights(models[0].get_weights())
+    for training in (False, True):
+        expected = models[0](x, training=training)
+        np.testing.assert_allclose(models[1](x, training=training), expected, rtol=2e-6, atol=2e-6)
+    for mine, other in zip(ours.weights, theirs.weights, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "torch_layer"),
+    [("layer_norm", torch.nn.LayerNorm), ("rms_norm", torch.nn.RMSNorm)],
+)
+def test_equals_torch(name, torch_layer):
+    layer, other = make(name), torch_layer(D, eps=EPSILON, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter, value in zip(other.parameters(), weights_of(layer), strict=True):
+            parameter.copy_(torch.from_numpy(value))
+    x = random(B, T, D)
+    expected = other(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_std_layer_norm_is_the_annotated_transformers():
+    layer, x = make("std_layer_norm"), torch.from_numpy(random(B, T, D))
+    gamma, beta = map(torch.from_numpy, weights_of(layer))
+    mean, deviation = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
+    expected = gamma * (x - mean) / (deviation + EPSILON) + beta
+    np.testing.assert_allclose(layer(x.numpy()), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_layer_norm_and_std_layer_norm_load_each_others_weights(direction, tmp_path):
+    def model(name):
+        return keras.Sequential([keras.Input((T, D)), holder(name)])
+
+    first, second = (model(n) for n in ("layer_norm", "std_layer_norm")[::direction])
+    first.set_weights([random(D, seed=1), random(D, seed=2)])
+    first.save_weights(tmp_path / "m.weights.h5")
+    second.load_weights(tmp_path / "m.weights.h5")
+    for found, expected in zip(second.get_weights(), first.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def holder(norm):
+    from keras_addnorm.layers import AddNorm
+
+    class Holder(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(name="holder")
+            self.add_norm = AddNorm(norm=norm)
+
+        def build(self, shape):
+            self.add_norm.build(shape)
+
+        def call(self, x):
+            return self.add_norm(x, x)
+
+    return Holder()
+
+
+# Choosing, saving
+
+
+@pytest.mark.parametrize("identifier", IDENTIFIERS, ids=str)
+def test_saved_and_loaded(identifier, tmp_path):
+    layer = norms.get(identifier)(epsilon=0.02)
+    model = keras.Sequential([keras.Input((T, D)), layer])
+    model.set_weights([random(*w.shape, seed=9) ** 2 for w in model.get_weights()])
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert type(loaded.layers[0]) is type(layer)
+    assert loaded.layers[0].get_config() == layer.get_config()
+    x = random(B, T, D).astype("float32")
+    np.testing.assert_array_equal(loaded(x), model(x))
+
+
+def test_a_dict_sets_the_fields():
+    assert norms.get({"name": "dynamic_tanh", "initial_alpha": 0.8})().initial_alpha == 0.8
+    assert norms.get({"name": "batch_norm", "momentum": 0.9})(epsilon=0.1).momentum == 0.9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_makes_a_new_layer_each_time(name):
+    first, second = norms.get(name)(epsilon=1e-6), norms.get(name)(epsilon=1e-6)
+    assert isinstance(first, norms.Norm)
+    assert first is not second
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_norm_hands_on_the_mask_without_a_warning(name):
+    x = keras.layers.Embedding(5, 3, mask_zero=True)(np.array([[4, 0]]))
+    y = norms.get(name)(epsilon=1e-6)(x)
+    np.testing.assert_array_equal(keras.src.backend.get_keras_mask(y), [[True, False]])
+
+
+@pytest.mark.parametrize("name", ["layernorm", "", None, 3, {}, {"name": "x"}, {"epsilon": 1.0}])
+def test_an_unknown_norm_lists_what_there_is(name):
+    with pytest.raises(ValueError, match=r"no such norm.*layer_norm, rms_norm.*Received"):
+        norms.get(name)
+
+
+@pytest.mark.parametrize("field", ["momentum", "epsilon", "kwargs", "dtype"])
+def test_an_unknown_field_lists_what_there_is(field):
+    with pytest.raises(ValueError, match=rf"no such field.*initial_alpha.*Received: \['{field}'\]"):
+        norms.get({"name": "dynamic_tanh", field: 0.5})
+
+
+def test_an_unknown_width_is_an_error():
+    with pytest.raises(ValueError, match=r"Expected a known last axis.*\(2, None\)"):
+        norms.get("layer_norm")().build((2, None))
+
+
+def test_one_channel_has_no_unbiased_deviation():
+    with pytest.raises(ValueError, match=r"at least 2 channels.*\(2, 1\)"):
+        norms.get("std_layer_norm")().build((2, 1))
