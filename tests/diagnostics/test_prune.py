@@ -122,8 +122,8 @@ def test_a_layer_comes_back_from_its_config():
 
 def test_the_exported_model_has_neither_weights_nor_operations_of_what_was_pruned(tmp_path):
     texts = [f"{a} {b}." for a in ("ba", "diku", "mon", "lerun") for b in ("tö", "vei", "zzba")]
-    tokenizer = Tokenizer.train(texts, vocabulary_size=31)
-    sizes = dict.fromkeys(("source_vocabulary_size", "target_vocabulary_size"), 31)
+    tokenizer = Tokenizer.train(texts, vocabulary_size=23)
+    sizes = dict.fromkeys(("source_vocabulary_size", "target_vocabulary_size"), 23)
     model = tiny_model(scheme="pre_ln", **sizes)
     pruned = prune(model, SOME).model
     found = {}
@@ -169,7 +169,7 @@ def test_the_table_prices_each_sublayer_and_all_of_them():
         np.testing.assert_allclose(row.cost["loss"], expected - cross_entropy(model), atol=1e-5)
     assert rows[0].weights == model.count_params()
     assert rows[-1].weights == result.model.count_params() < rows[1].weights
-    assert model.optimizer is None
+    assert not model.compiled
     for weight, value in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, value)
 
