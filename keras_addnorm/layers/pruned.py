@@ -35,11 +35,14 @@ class PrunedSublayer(keras.layers.Layer, abc.ABC):
 class PrunedFeedForward(PrunedSublayer):
     """Stands for a `FeedForward`: `F(x) = 0`."""
 
-    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+    def call(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         """Return zeros.
 
         Args:
             x: `(B, T, D)`.
+            padding_mask: Without effect.
             training: Without effect.
 
         Returns:

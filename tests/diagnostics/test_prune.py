@@ -1,6 +1,7 @@
 """A pruned model is the model with F(x) = 0 in some places, without their weights."""
 
 import dataclasses
+import inspect
 
 import keras
 import numpy as np
@@ -11,7 +12,14 @@ from looking import LABELS, SOURCE, SUBLAYERS, array, batch, tiny_model
 from keras_addnorm import schemes
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.diagnostics import PruneResult, Validation, prune
-from keras_addnorm.layers import TransformerDecoderLayer, TransformerEncoder
+from keras_addnorm.layers import (
+    FeedForward,
+    MultiHeadCrossAttention,
+    MultiHeadSelfAttention,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+)
+from keras_addnorm.layers.pruned import PRUNED
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving import export_saved_model, load_translator
 
@@ -108,6 +116,21 @@ def test_a_pruned_model_comes_back_from_its_files(tmp_path):
     fresh = Seq2SeqTransformer(Seq2SeqConfig.from_json(pruned.config.to_json()))
     fresh.load_weights(tmp_path / "m.weights.h5")
     np.testing.assert_array_equal(array(fresh(batch())), expected)
+
+
+@pytest.mark.parametrize(
+    ("pruned", "real"),
+    [
+        (PRUNED["self_attention"], MultiHeadSelfAttention),
+        (PRUNED["cross_attention"], MultiHeadCrossAttention),
+        (PRUNED["feed_forward"], FeedForward),
+    ],
+)
+def test_null_objects_are_called_like_what_they_stand_for(pruned, real):
+    for method in ("call", "empty_cache", "project_memory"):
+        if hasattr(real, method):
+            expected = inspect.signature(getattr(real, method)).parameters
+            assert list(inspect.signature(getattr(pruned, method)).parameters) == list(expected)
 
 
 def test_a_layer_comes_back_from_its_config():
