@@ -12,6 +12,13 @@ from keras_addnorm.diagnostics.monitor import ResidualMonitor
 from keras_addnorm.diagnostics.observe import Observation, SublayerRecord, observe
 from keras_addnorm.diagnostics.prune import PruneCost, PruneResult, Validation, prune
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
+from keras_addnorm.diagnostics.stability import (
+    Stability,
+    StabilityForecast,
+    StabilityReason,
+    StabilityThresholds,
+    predict_stability,
+)
 
 __all__ = [
     "AttentionMaps",
@@ -23,6 +30,10 @@ __all__ = [
     "ResidualLog",
     "ResidualMonitor",
     "ResidualRow",
+    "Stability",
+    "StabilityForecast",
+    "StabilityReason",
+    "StabilityThresholds",
     "SublayerRecord",
     "Validation",
     "attention_maps",
@@ -31,5 +42,6 @@ __all__ = [
     "loss_gradients",
     "observe",
     "plot_attention",
+    "predict_stability",
     "prune",
 ]

@@ -1,0 +1,148 @@
+"""Claim 3: with a residual connection, a layer that is not needed gets out of the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from claims.drawing import picture, style
+from claims.images import Images
+from claims.lab import Lab, Result
+from claims.page import Section, Verdict, number, table
+from keras_addnorm.diagnostics import observe
+from keras_addnorm.layers import TransformerEncoder
+
+SCHEMES = ("plain", "no_residual", "no_norm", "pre_ln")
+LAYERS = (1, 2, 4, 8)
+PATIENCE = 4  # times the steps of the other trainings
+DECAY = 0.1  # of the weights, in a second round: something has to want F = 0
+
+
+def section(lab: Lab, images: Images) -> Section:
+    """Train stacks to return their input."""
+    found = {
+        (scheme, layers): _measured(lab, scheme, layers) for scheme in SCHEMES for layers in LAYERS
+    }
+    decayed = {layers: _measured(lab, "pre_ln", layers, DECAY) for layers in LAYERS}
+    path = images.path("copying")
+    with picture(path, panels=2, width=9) as (errors, ratios):
+        for scheme in SCHEMES:
+            after = [found[scheme, layers]["error"] for layers in LAYERS]
+            errors.plot(LAYERS, after, **style(scheme))
+        errors.axhline(1, color="#777777", linewidth=1)
+        errors.text(LAYERS[-1], 1, "says nothing about x", ha="right", va="bottom")
+        errors.set(
+            xlabel="encoder layers",
+            ylabel=f"‖y − x‖ / ‖x‖ after {PATIENCE * lab.scale.steps} steps",
+            xticks=LAYERS,
+        )
+        errors.set_ylim(0, None)
+        errors.legend()
+        deepest = found["pre_ln", LAYERS[-1]]
+        ratios.semilogy(deepest["ratio_before"], color="#777777", marker="o", label="before")
+        ratios.semilogy(deepest["ratio_after"], color="#0072B2", marker="s", label="after training")
+        ratios.set(
+            xlabel=f"sublayer, in order ({LAYERS[-1]} layers, pre_ln)", ylabel="‖F(x)‖ / ‖x‖"
+        )
+        ratios.legend()
+
+    rows = [
+        [
+            f"`{scheme}`, {layers} layers",
+            *(number(found[scheme, layers][key]) for key in ("error_before", "error")),
+            *(
+                number(float(np.mean(found[scheme, layers][key])))
+                for key in ("ratio_before", "ratio_after")
+            ),
+        ]
+        for scheme in SCHEMES
+        for layers in LAYERS
+    ]
+    one, some, deep = LAYERS[0], LAYERS[1], LAYERS[-1]
+    error = {key: values["error"] for key, values in found.items()}
+    before, after = (
+        {scheme: float(np.mean(found[scheme, some][key])) for scheme in ("no_norm", "pre_ln")}
+        for key in ("ratio_before", "ratio_after")
+    )
+    return Section(
+        title="A layer that is not needed gets out of the way",
+        claim="If the best a layer can do is nothing, a residual layer has only to drive F(x) to "
+        "0; a layer without the skip has to learn the identity, and cannot.",
+        formula="wanted: y = x        y = x + F(x): F = 0 will do        y = F(x): F has to copy",
+        experiment="Encoder stacks read embedded demo sentences (a fixed random vector a piece, of "
+        "mean 0 and variance 1, so that a norm at the end is no obstacle) and are trained to "
+        f"return them unchanged, by mean squared error, for {PATIENCE * lab.scale.steps} steps. "
+        "Every layer is useless here. Errors are those of held-out sentences.",
+        findings=[
+            images.markdown(path, "Left: error against depth. Right: size of the branches"),
+            table(["", "error before", "error after", "‖F‖/‖x‖ before", "‖F‖/‖x‖ after"], rows),
+        ],
+        verdict=Verdict.of(
+            all(after[scheme] < before[scheme] / 2 for scheme in after),
+            all(error["pre_ln", layers] < 0.3 for layers in LAYERS),
+            all(error[scheme, deep] > 0.8 for scheme in ("plain", "no_residual")),
+        ),
+        because=f"With the skip, {some} useless layers shrink their branches from "
+        f"{number(before['no_norm'])} of the stream to {number(after['no_norm'])} (`no_norm`) and "
+        f"from {number(before['pre_ln'])} to {number(after['pre_ln'])} (`pre_ln`); at {deep} layers "
+        f"the errors are {number(error['no_norm', deep])} and {number(error['pre_ln', deep])}. "
+        f"Without it, one layer gets to {number(error['plain', one])} (`plain`) and "
+        f"{number(error['no_residual', one])} (`no_residual`), and {deep} layers to "
+        f"{number(error['plain', deep])} and {number(error['no_residual', deep])}; an output of "
+        "zeros has the error 1.",
+    )
+
+
+def _measured(lab: Lab, scheme: str, layers: int, weight_decay: float = 0.0) -> Result:
+    steps = PATIENCE * lab.scale.steps
+    key = {"scheme": scheme, "layers": layers, "steps": steps, "weight_decay": weight_decay}
+    return lab.measure("copying", key, lambda: learn_to_copy(lab, **key))
+
+
+def learn_to_copy(
+    lab: Lab, scheme: str, layers: int, steps: int, weight_decay: float = 0.0
+) -> Result:
+    """Train a stack to return its input; how far off it is, and how large its branches are."""
+    scale = lab.scale
+    keras.utils.set_random_seed(scale.seed)
+    rng = np.random.default_rng(scale.seed)
+    vectors = rng.standard_normal((scale.vocabulary_size, scale.hidden_dim)).astype("float32")
+    # Normalised, so that a norm at the end of a stack is no obstacle to copying.
+    vectors -= vectors.mean(axis=1, keepdims=True)
+    vectors /= vectors.std(axis=1, keepdims=True)
+    encoder = TransformerEncoder(layers, scale.num_heads, 2 * scale.hidden_dim, scheme=scheme)
+    inputs = keras.Input((None, scale.hidden_dim))
+    model = keras.Model(inputs, encoder(inputs))
+    model.compile(
+        optimizer=keras.optimizers.AdamW(0.002, weight_decay=weight_decay),
+        loss="mse",
+        jit_compile=True,
+    )
+
+    held_out = vectors[lab.task.held_out.source[: 4 * scale.batch_size]]
+    error_before, ratio_before = _look(model, held_out)
+    batches = lab.task.train.batches(scale.batch_size)
+    for step in range(steps):
+        x = vectors[batches[step % len(batches)][0]["source"]]
+        model.train_on_batch(x, x)
+    error, ratio_after = _look(model, held_out)
+    return {
+        "error_before": error_before,
+        "error": error,
+        "ratio_before": ratio_before,
+        "ratio_after": ratio_after,
+    }
+
+
+def _look(model: Any, x: np.ndarray) -> tuple[float, list[float]]:
+    with observe(model) as observation:
+        y = model(x)
+    ratios = [_norm(record.branch) / _norm(record.residual) for record in observation]
+    return _norm(ops.convert_to_numpy(y) - x) / _norm(x), ratios
+
+
+def _norm(tensor: Any) -> float:
+    return float(np.linalg.norm(np.asarray(ops.convert_to_numpy(tensor))))

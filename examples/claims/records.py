@@ -1,0 +1,50 @@
+"""What was measured, as JSON lines: a second run goes on where the first one stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.training.files import written_whole
+
+Key = dict[str, Any]
+Result = dict[str, Any]
+
+
+class Records:
+    """Results by what was measured; every new one is on disk before the next begins.
+
+    Args:
+        path: The file; it need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines: dict[str, str] = {}
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                record = json.loads(line)
+                self._lines[_canonical(record["measured"])] = line
+
+    def get_or_measure(self, key: Key, measure: Callable[[], Result]) -> Result:
+        """Return the result of an earlier run, or measure now and keep it."""
+        name = _canonical(key)
+        if name not in self._lines:
+            self._lines[name] = json.dumps({"measured": key, "result": measure()})
+            with written_whole(self.path) as temporary:
+                text = "".join(f"{line}\n" for line in self._lines.values())
+                temporary.write_text(text, encoding="utf-8")
+        # Always what the file says, so that a page from new results is the page from old ones.
+        result: Result = json.loads(self._lines[name])["result"]
+        return result
+
+    def seconds(self) -> float:
+        """How long all trainings on record took together."""
+        results = (json.loads(line)["result"] for line in self._lines.values())
+        return float(sum(result.get("seconds", 0.0) for result in results))
+
+
+def _canonical(key: Key) -> str:
+    return json.dumps(key, sort_keys=True)

@@ -1,0 +1,128 @@
+"""Claim 5: the variance of x + F(x) grows with depth, and what that does to deep layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from claims.drawing import picture, style
+from claims.images import Images
+from claims.lab import Lab, Result, Training, final_loss
+from claims.page import Section, Verdict, number, table
+
+SCHEMES = ("no_norm", "post_ln", "pre_ln", "deep_norm", "rezero", "sandwich_ln", "ln_scaling")
+ANSWERS = ("pre_ln", "sandwich_ln", "ln_scaling")
+
+
+def section(lab: Lab, images: Images) -> Section:
+    """Look at deep models of each scheme before training, and at Pre-LN's family after it."""
+    depth = lab.scale.depths[-1]
+    start = {name: lab.profile(Training(name, depth), trained=False) for name in SCHEMES}
+    end = {name: lab.profile(Training(name, depth), trained=True) for name in ANSWERS}
+    loss = {name: final_loss(lab.train(Training(name, depth))) for name in ANSWERS}
+
+    path = images.path("variance")
+    with picture(path, panels=2, width=10, height=4.2) as (growth, contribution):
+        for name in SCHEMES:
+            variance = _decoder(start[name], "variance")
+            growth.semilogy(variance, **{**style(name), "markevery": 4})
+        growth.set(
+            xlabel=f"decoder sublayer, in order (depth {depth})",
+            ylabel="Var(y) before training",
+        )
+        growth.set_ylim(0.05, 1e6)
+        growth.legend(ncols=2, fontsize=8)
+        for name in ANSWERS:
+            line = {**style(name), "markevery": 3}
+            contribution.semilogy(
+                _contribution(start[name]), **{**line, "label": f"{name}, before"}
+            )
+            line |= {"linestyle": ":", "label": f"{name}, after training"}
+            contribution.semilogy(_contribution(end[name]), **line)
+        contribution.set(xlabel="decoder sublayer, in order", ylabel="‖y − x‖ / ‖x‖")
+        contribution.legend(ncols=1, fontsize=8)
+
+    rows = [_row(name, start[name]) for name in SCHEMES]
+    after = [[*_row(name, end[name]), number(loss[name])] for name in ANSWERS]
+    header = ["", "Var(y), first", "Var(y), last", "share of a sublayer, first third", "last third"]
+
+    def thirds(profile: Result) -> tuple[float, float]:
+        values = _contribution(profile)
+        third = max(1, len(values) // 3)
+        return float(np.mean(values[:third])), float(np.mean(values[-third:]))
+
+    grows = _last(start["pre_ln"]) > 3 * _first(start["pre_ln"])
+    first, last = thirds(start["pre_ln"])
+    trained_first, trained_last = thirds(end["pre_ln"])
+    answers = {
+        name: _last(start[name]) < _last(start["pre_ln"]) for name in ("sandwich_ln", "ln_scaling")
+    }
+    return Section(
+        title="The stream's variance grows with depth",
+        claim="Each addition adds variance, so a stream that is never normalised grows with depth; "
+        "Pre-LN's deep layers, whose branches stay of one size, then count for less and less.",
+        formula="Var(x + F(x)) = Var(x) + Var(F(x)) + 2 Cov(x, F(x))\n"
+        "no_norm      F scales with x: exponential growth\n"
+        "pre_ln       F(LN(x)) does not: about linear growth, share of layer l about 1/√l\n"
+        "sandwich_ln  x + LN(F(LN(x))): each branch of variance 1, linear growth (Peri-LN)\n"
+        "ln_scaling   x + F(LN(x) / √l): deep branches shrink, growth slows down\n"
+        "post_ln      LN(x + F(x)): back to 1 each time",
+        experiment=f"Models of depth {depth} before training, and Pre-LN with its two answers "
+        f"after {lab.scale.steps} steps. The numbers are those of the decoder; the share of a "
+        "sublayer is ‖y − x‖ / ‖x‖: how much of the stream it replaces.",
+        findings=[
+            images.markdown(path, "Left: variance by sublayer. Right: share of each sublayer"),
+            "Before training:",
+            table(header, rows),
+            "After training:",
+            table([*header, "loss"], after),
+        ],
+        verdict=Verdict.of(grows, last < 0.7 * first, any(answers.values())),
+        because=f"Before training, Pre-LN's variance grows from {number(_first(start['pre_ln']))} "
+        f"to {number(_last(start['pre_ln']))}, and the share of its sublayers falls from "
+        f"{first:.2f} in the first third of the decoder to {last:.2f} in the last; after training "
+        f"it is {trained_first:.2f} and {trained_last:.2f}. {_on_answers(start, answers)} "
+        f"Without any norm the variance ends at {number(_last(start['no_norm']))}.",
+    )
+
+
+def _on_answers(start: dict[str, Any], answers: dict[str, bool]) -> str:
+    said = [
+        f"`{name}` ends at {number(_last(start[name]))}, "
+        + ("below Pre-LN" if below else "above Pre-LN")
+        for name, below in answers.items()
+    ]
+    return (
+        "; ".join(said) + ". Peri-LN's answer is not a smaller variance but a known one: its "
+        "branches have the same size whatever their weights are."
+    )
+
+
+def _decoder(profile: Result, key: str) -> np.ndarray:
+    inside = [name.startswith("decoder") for name in profile["names"]]
+    values: np.ndarray = np.array(profile[key])[inside]
+    return values
+
+
+def _contribution(profile: Result) -> np.ndarray:
+    shares: np.ndarray = _decoder(profile, "rms_change") / _decoder(profile, "rms_residual")
+    return shares
+
+
+def _first(profile: Result) -> float:
+    return float(_decoder(profile, "variance")[0])
+
+
+def _last(profile: Result) -> float:
+    return float(_decoder(profile, "variance")[-1])
+
+
+def _row(name: str, profile: Result) -> list[str]:
+    values = _contribution(profile)
+    third = max(1, len(values) // 3)
+    shares = (float(np.mean(values[:third])), float(np.mean(values[-third:])))
+    return [
+        f"`{name}`",
+        *(number(value) for value in (_first(profile), _last(profile), *shares)),
+    ]
