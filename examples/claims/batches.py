@@ -14,7 +14,6 @@ from claims.page import Section, Verdict, number, table
 from keras_addnorm import norms
 
 NORMS = ("layer_norm", "batch_norm")
-BATCH_SIZES = (1, 2, 4, 16, 64)
 
 
 def section(lab: Lab, images: Images) -> Section:
@@ -29,10 +28,9 @@ def section(lab: Lab, images: Images) -> Section:
             sorted_by_length=sorted_by_length,
         )
 
-    mixed = {
-        (norm, size): lab.train(training(norm, size)) for norm in NORMS for size in BATCH_SIZES
-    }
-    middle = BATCH_SIZES[-2]
+    sizes = lab.scale.batch_sizes
+    mixed = {(norm, size): lab.train(training(norm, size)) for norm in NORMS for size in sizes}
+    middle = sizes[-2]
     alike = {norm: lab.train(training(norm, middle, sorted_by_length=True)) for norm in NORMS}
     leak = {
         norm: lab.measure("leak", {"norm": norm}, lambda norm=norm: leaks(norm)) for norm in NORMS
@@ -41,18 +39,18 @@ def section(lab: Lab, images: Images) -> Section:
     path = images.path("batches")
     with picture(path, panels=2, width=9.5) as (loss_axis, gap_axis):
         for norm in NORMS:
-            loss = [mixed[norm, size]["held_out_loss"] for size in BATCH_SIZES]
-            loss_axis.semilogx(BATCH_SIZES, loss, base=2, **style(norm))
-            gaps = [_gap(mixed[norm, size]) for size in BATCH_SIZES]
-            gap_axis.semilogx(BATCH_SIZES, gaps, base=2, **style(norm))
+            loss = [mixed[norm, size]["held_out_loss"] for size in sizes]
+            loss_axis.semilogx(sizes, loss, base=2, **style(norm))
+            gaps = [_gap(mixed[norm, size]) for size in sizes]
+            gap_axis.semilogx(sizes, gaps, base=2, **style(norm))
         loss_axis.set(ylabel="held-out loss, in inference (nats)")
         gap_axis.set(ylabel="held-out loss, inference − training mode")
         for axis in (loss_axis, gap_axis):
-            axis.set(xlabel="sentences a batch", xticks=BATCH_SIZES, xticklabels=BATCH_SIZES)
+            axis.set(xlabel="sentences a batch", xticks=sizes, xticklabels=sizes)
             axis.legend()
 
     runs = [
-        *((f"{size} a batch", norm, mixed[norm, size]) for size in BATCH_SIZES for norm in NORMS),
+        *((f"{size} a batch", norm, mixed[norm, size]) for size in sizes for norm in NORMS),
         *((f"{middle} of like length", norm, alike[norm]) for norm in NORMS),
     ]
     rows = [
@@ -67,9 +65,9 @@ def section(lab: Lab, images: Images) -> Section:
     header = ["", "training loss", "held out, training mode", "held out, inference"]
 
     in_use = {key: result["held_out_loss"] for key, result in mixed.items()}
-    behind = {size: in_use["batch_norm", size] - in_use["layer_norm", size] for size in BATCH_SIZES}
-    gap = {size: _gap(mixed["batch_norm", size]) for size in BATCH_SIZES}
-    small, large = BATCH_SIZES[0], BATCH_SIZES[-1]
+    behind = {size: in_use["batch_norm", size] - in_use["layer_norm", size] for size in sizes}
+    gap = {size: _gap(mixed["batch_norm", size]) for size in sizes}
+    small, large = sizes[0], sizes[-1]
     gap_alike = _gap(alike["batch_norm"])
     return Section(
         title="LayerNorm against BatchNorm",

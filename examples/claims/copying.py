@@ -16,57 +16,58 @@ from keras_addnorm.diagnostics import observe
 from keras_addnorm.layers import TransformerEncoder
 
 SCHEMES = ("plain", "no_residual", "no_norm", "pre_ln")
-LAYERS = (1, 2, 4, 8)
 PATIENCE = 4  # times the steps of the other trainings
 DECAY = 0.1  # of the weights, in a second round: something has to want F = 0
 
 
 def section(lab: Lab, images: Images) -> Section:
     """Train stacks to return their input."""
+    depths = lab.scale.copy_layers
     found = {
-        (scheme, layers): _measured(lab, scheme, layers) for scheme in SCHEMES for layers in LAYERS
+        (scheme, layers): _measured(lab, scheme, layers) for scheme in SCHEMES for layers in depths
     }
-    decayed = {layers: _measured(lab, "pre_ln", layers, DECAY) for layers in LAYERS}
+    decayed = {layers: _measured(lab, "pre_ln", layers, DECAY) for layers in depths}
     path = images.path("copying")
     with picture(path, panels=2, width=9) as (errors, ratios):
         for scheme in SCHEMES:
-            after = [found[scheme, layers]["error"] for layers in LAYERS]
-            errors.plot(LAYERS, after, **style(scheme))
+            after = [found[scheme, layers]["error"] for layers in depths]
+            errors.plot(depths, after, **style(scheme))
         errors.axhline(1, color="#777777", linewidth=1)
-        errors.text(LAYERS[-1], 1, "says nothing about x", ha="right", va="bottom")
+        errors.text(depths[-1], 1, "says nothing about x", ha="right", va="bottom")
         errors.set(
             xlabel="encoder layers",
             ylabel=f"‖y − x‖ / ‖x‖ after {PATIENCE * lab.scale.steps} steps",
-            xticks=LAYERS,
+            xticks=depths,
         )
         errors.set_ylim(0, None)
         errors.legend()
-        deepest = found["pre_ln", LAYERS[-1]]
+        deepest = found["pre_ln", depths[-1]]
         ratios.semilogy(deepest["ratio_before"], color="#777777", marker="o", label="before")
         ratios.semilogy(deepest["ratio_after"], color="#0072B2", marker="s", label="after training")
         ratios.set(
-            xlabel=f"sublayer, in order ({LAYERS[-1]} layers, pre_ln)", ylabel="‖F(x)‖ / ‖x‖"
+            xlabel=f"sublayer, in order ({depths[-1]} layers, pre_ln)", ylabel="‖F(x)‖ / ‖x‖"
         )
         ratios.legend()
 
+    runs = [
+        *((f"`{scheme}`, depth {layers}", run) for (scheme, layers), run in found.items()),
+        *((f"`pre_ln`, depth {layers}, decay", run) for layers, run in decayed.items()),
+    ]
     rows = [
         [
-            f"`{scheme}`, {layers} layers",
-            *(number(found[scheme, layers][key]) for key in ("error_before", "error")),
-            *(
-                number(float(np.mean(found[scheme, layers][key])))
-                for key in ("ratio_before", "ratio_after")
-            ),
+            label,
+            *(number(run[key]) for key in ("error_before", "error")),
+            *(number(float(np.mean(run[key]))) for key in ("ratio_before", "ratio_after")),
         ]
-        for scheme in SCHEMES
-        for layers in LAYERS
+        for label, run in runs
     ]
-    one, some, deep = LAYERS[0], LAYERS[1], LAYERS[-1]
+    one, deep = depths[0], depths[-1]
     error = {key: values["error"] for key, values in found.items()}
     before, after = (
-        {scheme: float(np.mean(found[scheme, some][key])) for scheme in ("no_norm", "pre_ln")}
+        [float(np.mean(found["pre_ln", layers][key])) for layers in (one, deep)]
         for key in ("ratio_before", "ratio_after")
     )
+    pushed = float(np.mean(decayed[deep]["ratio_after"]))
     return Section(
         title="A layer that is not needed gets out of the way",
         claim="If the best a layer can do is nothing, a residual layer has only to drive F(x) to "
@@ -75,24 +76,28 @@ def section(lab: Lab, images: Images) -> Section:
         experiment="Encoder stacks read embedded demo sentences (a fixed random vector a piece, of "
         "mean 0 and variance 1, so that a norm at the end is no obstacle) and are trained to "
         f"return them unchanged, by mean squared error, for {PATIENCE * lab.scale.steps} steps. "
-        "Every layer is useless here. Errors are those of held-out sentences.",
+        "Every layer is useless here. Errors are those of held-out sentences; an output of zeros "
+        f"has the error 1. Pre-LN once more with a weight decay of {DECAY}, since the error alone "
+        "does not care how the branches come to nothing.",
         findings=[
             images.markdown(path, "Left: error against depth. Right: size of the branches"),
             table(["", "error before", "error after", "‖F‖/‖x‖ before", "‖F‖/‖x‖ after"], rows),
         ],
         verdict=Verdict.of(
-            all(after[scheme] < before[scheme] / 2 for scheme in after),
-            all(error["pre_ln", layers] < 0.3 for layers in LAYERS),
+            all(error["pre_ln", layers] < 0.3 for layers in depths),
             all(error[scheme, deep] > 0.8 for scheme in ("plain", "no_residual")),
+            after[1] < before[1] / 4,
         ),
-        because=f"With the skip, {some} useless layers shrink their branches from "
-        f"{number(before['no_norm'])} of the stream to {number(after['no_norm'])} (`no_norm`) and "
-        f"from {number(before['pre_ln'])} to {number(after['pre_ln'])} (`pre_ln`); at {deep} layers "
-        f"the errors are {number(error['no_norm', deep])} and {number(error['pre_ln', deep])}. "
-        f"Without it, one layer gets to {number(error['plain', one])} (`plain`) and "
-        f"{number(error['no_residual', one])} (`no_residual`), and {deep} layers to "
-        f"{number(error['plain', deep])} and {number(error['no_residual', deep])}; an output of "
-        "zeros has the error 1.",
+        because=f"With skip and norm, {deep} useless layers copy to within "
+        f"{number(error['pre_ln', deep])}; without the skip, one layer can learn to copy "
+        f"({number(error['plain', one])} `plain`, {number(error['no_residual', one])} "
+        f"`no_residual`), but {deep} cannot ({number(error['plain', deep])} and "
+        f"{number(error['no_residual', deep])}). That F goes to 0 holds for a single layer (from "
+        f"{number(before[0])} of the stream to {number(after[0])}); {deep} layers need not be "
+        f"silent, they learn to cancel each other (from {number(before[1])} to "
+        f"{number(after[1])}, with weight decay to {number(pushed)}). And with the skip but no "
+        f"norm, {deep} layers start so far off that they do not get there "
+        f"({number(error['no_norm', deep])}).",
     )
 
 

@@ -60,7 +60,7 @@ def section(lab: Lab, images: Images) -> Section:
         ),
         because=f"From depth {shallow} to {deep}, `plain` goes from {loss['plain'][shallow]:.2f} "
         f"to {loss['plain'][deep]:.2f} and `no_residual` from {loss['no_residual'][shallow]:.2f} "
-        f"to {loss['no_residual'][deep]:.2f}: no better than word frequencies. "
+        f"to {loss['no_residual'][deep]:.2f}: hardly better than word frequencies. "
         f"{_listed(improved)} improve{'s' if len(improved) == 1 else ''} with depth. The skip "
         f"alone is not enough: `no_norm` ends at {number(loss['no_norm'][deep])}, because the "
         "stream grows by a factor with each sublayer (claims 4 and 5), and `post_ln` ends at "

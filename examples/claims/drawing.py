@@ -34,7 +34,10 @@ _STYLES: dict[str, dict[str, Any]] = {
     "rezero": {"color": _PURPLE, "marker": "v", "linestyle": "-"},
     "sandwich_ln": {"color": _SKY, "marker": "P", "linestyle": "-"},
     "ln_scaling": {"color": _GREEN, "marker": "*", "linestyle": "-"},
-    "concatenate": {"color": _GREY, "marker": "h", "linestyle": "--"},
+    "concatenate_and_project": {"color": _GREY, "marker": "h", "linestyle": "--"},
+    "layer_scale": {"color": _GREY, "marker": "<", "linestyle": "-"},
+    "res_post_norm": {"color": _BLACK, "marker": ">", "linestyle": "-"},
+    "mix_ln": {"color": _ORANGE, "marker": "d", "linestyle": "-"},
     "layer_norm": {"color": _BLUE, "marker": "o", "linestyle": "-"},
     "batch_norm": {"color": _VERMILION, "marker": "s", "linestyle": "--"},
 }

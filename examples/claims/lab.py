@@ -33,18 +33,35 @@ class Scale:
     batch_size: int = 16
     length: int = 24
     steps: int = 250
-    depths: tuple[int, ...] = (2, 6, 12, 18, 24)
     seed: int = 1
+    # Which runs there are, not what one run is.
+    depths: tuple[int, ...] = (2, 6, 12, 18, 24)
+    copy_layers: tuple[int, ...] = (1, 2, 4, 8)
+    batch_sizes: tuple[int, ...] = (1, 2, 4, 16, 64)
 
     @property
     def middle_depth(self) -> int:
         """The depth of the claims that look at one depth only."""
         return self.depths[len(self.depths) // 2]
 
+    def of_a_run(self) -> dict[str, int]:
+        """What one run depends on."""
+        grids = ("depths", "copy_layers", "batch_sizes")
+        fields = dataclasses.asdict(self).items()
+        return {name: value for name, value in fields if name not in grids}
+
 
 FULL = Scale()
 QUICK = Scale(
-    hidden_dim=8, vocabulary_size=300, pairs=300, batch_size=4, length=48, steps=3, depths=(2, 4)
+    hidden_dim=8,
+    vocabulary_size=300,
+    pairs=300,
+    batch_size=4,
+    length=48,
+    steps=3,
+    depths=(2, 4),
+    copy_layers=(1, 2),
+    batch_sizes=(1, 4),
 )
 
 
@@ -106,7 +123,7 @@ class Lab:
 
     def measure(self, name: str, key: dict[str, Any], measure: Callable[[], Result]) -> Result:
         """Return what `measure()` returns, now or in an earlier run at this scale."""
-        whole = {"name": name, **key, "scale": dataclasses.asdict(self.scale)}
+        whole = {"name": name, **key, "scale": self.scale.of_a_run()}
         return self.records.get_or_measure(whole, measure)
 
     def train(self, training: Training) -> Result:
@@ -115,14 +132,15 @@ class Lab:
         return self.measure("training", key, lambda: self._train(training))
 
     def profile(self, training: Training, *, trained: bool) -> Result:
-        """Look at each sublayer of a model: before training, or after it."""
+        """Look at each sublayer of a model: before training, or after it, with its losses."""
 
         def look() -> Result:
+            curve: Result = {}
             if trained:
-                self._train(training)
+                curve = self._train(training)
             else:
                 self._ready_model(training)
-            return self._trainable_model.profile(self._batches(training)[0])
+            return {**curve, **self._trainable_model.profile(self._batches(training)[0])}
 
         name = "profile after training" if trained else "profile before training"
         key = dataclasses.asdict(training)
@@ -141,6 +159,11 @@ class Lab:
         key = {"what": "frequencies of the target tokens"}
         return float(self.measure("floor", key, lambda: {"loss": self.task.floor()})["loss"])
 
+    def fresh_model(self, training: Training) -> TrainableModel:
+        """A new model with the first weights of the seed."""
+        keras.utils.set_random_seed(self.scale.seed)
+        return TrainableModel(Seq2SeqTransformer(training.config(self.scale)))
+
     @property
     def _trainable_model(self) -> TrainableModel:
         assert self._trainable is not None
@@ -157,8 +180,7 @@ class Lab:
             self._trainable = None
             keras.backend.clear_session()
             gc.collect()
-            keras.utils.set_random_seed(self.scale.seed)
-            self._trainable = (config, TrainableModel(Seq2SeqTransformer(config)))
+            self._trainable = (config, self.fresh_model(training))
         self._trainable_model.start_again(training.initialization)
 
     def _train(self, training: Training) -> Result:

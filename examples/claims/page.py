@@ -71,7 +71,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def number(value: float, digits: int = 2) -> str:
     """A number as a reader wants it: few digits, powers of ten only where they are needed."""
     if not math.isfinite(value):
-        return "no number"
+        return "diverged"
     if value != 0 and not 1e-3 <= abs(value) < 1e4:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}·10^{int(exponent)}"
@@ -116,6 +116,6 @@ def _setting(scale: Scale, minutes: float) -> str:
         "together, half of them each: depth 12 is the 6+6 of the original paper. Each training is "
         f"{scale.steps} steps of Adam (β₂ = 0.98, no clipping). The learning rate rises linearly "
         "to its peak during the warm-up and then stays. *Loss* is the mean training loss of the "
-        f"last 20 steps in nats a token. All steps on this page took {minutes:.0f} minutes on a "
-        "part of two CPU cores, without compilation."
+        f"last 20 steps in nats a token. All trainings on record took {minutes:.0f} minutes "
+        "on a part of two CPU cores, without compilation."
     )

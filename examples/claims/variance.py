@@ -20,7 +20,7 @@ def section(lab: Lab, images: Images) -> Section:
     depth = lab.scale.depths[-1]
     start = {name: lab.profile(Training(name, depth), trained=False) for name in SCHEMES}
     end = {name: lab.profile(Training(name, depth), trained=True) for name in ANSWERS}
-    loss = {name: final_loss(lab.train(Training(name, depth))) for name in ANSWERS}
+    loss = {name: final_loss(end[name]) for name in ANSWERS}
 
     path = images.path("variance")
     with picture(path, panels=2, width=10, height=4.2) as (growth, contribution):

@@ -304,10 +304,12 @@ def _ends(names: Sequence[str]) -> list[int]:
 def _token_signal(stream: Any) -> float:
     # The first position holds the same start token in all targets.
     x = to_numpy(stream).astype("float64")[:, 1:]
+    size = _rms(x)
+    if not 0 < size < math.inf:
+        return 0.0
     by_sequence, by_position = x.mean(axis=1, keepdims=True), x.mean(axis=0, keepdims=True)
     own = x - by_sequence - by_position + x.mean(axis=(0, 1), keepdims=True)
-    size = _rms(x)
-    return _rms(own) / size if 0 < size < math.inf else 0.0
+    return _rms(own) / size
 
 
 def _growth(gradients: np.ndarray, loss: float) -> float:

@@ -1,0 +1,198 @@
+"""The claims' example: its arithmetic, and a page whose numbers are those on record."""
+
+import dataclasses
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def example():
+    """The example as its command sees it: its own folder first, and the backend of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_BACKEND", keras.backend.backend())
+        patch.syspath_prepend(str(EXAMPLES))
+        spec = importlib.util.spec_from_file_location(
+            "why_add_and_norm", EXAMPLES / "why_add_and_norm.py"
+        )
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+        for name in [name for name in sys.modules if name.split(".")[0] == "claims"]:
+            del sys.modules[name]
+
+
+def made_up(lab, training, loss):
+    """Puts a training on record that never was."""
+    losses = [loss] * lab.scale.steps
+    lab.measure("training", dataclasses.asdict(training), lambda: {"losses": losses})
+
+
+def test_the_identity_of_the_highway_in_float64():
+    from claims.highway import check_identity
+
+    found = check_identity(3, hidden_dim=6, seed=2)
+    assert found["error"] < 1e-10
+    assert found["difference_error"] < 1e-6
+    assert len(found["branch_share"]) == 6
+    assert min(found["branch_share"]) > 0.01  # else the branch was not looked at
+
+
+def test_the_second_claim_end_to_end(example, tmp_path):
+    page, records = tmp_path / "docs" / "why.md", tmp_path / "records.jsonl"
+    example.main([2], page, records, quick=True)
+    text = page.read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+    profiles = {
+        (line["measured"]["scheme"], line["measured"]["depth"]): line["result"]["norms"]
+        for line in lines
+        if line["measured"]["name"] == "gradients along a stack"
+    }
+    assert len(profiles) == 10
+    from claims.page import number
+
+    for scheme in ("plain", "no_residual", "no_norm", "post_ln", "pre_ln"):
+        ratios = [profiles[scheme, depth][0] / profiles[scheme, depth][-1] for depth in (2, 4)]
+        assert f"| `{scheme}` | {number(ratios[0])} | {number(ratios[1])} |" in text
+    (image,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert (page.parent / image).read_bytes().startswith(b"\x89PNG")
+
+    # Again, from the records alone: the same page.
+    before = records.read_text(encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("claims.highway.loss_gradients", None)
+        example.main([2], page, records, quick=True)
+    assert page.read_text(encoding="utf-8") == text
+    assert records.read_text(encoding="utf-8") == before
+
+
+def test_a_page_from_records(example, tmp_path):
+    from claims import depth, lab, records, warmup
+
+    path = tmp_path / "records.jsonl"
+    bench = lab.Lab(lab.QUICK, records.Records(path))
+    bench.measure("floor", {"what": "frequencies of the target tokens"}, lambda: {"loss": 5.0})
+    losses = iter(np.arange(1.01, 2.0, 0.01).round(2))
+    expected = {}
+    for scheme in depth.SCHEMES:
+        for layers in lab.QUICK.depths:
+            training = lab.Training(scheme, layers)
+            expected[training] = float(next(losses))
+            made_up(bench, training, expected[training])
+    for scheme in warmup.SCHEMES:
+        for rate in warmup.RATES:
+            for steps in warmup.WARMUPS:
+                training = lab.Training(scheme, lab.QUICK.middle_depth, rate, steps)
+                expected[training] = float(next(losses))
+                made_up(bench, training, expected[training])
+    page = example.main([1, 7], tmp_path / "why.md", path, quick=True)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Why add, and why norm\n")
+    assert text.endswith("\n")
+    for training, loss in expected.items():
+        assert f"{loss:.2f}" in text, training
+    # No scheme degrades by half a nat in these numbers.
+    assert "## 1. Without residual connections, deep stacks degrade" in text
+    assert "**Verdict: reproduced in part.**" in text.split("## 7.")[0]
+    assert "**Verdict: not reproduced" not in text.split("## 7.")[0]
+    assert len(list((tmp_path / "images").glob("why_*.png"))) == 2
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_training_that_starts_again_is_the_same(tmp_path):
+    from claims import lab, records
+
+    scale = dataclasses.replace(lab.QUICK, pairs=40, steps=2, vocabulary_size=40)
+    pairs = [(f"word {n} of many", f"wort {n} von vielen") for n in range(40)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab, "load_translation", lambda name, split: pairs)
+        bench = lab.Lab(scale, records.Records(tmp_path / "records.jsonl"))
+        training = lab.Training("pre_ln", 2)
+        first = bench._train(training)
+        large = bench._train(dataclasses.replace(training, initialization="std_1"))
+        again = bench._train(training)
+    assert first["losses"] == again["losses"]
+    assert first["held_out_loss"] == again["held_out_loss"]
+    assert first["held_out_loss"] == first["held_out_loss_in_training_mode"]
+    assert large["losses"] != first["losses"]
+    assert len(first["losses"]) == 2
+
+
+def test_initial_kernels_have_the_size_of_their_name():
+    from claims import lab
+
+    config = lab.Training("deep_norm", 2).config(
+        dataclasses.replace(lab.QUICK, hidden_dim=40, vocabulary_size=31)
+    )
+    from keras_addnorm.models import Seq2SeqTransformer
+
+    trainable = lab.TrainableModel(Seq2SeqTransformer(config))
+    layer = trainable.model.encoder.layers[0]
+    query, output = layer.self_attention.query_projection, layer.feed_forward.output_projection
+    beta = layer.feed_forward_add_norm.init_gain
+    for name, (query_std, output_std) in {
+        "glorot": (np.sqrt(2 / 80), np.sqrt(2 / 120)),
+        "he": (np.sqrt(2 / 40), np.sqrt(2 / 80)),
+        "std_1": (1.0, 1.0),
+    }.items():
+        trainable.start_again(name)
+        stds = [
+            np.std(keras.ops.convert_to_numpy(kernel)) for kernel in (query.kernel, output.kernel)
+        ]
+        np.testing.assert_allclose(stds, [query_std, beta * output_std], rtol=0.06)
+
+
+def test_the_rate_rises_and_stays():
+    from claims.lab import Training
+
+    rates = Training("pre_ln", 2, learning_rate=0.4, warmup_steps=4).rates(6)
+    np.testing.assert_allclose(rates, [0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+    assert Training("pre_ln", 2, learning_rate=0.4, warmup_steps=0).rates(2) == [0.4, 0.4]
+
+
+def test_batches_of_like_length_hold_the_same_sentences():
+    from claims.lab import Sentences
+
+    lengths = np.array([5, 2, 4, 1, 3, 6, 2])
+    ids = np.where(np.arange(6) < lengths[:, None], np.arange(7)[:, None] + 1, 0)
+    sentences = Sentences(ids, ids + 10, ids + 20)
+    batches = sentences.batches(2, sorted_by_length=True, seed=3)
+    found = sorted(sorted((row != 0).sum() for row in inputs["source"]) for inputs, _ in batches)
+    assert found == [[1, 2], [2, 3], [4, 5]]  # the longest is left over
+    plain = sentences.batches(3)
+    assert [inputs["target"][0, 0] for inputs, _ in plain] == [11, 14]
+    np.testing.assert_array_equal(plain[1][1], ids[3:6] + 20)
+
+
+def test_numbers_read_well():
+    from claims.page import number
+
+    assert [number(x) for x in (0, 1.234, 0.01234, 12345.0, 0.00012, float("inf"))] == [
+        "0.00",
+        "1.23",
+        "0.012",
+        "1.2·10^4",
+        "1.2·10^-4",
+        "diverged",
+    ]
+
+
+def test_a_final_loss_without_numbers_is_infinite():
+    from claims.lab import final_loss
+
+    assert final_loss({"losses": [9.0, 1.0, 2.0]}, over=2) == 1.5
+    assert final_loss({"losses": [1.0, None]}) == np.inf
+
+
+def test_the_command_knows_its_claims(example):
+    assert example._numbers("7,2") == [2, 7]
+    with pytest.raises(example.argparse.ArgumentTypeError, match="there are no claims \\[9\\]"):
+        example._numbers("1,9")
