@@ -38,6 +38,7 @@ Then, with your own sentence pairs in a folder (train.en, train.de, val.en, val.
   keras-addnorm evaluate --run-dir runs/mine --split test
   keras-addnorm translate --run-dir runs/mine "A dog runs through the snow."
   keras-addnorm export --run-dir runs/mine saved_models/mine
+  keras-addnorm inspect runs/mine --html report.html
 
 Every command has its own --help with examples.
 """
@@ -99,6 +100,26 @@ examples:
   keras-addnorm export --run-dir runs/mine saved_models/mine
   keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
   keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
+"""
+
+_INSPECT = """\
+Looks into a trained model: one forward and backward pass over some sentence pairs of its own data.
+Prints what stands out, each finding with the threshold behind it, and a table of every sublayer:
+
+  rms x, F(x), y   the residual stream in front of the sublayer, what the sublayer says, and the
+                   stream behind its Add & Norm
+  F/x              how large the sublayer's output is beside the stream
+  cos              cosine between x and y: 1 where the sublayer changes nothing
+  effect           how much of the stream is the sublayer's doing, whatever the scheme
+  dL/dx, dL/dw     the loss's gradient at the stream and at the sublayer's weights
+
+--html writes a page with charts, and attention maps of a sentence; it needs no network (and
+plotly: pip install 'keras-addnorm[report]'). Everything is explained in docs/diagnostics.md.
+
+examples:
+  keras-addnorm inspect runs/mine
+  keras-addnorm inspect runs/mine --html report.html --sentence "A dog runs through the snow."
+  keras-addnorm inspect runs/mine --split test --batch-size 64 --json report.json
 """
 
 
@@ -300,6 +321,36 @@ def _export(options: argparse.Namespace) -> None:
         print(export_for_ctranslate2(run, options.directory))
 
 
+def _add_inspect(commands: Any, name: str) -> None:
+    parser = _command(commands, name, "see what Add & Norm does", _INSPECT, _inspect)
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
+    parser.add_argument(
+        "--sentence", metavar="TEXT", help="draw its attention maps (default: the first pair)"
+    )
+    parser.add_argument(
+        "--split", default="validation", help="where the pairs are from (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=32, metavar="N", help="how many (default: %(default)s)"
+    )
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    directory = RunDirectory(options.run_dir)
+    directory.read_config()
+
+    from keras_addnorm.runs.build import load_run
+    from keras_addnorm.runs.inspect import inspect, write
+
+    run = load_run(directory)
+    report = inspect(run, options.split, batch_size=options.batch_size, sentence=options.sentence)
+    print(report)
+    for path in write(report, run, html=options.html, json_file=options.json):
+        print(f"Written: {path}")
+
+
 # The ONE table of commands.
 _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "demo": _add_demo,
@@ -307,6 +358,7 @@ _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "evaluate": _add_evaluate,
     "translate": _add_translate,
     "export": _add_export,
+    "inspect": _add_inspect,
 }
 
 

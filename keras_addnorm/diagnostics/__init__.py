@@ -8,9 +8,11 @@ from keras_addnorm.diagnostics.attention_maps import (
 from keras_addnorm.diagnostics.fold import fold
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
 from keras_addnorm.diagnostics.head_diversity import HeadDifferences, head_diversity
+from keras_addnorm.diagnostics.inspection import Sentence, inspect
 from keras_addnorm.diagnostics.monitor import ResidualMonitor
 from keras_addnorm.diagnostics.observe import Observation, SublayerRecord, observe
 from keras_addnorm.diagnostics.prune import PruneCost, PruneResult, Validation, prune
+from keras_addnorm.diagnostics.report import Report, SublayerReport
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
 from keras_addnorm.diagnostics.stability import (
     Stability,
@@ -19,6 +21,7 @@ from keras_addnorm.diagnostics.stability import (
     StabilityThresholds,
     predict_stability,
 )
+from keras_addnorm.diagnostics.verdicts import Thresholds, Verdict
 
 __all__ = [
     "AttentionMaps",
@@ -27,18 +30,24 @@ __all__ = [
     "Observation",
     "PruneCost",
     "PruneResult",
+    "Report",
     "ResidualLog",
     "ResidualMonitor",
     "ResidualRow",
+    "Sentence",
     "Stability",
     "StabilityForecast",
     "StabilityReason",
     "StabilityThresholds",
     "SublayerRecord",
+    "SublayerReport",
+    "Thresholds",
     "Validation",
+    "Verdict",
     "attention_maps",
     "fold",
     "head_diversity",
+    "inspect",
     "loss_gradients",
     "observe",
     "plot_attention",

@@ -82,8 +82,9 @@ def observe(model: Any, *, offsets: Mapping[str, Tensor] | None = None) -> Itera
     """Record the residual stream around every sublayer of a model.
 
     While the block runs, each `AddNorm` works with a decorator of its scheme that hands every call
-    on and keeps the tensors. Outputs are the same to the last bit. The block may be nested, and
-    everything is put back at its end, also after an error.
+    on and keeps the tensors. Outputs are the same to the last bit (a compiler such as XLA may fuse
+    a function otherwise that returns more tensors, and round otherwise). The block may be nested,
+    and everything is put back at its end, also after an error.
 
     It works eagerly, and inside a function that is being traced (`tf.function`, XLA, `jax.jit`):
     there the records hold symbolic tensors, and the function has to return what you want to see of
@@ -158,6 +159,35 @@ def named_add_norms(model: Any) -> dict[str, AddNorm]:
         >>> list(named_add_norms(encoder))
         ['encoder/0/self_attention', 'encoder/0/feed_forward']
     """
+    return {name: place.add_norm for name, place in named_sublayers(model).items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sublayer:
+    """A sublayer and the Add & Norm around it.
+
+    Attributes:
+        add_norm: The Add & Norm.
+        layer: The attention or feed-forward layer that the same Transformer layer holds for it;
+            `None` where that is not known, as for an `AddNorm` in a model of your own.
+    """
+
+    add_norm: AddNorm
+    layer: keras.layers.Layer | None
+
+
+def named_sublayers(model: Any) -> dict[str, Sublayer]:
+    """Find every sublayer of a model, under the names that `observe` uses.
+
+    Args:
+        model: A built Keras layer or model.
+
+    Returns:
+        The sublayers by name, in the model's order.
+
+    Raises:
+        ValueError: If there is none.
+    """
     found = list(_walk(model, ()))
     if not found:
         raise ValueError(
@@ -165,7 +195,7 @@ def named_add_norms(model: Any) -> dict[str, AddNorm]:
             f"Received: {model!r}. If it is not built yet, call it once on a batch first."
         )
     short = Counter(_short_name(path) for path in found)
-    named: dict[str, AddNorm] = {}
+    named: dict[str, Sublayer] = {}
     for path in found:
         name = _short_name(path)
         if short[name] > 1:
@@ -173,7 +203,7 @@ def named_add_norms(model: Any) -> dict[str, AddNorm]:
         unique, count = name, 1
         while unique in named:
             unique, count = f"{name}_{count}", count + 1
-        named[unique] = path[-1]
+        named[unique] = Sublayer(path[-1], _neighbour(path))
     return named
 
 
@@ -209,6 +239,13 @@ def _sublayer(add_norm: AddNorm) -> str:
     if position is not None and position.sublayer is not None:
         return position.sublayer
     return add_norm.name.removesuffix("_add_norm")
+
+
+def _neighbour(path: Path) -> keras.layers.Layer | None:
+    if len(path) < 2 or not path[-1].name.endswith("_add_norm"):
+        return None
+    layer = getattr(path[-2], path[-1].name.removesuffix("_add_norm"), None)
+    return layer if isinstance(layer, keras.layers.Layer) else None
 
 
 class _Recording:

@@ -18,6 +18,7 @@ from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary, table
 from keras_addnorm.runs.export import export
+from keras_addnorm.runs.pieces import readable_pieces
 from keras_addnorm.runs.train import train
 
 PAIRS = ("en-de", "en-fr", "en-es")
@@ -185,15 +186,10 @@ def draw_attention(run: TrainedRun, sentence: str, path: Path) -> Path:
     maps = attention_maps(run.model, source, [run.model.config.start_id, *said[:-1]])
     return plot_attention(
         maps.cross,
-        _labels(run.tokenizers.source, source),
-        _labels(run.tokenizers.target, said),
+        readable_pieces(run.tokenizers.source, source),
+        readable_pieces(run.tokenizers.target, said),
         path,
     )
-
-
-def _labels(tokenizer: Any, ids: list[int]) -> list[str]:
-    special = {tokenizer.end_id: "(end)", tokenizer.unknown_id: "(unknown)"}
-    return [special.get(token, tokenizer.pieces[token].text.replace("▁", " ")) for token in ids]
 
 
 def _serve_and_compare(exported: Path, evaluation: Evaluation) -> dict[str, str]:

@@ -85,7 +85,7 @@ import keras
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from looking import LABELS, array, batch, tiny_model
-from keras_addnorm.diagnostics import loss_gradients, observe
+from keras_addnorm.diagnostics import inspect, loss_gradients, observe
 
 assert "tensorflow" not in sys.modules or keras.backend.backend() == "tensorflow"
 model = tiny_model(scheme="deep_norm")
@@ -98,6 +98,18 @@ arrays |= {f"mask {record.name}": array(record.mask) for record in observation}
 arrays |= {f"residual {name}": value for name, value in found.residuals.items()}
 # The paths of layers count up; the order is the same everywhere.
 arrays |= {f"weight {i}": value for i, value in enumerate(found.weights.values())}
+for item in inspect(model, (batch(), LABELS)).sublayers:
+    numbers = [item.residual_rms, item.branch_rms, item.merged_rms, item.residual_ratio]
+    numbers += [item.cosine, item.effect, item.gradient_norm, item.weight_gradient_norm]
+    for norm in item.norms:
+        numbers += [norm.input_mean, norm.input_variance, norm.output_variance, norm.gain]
+    if item.attention is None:
+        numbers += [item.dead_units]
+    else:
+        numbers += [*item.attention.entropy, *item.attention.entropy_share]
+        numbers += np.array(item.attention.similarity).ravel().tolist()
+    arrays[f"report {item.name}"] = np.array(numbers)
+
 if keras.backend.backend() == "jax":
     import jax
 
@@ -107,8 +119,11 @@ if keras.backend.backend() == "jax":
             logits = model(batch)
             return logits, [record.merged for record in inner]
 
+    plain = jax.jit(lambda batch: model(batch))(batch())
+    np.testing.assert_array_equal(jax.jit(lambda batch: watched.__wrapped__(batch)[0])(batch()), plain)
+    # XLA fuses otherwise what it also has to return.
     logits, merged = watched(batch())
-    np.testing.assert_array_equal(logits, jax.jit(lambda batch: model(batch))(batch()))
+    np.testing.assert_allclose(logits, plain, atol=1e-5)
     for record, value in zip(observation, merged, strict=True):
         np.testing.assert_allclose(value, array(record.merged), atol=1e-5)
 np.savez(sys.argv[2], loss=found.loss, **arrays)

@@ -1,0 +1,296 @@
+"""`Report`: what `inspect` found, as data, as text, as figures and as a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from keras_addnorm.diagnostics.residual_log import ResidualRow
+from keras_addnorm.diagnostics.verdicts import Thresholds, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT = 1
+"""Of `to_dict`; a reader refuses what it does not know."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NormStatistics:
+    """A norm of an Add & Norm, seen over the real positions of the batch.
+
+    Attributes:
+        slot: `"pre_norm"`, `"branch_norm"` or `"post_norm"`.
+        input_mean: Mean in front of the norm.
+        input_variance: Mean variance over the channels of a position in front of the norm.
+        output_mean: Mean behind it.
+        output_variance: Mean variance over the channels behind it.
+        gain: Root mean square of its gain; `None` if it has none.
+    """
+
+    slot: str
+    input_mean: float
+    input_variance: float
+    output_mean: float
+    output_variance: float
+    gain: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionStatistics:
+    """An attention's heads, seen over the real queries of the batch.
+
+    Attributes:
+        entropy: Mean entropy of each head, in nats.
+        entropy_share: The same as a share of log n, n the number of keys that a query can see: 1
+            is looking everywhere evenly, 0 at one token.
+        similarity: How alike each two heads look, from -1 to 1; see `head_similarity`.
+    """
+
+    entropy: tuple[float, ...]
+    entropy_share: tuple[float, ...]
+    similarity: tuple[tuple[float, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SublayerReport:
+    """The numbers of one sublayer, over the real positions of the batch.
+
+    Attributes:
+        name: `"encoder/0/self_attention"` and so on; see `observe`.
+        residual_rms: Root mean square of the stream x in front of it.
+        branch_rms: That of its output F(x).
+        merged_rms: That of the stream y behind its Add & Norm.
+        residual_ratio: ‖F(x)‖ / ‖x‖.
+        cosine: Mean over the positions of cos(x, y).
+        effect: ‖y - y₀‖ / ‖y₀‖, where y₀ is the stream behind the Add & Norm if the sublayer gave
+            zeros: how much of the stream is its doing, whatever the scheme.
+        gradient_norm: Norm of the loss's gradient at x.
+        weight_gradient_norm: Norm of the loss's gradient at all its weights together; `None` if
+            its weights are not known, as for an `AddNorm` in a model of your own.
+        norms: The norms of its Add & Norm.
+        dead_units: Share of the feed-forward units that do nothing; `None` for an attention.
+        attention: The heads; `None` for a feed-forward sublayer.
+    """
+
+    name: str
+    residual_rms: float
+    branch_rms: float
+    merged_rms: float
+    residual_ratio: float
+    cosine: float
+    effect: float
+    gradient_norm: float
+    weight_gradient_norm: float | None
+    norms: tuple[NormStatistics, ...]
+    dead_units: float | None
+    attention: AttentionStatistics | None
+
+    @property
+    def stack(self) -> str:
+        """`"encoder"` of `"encoder/0/self_attention"`; empty for an `AddNorm` alone."""
+        return self.name.partition("/")[0] if "/" in self.name else ""
+
+    @property
+    def layer(self) -> str:
+        """`"encoder/0"` of `"encoder/0/self_attention"`; empty for an `AddNorm` alone."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def kind(self) -> str:
+        """`"self_attention"` of `"encoder/0/self_attention"`."""
+        return self.name.rpartition("/")[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMap:
+    """Where the heads of one attention look in one sentence.
+
+    Attributes:
+        name: The sublayer.
+        queries: The tokens that look, one a row.
+        keys: The tokens that are looked at, one a column.
+        weights: By head, row and column.
+    """
+
+    name: str
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    weights: tuple[tuple[tuple[float, ...], ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What one forward and backward pass shows of a model.
+
+    Attributes:
+        loss: The loss of the batch.
+        sublayers: The numbers of each sublayer, in the order in which they ran.
+        verdicts: What stands out, in words; one `"healthy"` if nothing does.
+        thresholds: Where a number becomes a verdict.
+        attention_maps: Of the sentence that was given, one an attention.
+    """
+
+    loss: float
+    sublayers: tuple[SublayerReport, ...]
+    verdicts: tuple[Verdict, ...]
+    thresholds: Thresholds = dataclasses.field(default_factory=Thresholds)
+    attention_maps: tuple[AttentionMap, ...] = ()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing stands out."""
+        return all(verdict.kind == "healthy" for verdict in self.verdicts)
+
+    def __getitem__(self, name: str) -> SublayerReport:
+        for sublayer in self.sublayers:
+            if sublayer.name == name:
+                return sublayer
+        raise KeyError(
+            f"The report has no such sublayer. Expected one of "
+            f"{[sublayer.name for sublayer in self.sublayers]}. Received: {name!r}"
+        )
+
+    def __str__(self) -> str:
+        lines = [f"Loss of the batch: {self.loss:.4g}", "", *map(_bullet, self.verdicts), ""]
+        return "\n".join([*lines, *_table(self.sublayers)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON values.
+
+        Keys are the names of the attributes, with `"format"` in front. Numbers that are not finite
+        become the strings `"nan"`, `"inf"` and `"-inf"`, since JSON has no word for them.
+
+        Returns:
+            Dicts, lists, strings, numbers and `None`.
+        """
+        return {"format": FORMAT, **_plain(dataclasses.asdict(self))}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Report:
+        """Return the report that `to_dict` described.
+
+        Args:
+            values: From `to_dict`, also by way of JSON.
+
+        Returns:
+            An equal report.
+
+        Raises:
+            ValueError: If it is of another format.
+        """
+        if values.get("format") != FORMAT:
+            raise ValueError(
+                f"This is no report that can be read. Expected format {FORMAT}. "
+                f"Received: {values.get('format')!r}. Inspect the model again with this version."
+            )
+        values = _unplain(values)
+        return cls(
+            loss=values["loss"],
+            sublayers=tuple(_sublayer(item) for item in values["sublayers"]),
+            verdicts=tuple(Verdict(**item) for item in values["verdicts"]),
+            thresholds=Thresholds(**values["thresholds"]),
+            attention_maps=tuple(AttentionMap(**item) for item in values["attention_maps"]),
+        )
+
+    def plot(self) -> dict[str, Figure]:
+        """Draw the report with matplotlib.
+
+        Returns:
+            Figures by name: `"stream"`, `"gradients"`, `"ratios"`, and one for each attention map
+            by the name of its sublayer. Save one with `figure.savefig("stream.png")`.
+        """
+        from keras_addnorm.diagnostics.report_figures import figures
+
+        return figures(self)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        log: Iterable[ResidualRow] = (),
+        title: str = "What Add & Norm does",
+    ) -> str:
+        """Draw the report as one page that needs nothing else: no network, no other file.
+
+        Args:
+            path: Where to write it; `None` to write nothing.
+            log: Rows of a `ResidualMonitor`'s log, `ResidualLog(path).read()`: then the map of
+                ratios has a slider for the training step.
+            title: Heading of the page.
+
+        Returns:
+            The page.
+
+        Raises:
+            ImportError: If plotly is not installed.
+        """
+        from keras_addnorm.diagnostics.report_page import page
+        from keras_addnorm.training.files import written_whole
+
+        text = page(self, tuple(log), title)
+        if path is not None:
+            with written_whole(path) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        return text
+
+
+def _bullet(verdict: Verdict) -> str:
+    mark = "+" if verdict.kind == "healthy" else "!"
+    lines = [f"{mark} {verdict.text}", f"  Threshold: {verdict.threshold}.", f"  {verdict.advice}"]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+_COLUMNS: dict[str, str] = {
+    "rms x": "residual_rms",
+    "rms F(x)": "branch_rms",
+    "rms y": "merged_rms",
+    "F/x": "residual_ratio",
+    "cos": "cosine",
+    "effect": "effect",
+    "dL/dx": "gradient_norm",
+    "dL/dw": "weight_gradient_norm",
+}
+
+
+def _table(sublayers: tuple[SublayerReport, ...]) -> list[str]:
+    width = max(len("sublayer"), *(len(item.name) for item in sublayers))
+    lines = [" ".join([f"{'sublayer':{width}}", *(f"{title:>9}" for title in _COLUMNS)])]
+    for item in sublayers:
+        cells = [_cell(getattr(item, field)) for field in _COLUMNS.values()]
+        lines.append(" ".join([f"{item.name:{width}}", *cells]))
+    return lines
+
+
+def _cell(value: float | None) -> str:
+    return f"{'':>9}" if value is None else f"{value:9.3g}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unplain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _unplain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_unplain(item) for item in value)
+    return float(value) if value in ("nan", "inf", "-inf") else value
+
+
+def _sublayer(values: dict[str, Any]) -> SublayerReport:
+    attention = values["attention"]
+    return SublayerReport(
+        **{
+            **values,
+            "norms": tuple(NormStatistics(**norm) for norm in values["norms"]),
+            "attention": None if attention is None else AttentionStatistics(**attention),
+        }
+    )

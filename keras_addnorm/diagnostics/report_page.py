@@ -1,0 +1,325 @@
+"""A report as one self-contained HTML page, drawn by plotly."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import string
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from typing import Any
+
+from keras_addnorm.diagnostics.report import Report, SublayerReport
+from keras_addnorm.diagnostics.residual_log import ResidualRow
+from keras_addnorm.diagnostics.verdicts import Verdict
+
+# Okabe and Ito's palette, which people with every kind of colour vision can tell apart.
+_BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
+_INK, _GRID = "#1f2933", "#e4e7eb"
+_SYMBOLS = {"cross_attention": "diamond", "feed_forward": "square"}
+
+_AXIS: dict[str, Any] = {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID}
+_LAYOUT: dict[str, Any] = {
+    "template": "none",
+    "autosize": True,
+    "font": {"family": "system-ui, 'Segoe UI', Arial, sans-serif", "size": 13, "color": _INK},
+    "margin": {"l": 62, "r": 18, "t": 44, "b": 48},
+    "paper_bgcolor": "#ffffff",
+    "plot_bgcolor": "#ffffff",
+    "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": _INK, "font": {"color": _INK}},
+    "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+}
+_SEQUENTIAL = [[0, "#ffffff"], [0.15, "#d5e5f2"], [0.5, "#4b9bcb"], [1, "#08306b"]]
+_DIVERGING = [[0, _VERMILION], [0.5, "#ffffff"], [1, _BLUE]]
+
+_STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
+_GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
+_METRICS = (
+    {"key": "residual_ratio", "text": "‖F(x)‖ / ‖x‖", "is_log": True},
+    {"key": "cosine", "text": "cos(x, y)", "is_log": False},
+    {"key": "merged_rms", "text": "rms of y", "is_log": True},
+    {"key": "gradient_norm", "text": "gradient norm at x", "is_log": True},
+)
+_HEADLINES = {
+    "healthy": "Healthy",
+    "not_finite": "Numbers that are not finite",
+    "no_skip": "No skip connection",
+    "swamped": "The branch swamps the stream",
+    "near_identity": "Near-identity sublayers",
+    "vanishing_gradient": "The gradient vanishes",
+    "exploding_gradient": "The gradient explodes",
+    "norm_collapsed": "A norm has collapsed",
+    "copied_heads": "Heads that copy each other",
+    "dead_units": "Dead feed-forward units",
+}
+
+
+def page(report: Report, log: Sequence[ResidualRow], title: str) -> str:
+    """Draw a report.
+
+    Args:
+        report: The report.
+        log: Rows of a `ResidualMonitor`'s log; may be empty.
+        title: Heading of the page.
+
+    Returns:
+        The page, with everything that it needs inside.
+
+    Raises:
+        ImportError: If plotly is not installed.
+    """
+    plotly = _plotly()
+    stacks = list(dict.fromkeys(item.stack for item in report.sublayers))
+    charts = {}
+    for number, stack in enumerate(stacks):
+        items = [item for item in report.sublayers if item.stack == stack]
+        charts[f"stream-{number}"] = _lines(items, _STREAM, "root mean square")
+        charts[f"gradients-{number}"] = _lines(items, _GRADIENTS, "norm of the gradient")
+    maps = [_map(number, stack, report.sublayers) for number, stack in enumerate(stacks)]
+    heads = [item for item in report.sublayers if item.attention is not None]
+    data = {
+        "charts": charts,
+        "layout": _LAYOUT,
+        "axis": _AXIS,
+        "sequential": _SEQUENTIAL,
+        "diverging": _DIVERGING,
+        "metrics": _METRICS,
+        "names": [html.escape(item.name) for item in report.sublayers],
+        "maps": maps,
+        "frames": _frames(report, log),
+        "heads": [_heads(item, report) for item in heads],
+    }
+    template = string.Template(_resource("page.html"))
+    return template.substitute(
+        title=html.escape(title),
+        summary=f"Loss of the batch {report.loss:.4g} · {len(report.sublayers)} sublayers",
+        style=_resource("page.css"),
+        verdicts="\n".join(map(_verdict, report.verdicts)),
+        stream=_boxes("stream", stacks),
+        gradients=_boxes("gradients", stacks),
+        metrics=_options((item["key"], item["text"]) for item in _METRICS),
+        maps=_boxes("map", stacks),
+        sublayers=_options((str(index), item.name) for index, item in enumerate(heads)),
+        heads_hidden="" if heads else " hidden",
+        table=_table(report.sublayers),
+        data=_json(data),
+        plotly=plotly,
+        script=_resource("page.js"),
+    )
+
+
+def _plotly() -> str:
+    """The whole of plotly.js, which the page brings along."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ImportError(
+            "A report's page is drawn by plotly, which is not installed. "
+            "Install it with: pip install 'keras-addnorm[report]'. "
+            "Report.plot() draws with matplotlib, Report.to_dict() gives the numbers."
+        ) from error
+    return get_plotlyjs()
+
+
+def _resource(name: str) -> str:
+    folder: Any = resources.files(__package__)
+    return folder.joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _json(data: Any) -> str:
+    # `<` could end the script element that the data stands in.
+    return json.dumps(_finite(data), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+def _finite(value: Any) -> Any:
+    """The same with `None`, a gap in a chart, for numbers that are not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _stack_name(stack: str) -> str:
+    return stack.replace("_", " ").capitalize() or "Model"
+
+
+def _lines(items: Sequence[SublayerReport], fields: dict[str, str], unit: str) -> dict[str, Any]:
+    """Lines over the sublayers of a stack, as plotly's data and layout."""
+    depth = list(range(1, len(items) + 1))
+    names = [html.escape(item.name) for item in items]
+    data = []
+    for (field, label), color in zip(fields.items(), (_BLUE, _VERMILION, _GREEN), strict=False):
+        values = [getattr(item, field) for item in items]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": label,
+                "x": depth,
+                "y": values,
+                "customdata": names,
+                "line": {"color": color, "width": 2},
+                "marker": {
+                    "size": 7,
+                    "symbol": [_SYMBOLS.get(item.kind, "circle") for item in items],
+                },
+                "hovertemplate": f"%{{customdata}}<br>{label}: <b>%{{y:.6g}}</b><extra></extra>",
+            }
+        )
+    starts = [index for index, item in enumerate(items) if _starts_layer(items, index)]
+    starts = starts[:: max(1, len(starts) // 9)]
+    layout = {
+        **_LAYOUT,
+        "xaxis": {
+            **_AXIS,
+            "title": {"text": "layer"},
+            "tickvals": [depth[index] for index in starts],
+            "ticktext": [html.escape(_layer_label(items[index])) for index in starts],
+            "zeroline": False,
+        },
+        "yaxis": {**_AXIS, **_scale(data), "title": {"text": unit}},
+    }
+    return {"data": data, "layout": layout}
+
+
+def _starts_layer(items: Sequence[SublayerReport], index: int) -> bool:
+    return index == 0 or items[index].layer != items[index - 1].layer or not items[index].layer
+
+
+def _layer_label(item: SublayerReport) -> str:
+    return item.layer.rpartition("/")[2] or item.name
+
+
+def _scale(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A logarithmic axis where the numbers span more than a power of ten and a half."""
+    values = [v for line in lines for v in line["y"] if v is not None and 0 < v < math.inf]
+    span = math.log10(max(values) / min(values)) if values else 0
+    if span < 1.5:
+        return {"type": "linear", "rangemode": "tozero"}
+    return {"type": "log", "exponentformat": "power", "dtick": 1 if span > 3 else "D2"}
+
+
+def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[str, Any]:
+    """Which sublayer stands in which cell of a stack's map of layers and kinds."""
+    cells = {
+        (item.layer or item.name, item.kind): index
+        for index, item in enumerate(sublayers)
+        if item.stack == stack
+    }
+    layers = list(dict.fromkeys(layer for layer, _ in cells))
+    kinds = list(dict.fromkeys(kind for _, kind in cells))
+    return {
+        "id": f"map-{number}",
+        "title": _stack_name(stack),
+        "layers": [html.escape(layer) for layer in layers],
+        "kinds": [html.escape(kind.replace("_", " ")) for kind in kinds],
+        "cells": [[cells.get((layer, kind)) for kind in kinds] for layer in layers],
+    }
+
+
+def _frames(report: Report, log: Sequence[ResidualRow]) -> list[dict[str, Any]]:
+    """The numbers of the maps: one frame a logged step, or one of the report alone."""
+    steps: dict[int | None, dict[str, Any]] = {}
+    for row in log:
+        steps.setdefault(row.step, {})[row.sublayer] = row
+    steps = steps or {None: {item.name: item for item in report.sublayers}}
+    return [
+        {
+            "step": step,
+            "values": {
+                metric["key"]: [
+                    getattr(rows.get(item.name), str(metric["key"]), None)
+                    for item in report.sublayers
+                ]
+                for metric in _METRICS
+            },
+        }
+        for step, rows in steps.items()
+    ]
+
+
+def _heads(item: SublayerReport, report: Report) -> dict[str, Any]:
+    attention = item.attention
+    assert attention is not None
+    maps = [found for found in report.attention_maps if found.name == item.name]
+    return {
+        "title": item.name,
+        "entropy": attention.entropy,
+        "entropy_share": attention.entropy_share,
+        "similarity": attention.similarity,
+        # Plotly reads tags in its labels; a token that looks like one has to be seen.
+        "map": {
+            "queries": [html.escape(token) for token in maps[0].queries],
+            "keys": [html.escape(token) for token in maps[0].keys],
+            "weights": maps[0].weights,
+        }
+        if maps
+        else None,
+    }
+
+
+def _verdict(verdict: Verdict) -> str:
+    names = ""
+    if len(verdict.sublayers) > 1:
+        listed = ", ".join(f"<code>{html.escape(name)}</code>" for name in verdict.sublayers)
+        names = f"<details><summary>All {len(verdict.sublayers)}</summary>{listed}</details>"
+    good = " healthy" if verdict.kind == "healthy" else ""
+    headline = html.escape(_HEADLINES.get(verdict.kind, verdict.kind))
+    return (
+        f'<article class="verdict{good}"><h3>{headline}</h3>'
+        f"<p>{html.escape(verdict.text)}</p><p>{html.escape(verdict.advice)}</p>"
+        f'<p class="threshold">Threshold: {html.escape(verdict.threshold)}.</p>{names}</article>'
+    )
+
+
+def _boxes(prefix: str, stacks: Iterable[str]) -> str:
+    """A captioned place for a chart of each stack."""
+    return "".join(
+        f'<figure><figcaption id="{prefix}-{number}-caption">'
+        f"{html.escape(_stack_name(stack))}</figcaption>"
+        f'<div class="chart" id="{prefix}-{number}" role="img" tabindex="0" '
+        f'aria-labelledby="{prefix}-{number}-caption"></div></figure>'
+        for number, stack in enumerate(stacks)
+    )
+
+
+def _options(items: Iterable[tuple[Any, Any]]) -> str:
+    return "".join(
+        f'<option value="{html.escape(str(value), quote=True)}">{html.escape(str(text))}</option>'
+        for value, text in items
+    )
+
+
+_NUMBERS = {
+    "residual_rms": "rms x",
+    "branch_rms": "rms F(x)",
+    "merged_rms": "rms y",
+    "residual_ratio": "‖F(x)‖/‖x‖",
+    "cosine": "cos(x, y)",
+    "effect": "effect",
+    "gradient_norm": "gradient at x",
+    "weight_gradient_norm": "gradient at weights",
+    "dead_units": "dead units",
+}
+
+
+def _table(sublayers: Iterable[SublayerReport]) -> str:
+    titles = ["sublayer", *_NUMBERS.values(), "norms: mean, variance before → after"]
+    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    rows = []
+    for item in sublayers:
+        cells = [_number(getattr(item, field)) for field in _NUMBERS]
+        norms = "; ".join(
+            f"{norm.slot}: {norm.input_mean:.3g}, {norm.input_variance:.3g} → "
+            f"{norm.output_mean:.3g}, {norm.output_variance:.3g}"
+            for norm in item.norms
+        )
+        row = "".join(f"<td>{html.escape(cell)}</td>" for cell in [item.name, *cells, norms])
+        rows.append(f"<tr>{row}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

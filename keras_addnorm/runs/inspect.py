@@ -1,0 +1,130 @@
+"""Looks into a trained run: a batch of its data, through its model, into a report."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.diagnostics import Report, ResidualLog, Sentence
+from keras_addnorm.diagnostics import inspect as inspect_model
+from keras_addnorm.runs.build import TrainedRun, as_user_errors, load_pairs
+from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.pieces import readable_pieces
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
+
+
+def inspect(
+    run: TrainedRun, split: str = "validation", *, batch_size: int = 32, sentence: str | None = None
+) -> Report:
+    """Looks into a run's model with the first sentence pairs of a split.
+
+    The loss is the one of the training, label smoothing included, without dropout. A sentence
+    longer than the model's positions is cut.
+
+    Args:
+        run: A trained run.
+        split: The split, such as `validation`, `test` or `validation[100:]`.
+        batch_size: How many pairs.
+        sentence: A source sentence to draw attention maps of, with the model's own translation
+            (greedy search); `None` for the first pair of the split.
+
+    Returns:
+        The report.
+
+    Raises:
+        UserError: If the split does not exist or is empty, or the sentence has no tokens.
+    """
+    if batch_size < 1:
+        raise UserError(f"A batch needs a sentence pair. Received: --batch-size {batch_size}.")
+    batch = _batch(run, split, batch_size)
+    return inspect_model(
+        run.model,
+        batch,
+        MaskedSparseCategoricalCrossentropy(run.config.training.label_smoothing),
+        sentence=_sentence(run, *_drawn(run, batch, sentence)),
+    )
+
+
+def write(
+    report: Report, run: TrainedRun, *, html: Path | None = None, json_file: Path | None = None
+) -> list[Path]:
+    """Writes a report to files, each whole or not at all.
+
+    Args:
+        report: The report.
+        run: Its run; a log of `ResidualMonitor` in its directory becomes the page's slider.
+        html: The page, or `None`.
+        json_file: `Report.to_dict` as JSON, or `None`.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UserError: If plotly, which draws the page, is not installed.
+    """
+    if json_file is not None:
+        text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+        write_text(json_file, text + "\n")
+    if html is not None:
+        with as_user_errors():
+            log = ResidualLog(run.directory.residuals).read()
+            report.to_html(html, log=log, title=f"Add & Norm in {run.directory.path.name}")
+    return [path for path in (html, json_file) if path is not None]
+
+
+def _batch(run: TrainedRun, split: str, size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The first pairs that have words on both sides, for teacher forcing."""
+    source, target = run.tokenizers.source, run.tokenizers.target
+    longest, end = run.model.config.max_length - 1, [run.model.config.end_id]
+    encoded = (
+        (source.encode(said)[:longest], target.encode(meant)[:longest])
+        for said, meant in string_pairs(load_pairs(run.config, split))
+    )
+    rows = list(itertools.islice((pair for pair in encoded if all(pair)), size))
+    if not rows:
+        raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
+    labels = _padded([meant + end for _, meant in rows])
+    inputs = {
+        "source": _padded([said + end for said, _ in rows]),
+        "target": _padded([[run.model.config.start_id, *meant] for _, meant in rows]),
+    }
+    return inputs, labels
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    array = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for index, row in enumerate(rows):
+        array[index, : len(row)] = row
+    return array
+
+
+def _drawn(run: TrainedRun, batch: Any, sentence: str | None) -> tuple[list[int], list[int]]:
+    """The tokens that encoder and decoder read in the attention maps."""
+    if sentence is None:
+        inputs, _ = batch
+        return _unpadded(inputs["source"][0]), _unpadded(inputs["target"][0])
+    config = run.model.config
+    source = [*run.tokenizers.source.encode(sentence)[: config.max_length - 1], config.end_id]
+    if len(source) == 1:
+        raise UserError(f"There is nothing to draw. Expected a sentence. Received: {sentence!r}.")
+    ids, _ = run.model.generate(np.array([source]), max_length=run.config.evaluation.max_length)
+    return source, [config.start_id, *_unpadded(ids[0])[:-1]]
+
+
+def _unpadded(row: np.ndarray) -> list[int]:
+    return [int(token) for token in row if token != 0]
+
+
+def _sentence(run: TrainedRun, source: list[int], target: list[int]) -> Sentence:
+    return Sentence(
+        {"source": np.array([source], "int32"), "target": np.array([target], "int32")},
+        source=readable_pieces(run.tokenizers.source, source),
+        target=readable_pieces(run.tokenizers.target, target),
+    )
