@@ -90,11 +90,6 @@ class RunDirectory:
         return self.path / "log.csv"
 
     @property
-    def residuals(self) -> Path:
-        """What `ResidualMonitor` saw during the training, if it was asked to."""
-        return self.path / "residuals.csv"
-
-    @property
     def tensorboard(self) -> Path:
         """The TensorBoard log's directory."""
         return self.path / "tensorboard"

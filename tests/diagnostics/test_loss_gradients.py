@@ -120,7 +120,8 @@ if keras.backend.backend() == "jax":
             return logits, [record.merged for record in inner]
 
     plain = jax.jit(lambda batch: model(batch))(batch())
-    np.testing.assert_array_equal(jax.jit(lambda batch: watched.__wrapped__(batch)[0])(batch()), plain)
+    only_logits = jax.jit(lambda batch: watched.__wrapped__(batch)[0])
+    np.testing.assert_array_equal(only_logits(batch()), plain)
     # XLA fuses otherwise what it also has to return.
     logits, merged = watched(batch())
     np.testing.assert_allclose(logits, plain, atol=1e-5)
