@@ -1,5 +1,6 @@
 """Looking into a model from outside, without a line in any layer."""
 
+from keras_addnorm.diagnostics.admin import initialize_admin
 from keras_addnorm.diagnostics.attention_maps import (
     AttentionMaps,
     attention_maps,
@@ -47,6 +48,7 @@ __all__ = [
     "attention_maps",
     "fold",
     "head_diversity",
+    "initialize_admin",
     "inspect",
     "loss_gradients",
     "observe",

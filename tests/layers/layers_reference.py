@@ -7,8 +7,7 @@ different numbers, mostly primes, so that a swapped axis cannot pass.
 import keras
 import numpy as np
 
-from keras_addnorm import schemes
-from keras_addnorm.norms import LayerNorm
+from keras_addnorm import norms, schemes
 from keras_addnorm.schemes import StackPosition
 
 B, T, S, H, K, F = 2, 5, 7, 3, 11, 13
@@ -63,10 +62,31 @@ def rms_norm(x, gamma):
     return gamma * x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
 
 
+def scale_norm(x, scale):
+    return scale * x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), EPSILON)
+
+
+def std_layer_norm(x, gamma, beta):
+    centred = x - x.mean(-1, keepdims=True)
+    return gamma * centred / (x.std(-1, ddof=1, keepdims=True) + EPSILON) + beta
+
+
 def norm(layer, x):
-    if isinstance(layer, LayerNorm):
-        return layer_norm(x, array(layer.gamma), array(layer.beta))
-    return rms_norm(x, array(layer.scale))
+    """The formula of a norm, outside of training."""
+    return {
+        norms.LayerNorm: lambda n: layer_norm(x, array(n.gamma), array(n.beta)),
+        norms.RMSNorm: lambda n: rms_norm(x, array(n.scale)),
+        norms.ScaleNorm: lambda n: scale_norm(x, array(n.scale)),
+        norms.DynamicTanh: lambda n: array(n.gamma) * np.tanh(array(n.alpha) * x) + array(n.beta),
+        norms.StdLayerNorm: lambda n: std_layer_norm(x, array(n.gamma), array(n.beta)),
+        norms.BatchNorm: lambda n: (
+            array(n.gamma)
+            * (x - array(n.moving_mean))
+            / np.sqrt(array(n.moving_variance) + EPSILON)
+            + array(n.beta)
+        ),
+        norms.NoNorm: lambda n: x,
+    }[type(layer)](layer)
 
 
 def branch_input(add_norm, name, x):

@@ -116,6 +116,19 @@ def test_attention_masks_come_besides_padding_and_causality():
     )
 
 
+def test_drop_path_grows_linearly_with_depth():
+    encoder = TransformerEncoder(4, H, F, drop_path=0.2)
+    decoder = TransformerDecoder(2, H, F, drop_path=0.2)
+    encoder.build((B, S, D))
+    decoder.build((B, T, D), (B, S, D))
+    for stack, rates in ((encoder, [0.05, 0.1, 0.15, 0.2]), (decoder, [0.1, 0.2])):
+        for layer, rate in zip(stack.layers, rates, strict=True):
+            names = [name for name in vars(layer) if name.endswith("_add_norm")]
+            assert len(names) == (2 if stack is encoder else 3)
+            for name in names:
+                assert getattr(layer, name).drop_path == pytest.approx(rate)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_layers_know_their_place(scheme):
     encoder = TransformerEncoder(2, H, F, scheme=scheme, num_other_layers=3)

@@ -1,0 +1,179 @@
+"""Every scheme with every norm, in a whole model: formula, gradients, cache, files, final norm.
+
+The model is as small as one that has every part can be, so that the whole product stays cheap. A
+training step under XLA takes a second and more to compile: each scheme and each norm is trained,
+the product is not.
+"""
+
+import functools
+
+import keras
+import layers_reference as reference
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_addnorm import norms, schemes
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
+
+HEADS = reference.H
+SOURCE = np.array([[4, 5, 6, 2], [3, 2, 0, 0]])
+TARGET = np.array([[1, 4, 5], [1, 7, 0]])
+LABELS = np.array([[4, 5, 2], [7, 2, 0]])
+INPUTS = {"source": SOURCE, "target": TARGET}
+
+NEEDS_FINAL_NORM = {
+    "post_ln": False,
+    "pre_ln": True,
+    "sandwich_ln": True,
+    "res_post_norm": True,
+    "sub_ln": True,
+    "mix_ln": True,
+    "ln_scaling": True,
+    "deep_norm": False,
+    "admin": False,
+    "rezero": False,
+    "layer_scale": True,
+    "no_norm": False,
+    "no_residual": False,
+    "plain": False,
+}
+# Half the layers of the encoder, and none of the decoder's one.
+FIELDS = {"mix_ln": {"name": "mix_ln", "share": 0.5}}
+
+PRODUCT = [(scheme, norm) for scheme in NEEDS_FINAL_NORM for norm in norms.names()]
+TRAINED = [
+    *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
+    *((s, norm) for s in ("post_ln", "sandwich_ln", "sub_ln") for norm in norms.names()[1:]),
+]
+
+
+def build(scheme, norm, dtype="float64"):
+    is_for_encoders = norm == "batch_norm"
+    config = Seq2SeqConfig(
+        source_vocabulary_size=9,
+        target_vocabulary_size=8,
+        num_encoder_layers=2 if scheme == "mix_ln" else 1,
+        num_decoder_layers=1,
+        hidden_dim=2 * HEADS,
+        intermediate_dim=5,
+        num_heads=HEADS,
+        max_length=7,
+        dropout=0.0,
+        scheme=FIELDS.get(scheme, scheme),
+        norm={"encoder": norm, "decoder": "layer_norm"} if is_for_encoders else norm,
+    )
+    return Seq2SeqTransformer(config, dtype=dtype)
+
+
+@functools.cache
+def random_model(scheme, norm):
+    model = build(scheme, norm)
+    rng = np.random.default_rng(5)
+    for weight in model.weights:
+        start = reference.array(weight)
+        weight.assign(start + rng.normal(scale=0.15, size=start.shape))
+    return model
+
+
+def test_no_scheme_is_left_out():
+    same = {"peri_ln"}  # another name of sandwich_ln
+    assert {*NEEDS_FINAL_NORM} | same == {*schemes.names()}
+
+
+@pytest.mark.parametrize(("scheme", "norm"), PRODUCT)
+def test_the_model_equals_the_formula(scheme, norm):
+    model = random_model(scheme, norm)
+    keys = (SOURCE != 0)[:, None]
+    memory = reference.array(model.encoder_embedding(SOURCE))
+    for layer in model.encoder.layers:
+        memory = reference.encoder_layer(layer, scheme, memory, keys)
+    y = reference.array(model.decoder_embedding(TARGET))
+    memory = _final_norm(model.encoder, scheme, memory)
+    for layer in model.decoder.layers:
+        y = reference.decoder_layer(layer, scheme, y, memory, (TARGET != 0)[:, None], keys)
+    y = _final_norm(model.decoder, scheme, y)
+    expected = y @ reference.array(model.decoder_embedding.embeddings).T
+    logits = reference.array(model(INPUTS))
+    # The logits leave a float64 model in float64.
+    np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
+
+
+def _final_norm(stack, scheme, x):
+    assert (stack.final_norm is not None) == NEEDS_FINAL_NORM[scheme]
+    return x if stack.final_norm is None else reference.norm(stack.final_norm, x)
+
+
+@pytest.mark.parametrize(("scheme", "norm"), PRODUCT)
+def test_gradients_are_central_differences(scheme, norm):
+    """Along one direction in all weights at once; `test_gradients` takes them one by one."""
+    model = random_model(scheme, norm)
+    weights = [w.value for w in model.trainable_variables]
+    rng = np.random.default_rng(6)
+    directions = [rng.normal(size=w.shape) for w in weights]
+    cotangent = rng.normal(size=(2, 3, 8))
+
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(model(INPUTS) * cotangent)
+    slope = sum(
+        np.sum(tf.convert_to_tensor(gradient).numpy() * direction)
+        for gradient, direction in zip(tape.gradient(value, weights), directions, strict=True)
+    )
+
+    step = 1e-7  # small: the kinks of relu are rarely that near
+    starts = [w.numpy() for w in weights]
+    values = []
+    for sign in (1, -1):
+        for weight, start, direction in zip(weights, starts, directions, strict=True):
+            weight.assign(start + sign * step * direction)
+        values.append(np.sum(model(INPUTS).numpy() * cotangent))
+    for weight, start in zip(weights, starts, strict=True):
+        weight.assign(start)
+    difference = (values[0] - values[1]) / (2 * step)
+    np.testing.assert_allclose(slope, difference, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scheme", "norm"), PRODUCT)
+def test_cached_decoding_equals_the_full_pass(scheme, norm):
+    model = random_model(scheme, norm)
+    memory, mask = model.encode(SOURCE)
+    cache = model.initial_cache(memory, 2, TARGET.shape[1])
+    expected = reference.array(model(INPUTS))
+    for index in range(TARGET.shape[1]):
+        logits, cache = model.decode_step(TARGET[:, index], cache, index, mask)[:2]
+        real = TARGET[:, index] != 0
+        np.testing.assert_allclose(
+            reference.array(logits)[real], expected[real, index], rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(("scheme", "norm"), PRODUCT)
+def test_weights_come_back_into_a_model_of_the_same_config(scheme, norm, tmp_path):
+    model = random_model(scheme, norm)
+    model.save_weights(tmp_path / "m.weights.h5")
+    config = Seq2SeqConfig.from_json(model.config.to_json())
+    other = Seq2SeqTransformer(config, dtype="float64")
+    assert config == model.config
+    assert not np.allclose(other(INPUTS), model(INPUTS))
+    other.load_weights(tmp_path / "m.weights.h5")
+    np.testing.assert_array_equal(other(INPUTS), model(INPUTS))
+
+
+@pytest.mark.parametrize(("scheme", "norm"), TRAINED)
+def test_a_step_under_xla_changes_every_weight(scheme, norm):
+    model = build(scheme, norm, dtype="float32")
+    for scale in (w for w in model.weights if w.name == "branch_scale"):
+        scale.assign(np.full(scale.shape, 0.1))  # at zero, ReZero shuts the branch's gradient out
+    before = [reference.array(w) for w in model.trainable_variables]
+    model.compile(
+        keras.optimizers.SGD(0.1), MaskedSparseCategoricalCrossentropy(), jit_compile=True
+    )
+    loss = model.train_on_batch(INPUTS, LABELS)
+    assert np.isfinite(loss)
+    for old, weight in zip(before, model.trainable_variables, strict=True):
+        new = reference.array(weight)
+        assert np.isfinite(new).all(), weight.path
+        # A key's bias shifts all logits of a row alike: softmax does not see it.
+        if not weight.path.endswith("key_projection/bias"):
+            assert (new != old).any(), weight.path
