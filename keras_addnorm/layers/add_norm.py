@@ -53,7 +53,8 @@ class AddNorm(keras.layers.Layer):
 
     Weights:
         `pre_norm/...`, `branch_norm/...`, `post_norm/...`: those that the scheme asks for.
-        `branch_scale`: a scalar (ReZero) or `(D,)` (LayerScale).
+        `branch_scale`, `skip_scale`: a scalar (ReZero) or `(D,)` (LayerScale, Admin).
+        `<name>/...`: the layers of the scheme's own, by the names that it gives them.
 
     Example:
     ```python
@@ -95,7 +96,7 @@ class AddNorm(keras.layers.Layer):
 
     @property
     def init_gain(self) -> float:
-        """Factor that the scheme wants on the sublayer's initial kernels (DeepNorm's beta)."""
+        """Factor that the scheme wants on the sublayer's initial kernels (as DeepNorm does)."""
         return self._plan.init_gain
 
     def make_inner_norm(self) -> norms.Norm | None:

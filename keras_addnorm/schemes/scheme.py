@@ -20,7 +20,7 @@ NormSlot = Literal["pre_norm", "branch_norm", "post_norm"]
 class StackPosition:
     """Where a sublayer stands in the whole model, in plain numbers.
 
-    Schemes that depend on depth (DeepNorm, LayerScale) read it; the others ignore it.
+    Schemes that depend on it (DeepNorm, Mix-LN, ...) read it; the others ignore it.
 
     Args:
         num_encoder_layers: Depth of the encoder; 0 for a decoder-only model.
@@ -120,7 +120,8 @@ class ResidualPlan:
         norm_slots: Which of `"pre_norm"`, `"branch_norm"` and `"post_norm"` to create.
         branch_scale: The learned factor on the branch, or `None`.
         skip_gain: Constant factor on the skip connection (DeepNorm's alpha).
-        init_gain: Factor on the initial value, output and feed-forward kernels (DeepNorm's beta).
+        init_gain: Factor on the initial value, output and feed-forward kernels (DeepNorm's beta,
+            Sub-LN's gamma).
         skip_scale: The learned factor on the skip connection, or `None`.
         input_gain: Constant factor on what the sublayer reads (LN-scaling's `1 / sqrt(l)`).
         inner_norm: Whether the sublayer normalises what its output projection reads (Sub-LN).
