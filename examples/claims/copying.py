@@ -20,6 +20,13 @@ PATIENCE = 4  # times the steps of the other trainings
 DECAY = 0.1  # of the weights, in a second round: something has to want F = 0
 
 
+_ROUNDS: dict[str, dict[str, Any]] = {
+    "before": {"color": "#777777", "marker": "o", "linestyle": "--"},
+    "after training": {"color": "#0072B2", "marker": "s"},
+    "after training with decay": {"color": "#E69F00", "marker": "^"},
+}
+
+
 def section(lab: Lab, images: Images) -> Section:
     """Train stacks to return their input."""
     depths = lab.scale.copy_layers
@@ -41,12 +48,16 @@ def section(lab: Lab, images: Images) -> Section:
         )
         errors.set_ylim(0, None)
         errors.legend()
-        deepest = found["pre_ln", depths[-1]]
-        ratios.semilogy(deepest["ratio_before"], color="#777777", marker="o", label="before")
-        ratios.semilogy(deepest["ratio_after"], color="#0072B2", marker="s", label="after training")
+        for label, key, run in (
+            ("before", "ratio_before", found["pre_ln", depths[-1]]),
+            ("after training", "ratio_after", found["pre_ln", depths[-1]]),
+            ("after training with decay", "ratio_after", decayed[depths[-1]]),
+        ):
+            ratios.plot(run[key], label=label, **_ROUNDS[label])
         ratios.set(
             xlabel=f"sublayer, in order ({depths[-1]} layers, pre_ln)", ylabel="‖F(x)‖ / ‖x‖"
         )
+        ratios.set_ylim(0, None)
         ratios.legend()
 
     runs = [

@@ -1,0 +1,81 @@
+"""The calibration page: what counts as right, and that its numbers are those on record."""
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def example():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_BACKEND", keras.backend.backend())
+        patch.syspath_prepend(str(EXAMPLES))
+        spec = importlib.util.spec_from_file_location(
+            "calibrate_stability", EXAMPLES / "calibrate_stability.py"
+        )
+        module = importlib.util.module_from_spec(spec)
+        # Data classes look their module up by name.
+        patch.setitem(sys.modules, "calibrate_stability", module)
+        spec.loader.exec_module(module)
+        yield module
+        for name in [name for name in sys.modules if name.split(".")[0] == "claims"]:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"),
+    [
+        ((0.5, 0.1), "trains without warm-up"),
+        ((0.9, 0.9), "trains without warm-up"),
+        ((0.49, 0.5), "needs warm-up"),
+        ((-3.0, 0.49), "will not train"),
+    ],
+)
+def test_what_the_trainings_say(example, progress, expected):
+    outcome = example.Outcome(
+        case=example.Case("pre_ln", 2, 0.1),
+        forecast="needs warm-up",
+        signal=0.1,
+        signal_after_step=0.1,
+        growth=1.0,
+        losses={},
+        progress=dict(zip(example.WARMUPS, progress, strict=True)),
+    )
+    assert outcome.observed == expected
+    assert outcome.hit == (expected == "needs warm-up")
+
+
+def test_the_page_holds_the_records(example, tmp_path):
+    lab = example.Lab(example.QUICK, example.Records(tmp_path / "records.jsonl"))
+    floor = {"what": "frequencies of the target tokens"}
+    lab.measure("floor", floor, lambda: {"loss": 5.0})
+    # The best runs lose 1.0 without warm-up and 2.0 with it: half of the way are 3.0 and 3.5.
+    made_up = {
+        example.Case("pre_ln", 2, 0.002): ((1.0, 2.0), "trains without warm-up"),
+        example.Case("post_ln", 4, 0.002): ((3.11, 3.47), "needs warm-up"),
+        example.Case("plain", 4, 0.002): ((2.99, 4.44), "will not train"),
+    }
+    for case, (losses, forecast) in made_up.items():
+        for warmup, loss in zip(example.WARMUPS, losses, strict=True):
+            key = dataclasses.asdict(example._training(case, warmup))
+            lab.measure("training", key, lambda loss=loss: {"losses": [loss]})
+        found = {"forecast": forecast, "signal": 0.31, "signal_after_step": 0.21, "growth": 1.0}
+        lab.measure("forecast", dataclasses.asdict(case), lambda found=found: found)
+    cases = list(made_up)
+    page = example.main(cases[:2], cases[2:], tmp_path / "stability.md", lab)
+    text = page.read_text(encoding="utf-8")
+    assert "| The cases that the thresholds were set on | 2 of 2 | 100% |" in text
+    assert "| Fresh cases | 0 of 1 | 0% |" in text
+    assert (
+        "| `post_ln`, 4, 0.002 | 0.31 | 0.21 | 1.00 | 3.11 | 3.47 | needs warm-up | needs warm-up |"
+        in text
+    )
+    assert "forecast *will not train*, observed *trains without warm-up*" in text.split("Misses")[1]
+    assert "It came 50% of the way without warm-up and 19% with it." in text
+    assert (tmp_path / "images" / "stability_signal.png").exists()
