@@ -293,6 +293,6 @@ def _check_length(length: int, source_factor: float) -> None:
 
 
 def _length_for(source_lengths: Tensor, length: int, source_factor: float) -> Tensor:
-    # A thousandth more: 0.29 * 100 is 28.999996 in float32, and meant to be 29.
+    # A thousandth more: 4.2 * 15 is 62.999996 in float32, and meant to be 63.
     product = source_factor * ops.cast(source_lengths, "float32") + (length + 1e-3)
     return ops.cast(ops.floor(product), "int32")

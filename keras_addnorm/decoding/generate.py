@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.decoding import constraints as constraint_table
-from keras_addnorm.decoding import strategies
+from keras_addnorm.decoding import coverage, strategies
 from keras_addnorm.decoding.checks import require_positive
 from keras_addnorm.decoding.compilation import run_compiled
 from keras_addnorm.decoding.constraints import ConstraintLike
-from keras_addnorm.decoding.inputs import check_ids, check_source_ids, pad_batch, padded_length
+from keras_addnorm.decoding.inputs import (
+    check_ids,
+    check_layer,
+    check_source_ids,
+    pad_batch,
+    padded_length,
+)
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import run_teacher_forced
@@ -103,10 +109,11 @@ def generate(
     _check_request(request, config)
     source_ids = check_source_ids(source_ids, config)
     prefix = _check_prefix(target_prefix, len(source_ids), request.max_length, config)
+    details = Details() if return_details is True else return_details
+    if details:
+        check_layer(details.layer, config)
     ids, scores = _search(model, source_ids, prefix, request, jit_compile)
-    if return_details:
-        details = return_details if isinstance(return_details, Details) else Details()
-        _check_layer(details.layer, config)
+    if details:
         return _describe(model, source_ids, ids, scores, details, jit_compile)
     return (ids[:, 0], scores[:, 0]) if request.strategy.num_return == 1 else (ids, scores)
 
@@ -182,6 +189,8 @@ def _check_request(request: Request, config: Any) -> None:
             "The model has learned positions and cannot generate past them. Expected max_length "
             f"<= {config.max_length}. Received: {max_length}"
         )
+    if (penalty := coverage.get(request.strategy.coverage_penalty)) is not None:
+        check_layer(penalty.layer, config)
     for constraint in request.constraints:
         constraint.check(config.target_vocabulary_size, max_length)
 
@@ -211,12 +220,3 @@ def _check_prefix(target_prefix: Any, batch_size: int, max_length: int, config: 
             f"({config.pad_id}) in between. Received: {array.tolist()!r:.80}"
         )
     return array
-
-
-def _check_layer(layer: int, config: Any) -> None:
-    depth = config.num_decoder_layers
-    if not -depth <= layer < depth:
-        raise ValueError(
-            f"There is no such decoder layer. Expected {-depth} <= layer < {depth}. "
-            f"Received: {layer}"
-        )

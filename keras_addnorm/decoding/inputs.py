@@ -55,6 +55,30 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int) -> None:
         )
 
 
+def check_layer(layer: int, config: Any) -> None:
+    """Raise unless a decoder layer has a cross-attention to ask.
+
+    Args:
+        layer: Its index, -1 for the last.
+        config: The model's config.
+
+    Raises:
+        ValueError: If there is no such layer, or its cross-attention was pruned.
+    """
+    depth = config.num_decoder_layers
+    if not -depth <= layer < depth:
+        raise ValueError(
+            f"There is no such decoder layer. Expected {-depth} <= layer < {depth}. "
+            f"Received: {layer}"
+        )
+    if f"decoder/{layer % depth}/cross_attention" in config.pruned_sublayers:
+        raise ValueError(
+            "This decoder layer does not look at the source: its cross-attention was pruned. "
+            f"Expected another layer. Received: {layer}. Name one in decoding.Details(layer=...) "
+            "or CoveragePenalty(beta, layer=...)."
+        )
+
+
 def padded_length(length: int, config: Any) -> int:
     """Return the length that rows of a length are padded to: a multiple of 16.
 

@@ -110,3 +110,57 @@ def exhaustive(table_row, max_length, ids, alpha):
 
 def padded(sequence, max_length, ids):
     return [*sequence, *[ids.pad_id] * (max_length - len(sequence))]
+
+
+def n_best(table_row, max_length, ids, divisor, count, fulfils=lambda sequence: True):
+    """The `count` best of all sequences that fulfil the rules, `[(score, sequence)]`."""
+    scored = [
+        (log_p_of(table_row, s) / divisor(len(s)), s)
+        for s in all_sequences(max_length, ids, table_row.shape[-1])
+        if fulfils(s)
+    ]
+    return sorted(scored, reverse=True)[:count]
+
+
+def beam_reference(
+    table_row, max_length, ids, divisor, *, num_beams, count, num_groups=1, diversity=0.0, early
+):
+    """Beam search in plain Python, one sentence; `early` False never stops before the end."""
+    vocabulary_size = table_row.shape[-1]
+    words = [t for t in range(vocabulary_size) if t not in (ids.pad_id, ids.start_id)]
+    alive = [[((), 0.0)] for _ in range(num_groups)]
+    finished = [[] for _ in range(num_groups)]
+    is_done = [False] * num_groups
+    for _ in range(max_length):
+        used = [0] * vocabulary_size
+        for g in range(num_groups):
+            continued = [
+                ((*prefix, token), log_p_of(table_row, (*prefix, token)), used[token])
+                for prefix, _ in alive[g]
+                for token in words
+            ]
+            ranked = sorted(continued, key=lambda c: c[1] - diversity * c[2], reverse=True)
+            for sequence, total, _ in ranked[:num_beams]:
+                used[sequence[-1]] += 1
+                if sequence[-1] == ids.end_id and not is_done[g]:
+                    finished[g].append((total / divisor(len(sequence)), sequence))
+            alive[g] = [c[:2] for c in ranked[: 2 * num_beams] if c[0][-1] != ids.end_id]
+            alive[g] = alive[g][:num_beams]
+            is_done[g] = is_done[g] or (early and len(finished[g]) >= num_beams)
+        if all(is_done):
+            break
+    found = []
+    for g in range(num_groups):
+        found += sorted(finished[g], reverse=True)[:num_beams]
+        if not is_done[g]:
+            found += [(total / divisor(len(s)), s) for s, total in alive[g]]
+    return sorted(found, reverse=True)[:count]
+
+
+def check_found(found, scores, expected, max_length, ids):
+    """`expected` are `[(score, sequence)]`; what is missing is padding and minus infinity."""
+    for row, score, (expected_score, sequence) in zip(found, scores, expected, strict=False):
+        assert row.tolist() == padded(sequence, max_length, ids)
+        assert abs(score - expected_score) < 1e-4
+    assert (found[len(expected) :] == ids.pad_id).all()
+    assert (scores[len(expected) :] == -np.inf).all()
