@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
@@ -61,6 +62,10 @@ class MixLN(ResidualScheme):
         """Return `LN(x + f)`, or `x + f`."""
         merged = residual + branch
         return parts.post_norm(merged) if _is_post_ln(parts) else merged
+
+    def without_branch(self, position: StackPosition | None) -> ResidualScheme:
+        """Return what Post-LN or Pre-LN leaves, whichever stands here."""
+        return self if "post_norm" in self.plan(position).norm_slots else NoNorm()
 
 
 def _is_post_ln(parts: ResidualParts) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.schemes.res_post_norm import ResPostNorm
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
@@ -37,3 +38,7 @@ class SandwichLN(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + LN(f)`."""
         return residual + parts.branch_norm(branch)
+
+    def without_branch(self, position: StackPosition | None) -> ResPostNorm:
+        """Return the sum with a normalised branch: the norm in front is not needed."""
+        return ResPostNorm()

@@ -29,7 +29,7 @@ SOME = (
     "decoder/0/self_attention",
     "decoder/0/cross_attention",
 )
-WITHOUT_PRE_NORM = {"pre_ln", "layer_scale", "rezero", "ln_scaling", "sub_ln", "no_norm"}
+BARE = {"pre_ln", "layer_scale", "rezero", "ln_scaling", "sub_ln", "no_norm"}
 
 
 def zeroed(model, names):
@@ -63,7 +63,8 @@ def test_no_weight_of_a_pruned_sublayer_is_left(scheme):
     places = [name.replace("/", "/layer_", 1) for name in SOME]
     assert not [path for path in paths if path.startswith(tuple(f"{p}/" for p in places))]
     left = [path for path in paths if path.startswith(tuple(f"{p}_add_norm/" for p in places))]
-    if scheme in WITHOUT_PRE_NORM:
+    assert not [path for path in left if "pre_norm" in path or "branch_scale" in path]
+    if scheme in BARE:
         assert left == []
 
 
