@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_addnorm.diagnostics.gradients import LossLike
 from keras_addnorm.diagnostics.rebuild import rebuild, require_model
+from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.training import (
@@ -118,7 +119,10 @@ class Validation:
 
 
 def prune(
-    model: Seq2SeqTransformer, sublayers: Any, *, evaluate: Evaluate | None = None
+    model: Seq2SeqTransformer,
+    sublayers: Report | Iterable[str],
+    *,
+    evaluate: Evaluate | None = None,
 ) -> PruneResult:
     """Leave sublayers out of a model, and measure what each of them and all of them cost.
 
@@ -168,13 +172,12 @@ def prune(
     return PruneResult(pruned, tuple(table))
 
 
-def _names(sublayers: Any) -> Iterable[str]:
-    verdicts = getattr(sublayers, "verdicts", None)
-    if verdicts is None:
+def _names(sublayers: Report | Iterable[str]) -> Iterable[str]:
+    if not isinstance(sublayers, Report):
         return sublayers
     return [
         name
-        for verdict in verdicts
+        for verdict in sublayers.verdicts
         if verdict.kind == "near_identity"
         for name in verdict.sublayers
     ]

@@ -1,7 +1,7 @@
 """A pruned model is the model with F(x) = 0 in some places, without their weights."""
 
 import dataclasses
-import inspect
+from inspect import signature
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_addnorm import schemes
 from keras_addnorm.data import Tokenizer
-from keras_addnorm.diagnostics import PruneResult, Validation, prune
+from keras_addnorm.diagnostics import PruneResult, Validation, inspect, prune
 from keras_addnorm.layers import (
     FeedForward,
     MultiHeadCrossAttention,
@@ -131,8 +131,11 @@ def test_a_pruned_model_comes_back_from_its_files(tmp_path):
 def test_null_objects_are_called_like_what_they_stand_for(pruned, real):
     for method in ("call", "empty_cache", "project_memory"):
         if hasattr(real, method):
-            expected = inspect.signature(getattr(real, method)).parameters
-            assert list(inspect.signature(getattr(pruned, method)).parameters) == list(expected)
+            assert _arguments(pruned, method) == _arguments(real, method)
+
+
+def _arguments(layer, method):
+    return list(signature(getattr(layer, method)).parameters)
 
 
 def test_a_layer_comes_back_from_its_config():
@@ -227,20 +230,18 @@ def test_translations_are_scored_too_and_the_table_can_be_read():
     assert lines[2].split()[-1] == "-100.0000"
 
 
-@dataclasses.dataclass
-class Verdict:
-    kind: str
-    sublayers: tuple[str, ...]
-
-
-@dataclasses.dataclass
-class Report:
-    verdicts: tuple[Verdict, ...]
-
-
 def test_a_report_names_the_sublayers_that_are_nearly_the_identity():
-    report = Report((Verdict("swamped", SOME[:1]), Verdict("near_identity", SOME[2:3])))
-    assert prune(tiny_model(), report).model.config.pruned_sublayers == SOME[2:3]
+    """ReZero starts with every branch switched off; one is opened here."""
+    model = Seq2SeqTransformer(dataclasses.replace(tiny_model().config, scheme="rezero"))
+    model.encoder.layers[0].feed_forward_add_norm.branch_scale.assign(1.0)
+    report = inspect(model, (batch(), LABELS))
+    pruned = prune(model, report).model
+    left = set(SUBLAYERS) - set(pruned.config.pruned_sublayers)
+    assert left == {"encoder/0/feed_forward"}
+    np.testing.assert_allclose(array(pruned(batch())), array(model(batch())), rtol=1e-6)
+    again = inspect(pruned, (batch(), LABELS))
+    assert again["encoder/0/self_attention"].branch_rms == 0
+    np.testing.assert_allclose(again.loss, report.loss, rtol=1e-6)
 
 
 def test_pruning_goes_on_where_it_was():
