@@ -16,6 +16,9 @@ Cache = Any
 Step = Callable[[Tensor, Tensor, Cache], tuple[Tensor, Cache]]
 """`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`."""
 
+_BLOCK = 64
+"""Numbers that `best_first` looks at as one, by their largest, where there are many."""
+
 IMPOSSIBLE = -1e9
 """Log-probability of what cannot happen. Finite, since infinities breed NaN."""
 
@@ -84,8 +87,25 @@ def best_first(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         # `torch.topk` breaks ties as it likes; a stable sort does not.
         order = ops.argsort(-scores, axis=-1)[:, :count]
         return ops.take_along_axis(scores, order, axis=1), order
+    if scores.shape[-1] > 16 * count * _BLOCK:
+        return _best_of_blocks(scores, count)
     scores, order = ops.top_k(scores, k=count)
     return scores, ops.cast(order, "int32")
+
+
+def _best_of_blocks(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the same, faster, from the `count` blocks with the largest maxima: no other counts."""
+    size = scores.shape[-1]
+    scores = ops.pad(scores, ((0, 0), (0, -size % _BLOCK)), constant_values=-float("inf"))
+    blocks = ops.reshape(scores, (-1, -(-size // _BLOCK), _BLOCK))
+    _, chosen = ops.top_k(ops.max(blocks, axis=-1), k=count)
+    # As they stood, so that of equals the one further to the front still comes first.
+    chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)
+    few = ops.take_along_axis(blocks, ops.expand_dims(chosen, -1), axis=1)
+    scores, order = ops.top_k(ops.reshape(few, (-1, count * _BLOCK)), k=count)
+    order = ops.cast(order, "int32")
+    block = ops.take_along_axis(chosen, order // _BLOCK, axis=1)
+    return scores, block * _BLOCK + order % _BLOCK
 
 
 def select(rows: Tensor, order: Tensor) -> Tensor:

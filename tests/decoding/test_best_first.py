@@ -1,0 +1,28 @@
+"""The largest of many numbers, as a stable sort finds them."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_addnorm.decoding.steps import best_first
+
+
+@pytest.mark.parametrize("size", [7, 1024, 4099, 6144])
+@pytest.mark.parametrize("count", [1, 3, 7])
+@pytest.mark.parametrize("values", [2, 5, 10**6])
+def test_as_a_stable_sort(size, count, values):
+    """Few values make many equals, within the blocks that are looked at as one and across them."""
+    numbers = np.random.default_rng(size + count).integers(0, values, (11, size))
+    scores = (-numbers).astype("float32")
+    expected = np.argsort(numbers, axis=1, kind="stable")[:, :count]
+    found, order = map(ops.convert_to_numpy, best_first(ops.convert_to_tensor(scores), count))
+    np.testing.assert_array_equal(order, expected)
+    np.testing.assert_array_equal(found, np.take_along_axis(scores, expected, axis=1))
+
+
+def test_what_cannot_happen_comes_last_and_in_its_place():
+    """Padding stands behind all that is there, even if only minus infinities are left."""
+    scores = np.full((3, 6000), -np.inf, "float32")
+    scores[:, 4000] = 1.0
+    _, order = best_first(ops.convert_to_tensor(scores), 5)
+    np.testing.assert_array_equal(ops.convert_to_numpy(order), [[4000, 0, 1, 2, 3]] * 3)
