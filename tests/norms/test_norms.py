@@ -298,6 +298,7 @@ def test_saved_and_loaded(identifier, tmp_path):
 
 
 def test_a_dict_sets_the_fields():
+    assert norms.get({"name": "layer_norm", "epsilon": 0.2})(epsilon=0.1).epsilon == 0.2
     assert norms.get({"name": "dynamic_tanh", "initial_alpha": 0.8})().initial_alpha == 0.8
     assert norms.get({"name": "batch_norm", "momentum": 0.9})(epsilon=0.1).momentum == 0.9
 
