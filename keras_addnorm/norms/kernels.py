@@ -9,10 +9,12 @@ epsilon)` and the incoming gradient `g`::
     dgamma  = sum over rows of r c g            dbeta = sum over rows of g
     dx      = r gamma g - r mean(gamma g) - r^3 c mean(gamma g c)     (RMS: no second term)
 
-The sums are matrix products with a vector where the computer has no accelerator: XLA's loops on
-processors add the numbers of a fused sum up one after the other, and its products do not. On
-accelerators it is the other way round, and a product may be rounded to fewer bits: there they are
-plain sums. torch has a kernel of its own, which Keras calls.
+Sums over a row are matrix products with a vector where the computer has no accelerator: XLA's
+loops on processors add the numbers of a sum that they compute on the way one after the other, and
+those of a product several at a time. On accelerators a product may be rounded to fewer bits, and
+sums are fast: there they are plain. So are sums down the columns everywhere: as a product of fewer
+than 4096 rows XLA would fuse them, too, and then stride through memory, ten times as slow. torch
+has a kernel of its own, which Keras calls.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def _layer_normalize_rows(
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         dx, dgamma = _gradients_of_scaling(upstream, x - mean, reciprocal, gamma)
         dx = dx - reciprocal * _row_sums(upstream, gamma * _share(gamma))
-        return dx, dgamma, _column_sums(ops.ones_like(reciprocal), upstream)
+        return dx, dgamma, ops.sum(upstream, axis=0, keepdims=True)
 
     return centred * reciprocal * gamma + beta, gradient
 
@@ -122,7 +124,7 @@ def _gradients_of_scaling(
     product = upstream * centred
     along = _row_sums(product, gamma * _share(gamma))
     dx = upstream * (reciprocal * gamma) - centred * (along * reciprocal**3)
-    return dx, _column_sums(reciprocal, product)
+    return dx, ops.sum(reciprocal * product, axis=0, keepdims=True)
 
 
 def _share(like: Tensor) -> Tensor:
@@ -132,20 +134,13 @@ def _share(like: Tensor) -> Tensor:
 
 def _row_sums(x: Tensor, weights: Tensor) -> Tensor:
     # (N, D), (1, D) -> (N, 1)
-    if _sums_as_products():
+    if _row_sums_as_products():
         return ops.matmul(x, ops.transpose(weights))
     return ops.sum(x * weights, axis=-1, keepdims=True)
 
 
-def _column_sums(weights: Tensor, x: Tensor) -> Tensor:
-    # (N, 1), (N, D) -> (1, D)
-    if _sums_as_products():
-        return ops.matmul(ops.transpose(weights), x)
-    return ops.sum(weights * x, axis=0, keepdims=True)
-
-
 @functools.cache
-def _sums_as_products() -> bool:
+def _row_sums_as_products() -> bool:
     return keras.backend.backend() in ("tensorflow", "jax") and all(
         device.startswith("cpu") for device in keras.distribution.list_devices()
     )
