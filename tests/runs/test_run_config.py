@@ -4,6 +4,8 @@ import tomllib
 
 import pytest
 
+from keras_addnorm.layers import AttentionConfig
+from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.config import leaves, merge, parse_assignment, read_toml
 
@@ -160,3 +162,26 @@ def test_last_checkpoint_is_the_highest_number(tmp_path):
     for name in ("epoch-0009", "epoch-0010", ".77.epoch-0011", "epoch-last"):
         (directory.checkpoints / f"{name}.weights.h5").touch()
     assert directory.last_checkpoint() == (10, directory.checkpoints / "epoch-0010.weights.h5")
+
+
+def test_attention_and_positions_come_from_toml_and_from_the_command(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        """
+        [model]
+        positions = "rotary"
+        attention = { num_key_value_heads = 2, scale = "learned" }
+        """
+    )
+    changes = dict(map(parse_assignment, ["model.attention.window=5", "model.num_heads=4"]))
+    changes |= dict([parse_assignment('model.positions={ name = "rotary", base = 500.0 }')])
+    config = RunConfig.read(path).replace(changes)
+    again = tmp_path / "again.toml"
+    again.write_text(config.to_toml())
+    assert RunConfig.read(again) == config
+    sizes = {"source_vocabulary_size": 11, "target_vocabulary_size": 11}
+    model = Seq2SeqConfig.preset("tiny", **sizes, **config.model.overrides)
+    assert model.positions == {"name": "rotary", "base": 500.0}
+    assert AttentionConfig.get(model.attention) == AttentionConfig(
+        num_key_value_heads=2, scale="learned", window=5
+    )
