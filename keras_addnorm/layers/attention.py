@@ -37,9 +37,6 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     documented in `MultiHeadSelfAttention`.
     """
 
-    positions: RelativePositions | None = None
-    """Relative positions, for self-attention only."""
-
     def __init__(
         self,
         num_heads: int,
@@ -73,6 +70,9 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         self.init_gain = init_gain
         self.attention = AttentionConfig.get(attention)
         self._num_groups = self.attention.key_value_heads(num_heads)
+        # Not as a default of the class: with torch, layers are modules, and a class' attribute
+        # hides a module that is set later.
+        self.positions: RelativePositions | None = None
         self.inner_norm = get_inner_norm(inner_norm)
         self.supports_masking = True
 
