@@ -23,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from claims import (
     batches,
+    concatenating,
     copying,
     depth,
     highway,
@@ -43,6 +44,7 @@ CLAIMS = {
     5: variance.section,
     6: batches.section,
     7: warmup.section,
+    8: concatenating.section,
 }
 
 
