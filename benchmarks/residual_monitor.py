@@ -1,8 +1,9 @@
 """What `ResidualMonitor` costs: training time with and without it, in turn in one process.
 
-Both trainings go over the same data with the same model ("tiny"), under XLA; the monitored one
-logs every N-th step to CSV and TensorBoard. A round is N steps, so each monitored round holds one
-pass of the probe. Compilation, which happens once, is timed by itself. Processor time counts all
+One model ("tiny") trains on under XLA, with the monitor and without it in turn; the monitor logs
+every N-th step to CSV and TensorBoard. A round is N steps, so each monitored round holds one pass
+of the probe. Compilation, which happens once, is timed by itself: the training's falls into the
+first round without, the probe's into the first round with it. Processor time counts all
 threads: on a busy machine its ratio is the steadier one.
 """
 
@@ -32,9 +33,7 @@ def batch(rows: int, length: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {"source": source, "target": target}, labels
 
 
-def training(
-    scheme: str, rows: int, length: int, steps: int, monitor: ResidualMonitor | None
-) -> Callable[[], None]:
+def compiled_model(scheme: str) -> Seq2SeqTransformer:
     keras.utils.set_random_seed(7)
     model = Seq2SeqTransformer(
         Seq2SeqConfig.preset(
@@ -48,18 +47,19 @@ def training(
     model.compile(
         keras.optimizers.Adam(1e-4), MaskedSparseCategoricalCrossentropy(0.1), jit_compile=True
     )
+    return model
+
+
+def training(
+    model: Seq2SeqTransformer, rows: int, length: int, steps: int, callbacks: list[ResidualMonitor]
+) -> Callable[[], None]:
     inputs, labels = keras.tree.map_structure(
         lambda array: np.tile(array, (steps, 1)), batch(rows, length)
     )
 
     def round_() -> None:
         model.fit(
-            inputs,
-            labels,
-            batch_size=rows,
-            shuffle=False,
-            verbose=0,
-            callbacks=[] if monitor is None else [monitor],
+            inputs, labels, batch_size=rows, shuffle=False, verbose=0, callbacks=list(callbacks)
         )
 
     return round_
@@ -83,8 +83,12 @@ def main() -> None:
             csv=Path(folder, "residuals.csv"),
             tensorboard=Path(folder, "tensorboard"),
         )
-        sizes = (arguments.scheme, arguments.rows, arguments.length, arguments.every)
-        contenders = {"without": training(*sizes, None), "with": training(*sizes, monitor)}
+        model = compiled_model(arguments.scheme)
+        sizes = (arguments.rows, arguments.length, arguments.every)
+        contenders = {
+            "without": training(model, *sizes, []),
+            "with": training(model, *sizes, [monitor]),
+        }
         first: dict[str, float] = {}
         for name, contender in contenders.items():
             cpu = time.process_time()
