@@ -30,6 +30,7 @@ FULL = {
         "average_last": 2,
         "score_every": 4,
         "score_pairs": 5,
+        "monitor_every": 7,
         "seed": 6,
     },
     "evaluation": {
