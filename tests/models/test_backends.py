@@ -84,6 +84,23 @@ for ways in (False, True) if fused else (False,):
 if keras.backend.backend() == "jax":
     assert len(calls) == 2 * 4, calls  # in one operation where nothing forbids it, and only there
 
+# Strategies and rules on random numbers: each row reads those of its last token.
+from keras_addnorm.decoding import DiverseBeam, NoRepeatNgram, Sample
+table = keras.ops.convert_to_tensor(np.random.default_rng(8).normal(size=(7, 7)).astype("float32"))
+step = lambda tokens, index, cache: (keras.ops.take(table, tokens, axis=0), cache)
+sources = keras.ops.convert_to_tensor(np.array([[3, 4, 2], [5, 2, 0]], "int32"))
+for strategy in (
+    Beam(3, 0.6, 2, early_stopping=False),
+    DiverseBeam(4, 2, num_return=4),
+    Sample(1.5, top_k=4, top_p=0.9, seed=2, num_return=5),
+    Sample(num_return=5),
+):
+    name = type(strategy).__name__ + str(getattr(strategy, "top_k", ""))
+    rules = (NoRepeatNgram(2),)
+    task = Task(sources, 6, SpecialIds(0, 1, 2), rules, keras.ops.full((2, 1), 5, "int32"))
+    searched = strategy.search(step, [], task)
+    found[f"ids {name}"], found[f"scores {name}"] = array(searched.ids), array(searched.scores)
+
 model.compile(
     keras.optimizers.Adam(3e-3), MaskedSparseCategoricalCrossentropy(0.1), jit_compile=False
 )
