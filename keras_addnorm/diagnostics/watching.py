@@ -65,8 +65,9 @@ def watch_feed_forward(model: Any) -> Iterator[dict[str, Tensor]]:
 
         return with_input
 
+    # What reads the activations first: the norm that Sub-LN puts there, or the projection.
     layers = {
-        name: sublayer.layer.output_projection
+        name: sublayer.layer.inner_norm or sublayer.layer.output_projection
         for name, sublayer in named_sublayers(model).items()
         if isinstance(sublayer.layer, FeedForward)
     }

@@ -101,7 +101,7 @@ def narrow_page(browser, address):
 
 def _open(browser, address, width):
     opened = browser.new_page(viewport={"width": width, "height": 800})
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(120_000)  # a busy machine is no fault of the page
     said, asked = [], []
     opened.on("console", lambda message: said.append(message.text))
     opened.on("pageerror", lambda error: said.append(str(error)))

@@ -150,9 +150,9 @@ def test_it_changes_nothing(model):
     assert not any("call" in vars(layer) for layer in model._flatten_layers())
 
 
-def _unit_layer(activation, bias):
+def _unit_layer(activation, bias, scheme="post_ln"):
     """A feed-forward sublayer whose last three of seven units say what `bias` says."""
-    encoder = layers.TransformerEncoder(1, 1, 7, activation=activation)
+    encoder = layers.TransformerEncoder(1, 1, 7, activation=activation, scheme=scheme)
     encoder.build((2, 3, 5))
     projection = encoder.layers[0].feed_forward.intermediate_projection
     kernel, _ = projection.get_weights()
@@ -167,6 +167,12 @@ def _unit_layer(activation, bias):
 )
 def test_dead_units_of_every_kind(activation, bias):
     encoder = _unit_layer(activation, bias)
+    report = inspect(encoder, (keras.random.normal((2, 3, 5)), 0.0), _mean_square)
+    assert report["encoder/0/feed_forward"].dead_units == pytest.approx(3 / 7)
+
+
+def test_dead_units_are_counted_in_front_of_an_inner_norm():
+    encoder = _unit_layer("relu", (-1, -2, 0), scheme="sub_ln")
     report = inspect(encoder, (keras.random.normal((2, 3, 5)), 0.0), _mean_square)
     assert report["encoder/0/feed_forward"].dead_units == pytest.approx(3 / 7)
 
