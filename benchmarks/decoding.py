@@ -164,7 +164,7 @@ def best_threads(path: Path, compute_type: str, call: Callable) -> ctranslate2.T
         for threads in sorted({1, os.cpu_count() or 1})
     }
     timings = measure.in_turn(
-        {str(n): functools.partial(call, t) for n, t in translators.items()}, rounds=3
+        {str(n): functools.partial(call, t) for n, t in translators.items()}, rounds=3, warm_up=1
     )
     best = min(translators, key=lambda threads: timings[str(threads)].best_ms)
     print(f"  CTranslate2 {compute_type}: {best} thread(s)")

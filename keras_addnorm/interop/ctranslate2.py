@@ -17,6 +17,7 @@ import numpy as np
 from keras_addnorm import norms, schemes
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.layers import AddNorm
+from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
@@ -117,7 +118,7 @@ _SIZES = {
     *("num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads", "max_length"),
 }
 _ONLY_IN_TRAINING = {"dropout", "attention_dropout", "activation_dropout", "drop_path"}
-_SAID_ELSEWHERE = {"activation", "scheme", "norm", "epsilon", "positions"}
+_SAID_ELSEWHERE = {"activation", "attention", "scheme", "norm", "epsilon", "positions"}
 _TABLES = {"tie_embeddings", "share_embeddings"}
 # A field that is not among these has to be at its default: then it changes nothing.
 _KNOWN_FIELDS = _SIZES | _ONLY_IN_TRAINING | _SAID_ELSEWHERE | _TABLES
@@ -244,6 +245,7 @@ def _check_config(config: Seq2SeqConfig) -> None:
         _require(f"norm in the {side}", _norm(config, side), _NORMS)
     _require("positions", config.positions, _POSITIONS)
     _require("activation", config.activation, _ACTIVATIONS)
+    _require("attention", AttentionConfig.get(config.attention), [AttentionConfig()])
     for field in dataclasses.fields(config):
         if field.name not in _KNOWN_FIELDS and field.default is not dataclasses.MISSING:
             _require(field.name, getattr(config, field.name), [field.default])

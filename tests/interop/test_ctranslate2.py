@@ -132,6 +132,7 @@ CASES = {
     "rms_norm, sandwich": {"scheme": "peri_ln", "norm": "rms_norm", "activation": "reglu"},
     "learned positions": {"positions": "learned", "activation": "geglu"},
     "a norm for each side": {"norm": {"encoder": {"name": "rms_norm"}, "decoder": "layer_norm"}},
+    "attention said as a dict": {"attention": {}, "scheme": "pre_ln"},
     "another epsilon": {"epsilon": 0.25, "activation": "sigmoid"},
 }
 
@@ -242,6 +243,8 @@ REFUSED = {
     "scheme": ({"scheme": "rezero"}, "scheme.*'PreLN'.*Received: 'ReZero'"),
     "activation": ({"activation": "elu"}, "activation.*'relu'.*Received: 'elu'"),
     "norm": ({"norm": {"encoder": "layer_norm", "decoder": "scale_norm"}}, "norm in the decoder"),
+    "attention": ({"attention": {"num_key_value_heads": 1}}, "attention.*num_key_value_heads=1"),
+    "relative positions": ({"positions": "rotary"}, "positions.*Received: 'rotary'"),
     "ids": ({"pad_id": 3}, "pad_id. Expected 0. Received: 3"),
 }
 
