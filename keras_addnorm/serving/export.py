@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
+import dataclasses
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_addnorm import __version__
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.decoding import decode
+from keras_addnorm.decoding import Beam, Strategy
+from keras_addnorm.decoding import strategies as decoding_strategies
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
+from keras_addnorm.serving.batching import Buckets
+from keras_addnorm.serving.extras import write_extras
+from keras_addnorm.serving.signatures import Decoding, TranslationModule
 from keras_addnorm.serving.versions import choose_version, new_version
-
-_LIBRARIES = ("keras", "tensorflow", "sentencepiece")
-
-_README = """\
-# A translation model
-
-A TensorFlow SavedModel. Its signature `serving_default` takes `texts` (strings, any number) and
-returns `translations` (strings) and `scores` (the log-probability of each translation, divided by
-its length penalty). The tokenizer is inside. Blank texts give "" and the score 0; a text of more
-than {max_source_tokens} tokens is cut there. `model.json` says how the model was made.
-
-With TensorFlow alone:
-
-```python
-import tensorflow as tf
-
-model = tf.saved_model.load("{path}")
-print(model.signatures["serving_default"](texts=tf.constant(["a text"])))
-```
-
-With keras-addnorm, which also brings texts into Unicode form NFKC, the form the model was trained
-on:
-
-```python
-from keras_addnorm.serving import load_translator
-
-print(load_translator("{directory}")(["a text"]))
-```
-
-With TensorFlow Serving, which loads the directory of the versions:
-
-```
-curl -d '{{"instances": ["a text"]}}' http://localhost:8501/v1/models/{name}:predict
-```
-"""
 
 
 def export_saved_model(
@@ -60,25 +27,54 @@ def export_saved_model(
     directory: str | os.PathLike[str],
     version: int | None = None,
     *,
-    num_beams: int = 4,
-    length_penalty: float = 0.6,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
+    strategies: Mapping[str, Any] | None = None,
     max_length: int | None = None,
+    batch_buckets: Sequence[int] | None = None,
+    length_buckets: Sequence[int] | None = None,
+    storage: str = "float32",
+    card: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes a model with its tokenizer and its search as one SavedModel.
 
-    `serving_default` maps `texts: string[None]` to `translations: string[None]` and
-    `scores: float32[None]`, and equals `keras_addnorm.decoding.translate`. It needs neither Keras
-    nor this package nor XLA, which TensorFlow Serving switches off. The version appears whole or
-    not at all; `assets.extra/` in it holds a `README.md` and a `model.json`.
+    The signatures, with B texts, N hypotheses, T target and S source tokens:
+
+    | signature | takes | returns |
+    |---|---|---|
+    | `serving_default`, `translate` | `texts` (B,) | `translations`, `scores`, (B,) |
+    | `translate_nbest` | `texts` (B,) | `translations`, `scores` (B, N), best first |
+    | `translate_xla`, `translate_nbest_xla` | the same | the same, computed under XLA |
+    | `score` | `source`, `target` (B,) | `scores` (B,), `token_log_probabilities` (B, T) |
+    | `tokenize` | `texts` (B,) | `token_ids` (B, S), `lengths` (B,) |
+    | `encode` | `texts` (B,) | `pooled` (B, D), `states` (B, S, D) |
+
+    `serving_default` equals `keras_addnorm.decoding.translate`. It needs neither Keras nor this
+    package nor XLA, which TensorFlow Serving switches off. The functions under XLA pad batch and
+    length up to buckets: at most `len(batch_buckets) * len(length_buckets)` programs are compiled.
+    Requests of any size and texts of any length are taken: a request is decoded
+    `batch_buckets[-1]` texts at a time, and a text is cut at `config.max_length - 1` tokens.
+
+    The version appears whole or not at all. `assets.extra/` in it holds a `README.md`, a card
+    `model.json`, settings for TensorFlow Serving (`models.config`, `batching.config`) and
+    warm-up requests of each bucket.
 
     Args:
         model: The trained model, on the TensorFlow backend of Keras.
         tokenizer: Its tokenizers, or the one for both languages.
         directory: The folder of the versions, such as `saved_models/<name>`.
         version: Number of the version, or `None` for the highest one and one more.
-        num_beams: Number of hypotheses; 1 is greedy search.
-        length_penalty: The exponent of the GNMT penalty that scores are divided by.
+        num_beams: Number of hypotheses, 4 by default; 1 is greedy search.
+        length_penalty: The exponent of the GNMT penalty that scores are divided by, 0.6 by default.
+        strategies: Instead of these two, strategies (or their names or dicts) by the name of
+            their signature. The first one is `serving_default`.
         max_length: Number of tokens to generate at most; `None` for `model.config.max_length`.
+        batch_buckets: Batch sizes under XLA; `None` for 1, 4, 16 and 64.
+        length_buckets: Source lengths under XLA; `None` for 16, 32, 64, 128 and 256, up to
+            `config.max_length`.
+        storage: How weights are stored: `"float32"`, `"float16"` or `"int8"`. Computation stays in
+            the model's own precision.
+        card: What else `model.json` is to say: training data, scores, licence.
 
     Returns:
         The folder of the version.
@@ -86,7 +82,7 @@ def export_saved_model(
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
         TypeError: If `model` or `tokenizer` is something else.
-        ValueError: If the tokenizer does not belong to the model, or a number does not fit.
+        ValueError: If the tokenizer does not belong to the model, or an option does not fit.
         FileExistsError: If the version exists.
 
     Example:
@@ -112,54 +108,29 @@ def export_saved_model(
     _check_backend()
     tokenizers = TokenizerPair.of(tokenizer)
     _check_model(model, tokenizers)
-    settings = _settings(model, num_beams, length_penalty, max_length)
+    decoding = Decoding(
+        _strategies(strategies, num_beams, length_penalty),
+        _max_length(model, max_length),
+        Buckets.of(batch_buckets, length_buckets, model.config.max_length),
+    )
+    module = TranslationModule(model, tokenizers, decoding, storage)
     directory = Path(directory)
     version = choose_version(directory, version)
-    module = _Translation(model, tokenizers, settings)
+    signatures = module.signatures()
+    settings = {"decoding": decoding.to_dict(), "storage": storage}
     with new_version(directory, version) as folder:
-        tf.saved_model.save(module, str(folder), signatures={"serving_default": module.translate})
-        _write_card(folder / "assets.extra", directory / str(version), model, tokenizers, settings)
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+        write_extras(
+            folder,
+            directory / str(version),
+            model,
+            tokenizers,
+            signatures,
+            decoding.buckets,
+            settings,
+            card or {},
+        )
     return directory / str(version)
-
-
-class _Translation(tf.Module):
-    """What is saved: the lookup tables, the weights, and one function."""
-
-    def __init__(
-        self, model: Seq2SeqTransformer, tokenizers: TokenizerPair, settings: dict[str, Any]
-    ) -> None:
-        super().__init__(name="translation")
-        self.source_tokenizer = GraphTokenizer(tokenizers.source)
-        self.target_tokenizer = (
-            self.source_tokenizer if tokenizers.is_joint else GraphTokenizer(tokenizers.target)
-        )
-        # The variables by themselves: the model as an attribute would be saved, too, and every
-        # weight twice.
-        self.weights = [weight.value for weight in model.weights]
-        self._decode = lambda source_ids: decode(model, source_ids, **settings)
-        self._max_source_tokens = model.config.max_length - 1
-        self._end_id, self._pad_id = model.config.end_id, model.config.pad_id
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")], autograph=False)
-    def translate(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translates texts, of shape (B,)."""
-        ids, scores = self._decode(self._source_ids(texts))
-        return {
-            "translations": self.target_tokenizer.detokenize(ids),
-            "scores": scores,
-        }
-
-    def _source_ids(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns the rows that the encoder reads, (B, S); those of blank texts are padding."""
-        tokens = self.source_tokenizer.tokenize(texts)[:, : self._max_source_tokens]
-        is_filled = tf.cast(tokens.row_lengths() > 0, tf.int64)
-        ends = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(is_filled)], self._end_id), is_filled
-        )
-        ids = tf.concat([tokens, ends], 1).to_tensor(self._pad_id)
-        # The encoder wants a column even if there is no text at all.
-        missing = tf.maximum(1 - tf.shape(ids)[1], 0)
-        return tf.pad(ids, [[0, 0], [0, missing]], constant_values=self._pad_id)
 
 
 def _check_backend() -> None:
@@ -198,59 +169,40 @@ def _check_model(model: Any, tokenizers: TokenizerPair) -> None:
         )
 
 
-def _settings(
-    model: Seq2SeqTransformer, num_beams: int, length_penalty: float, max_length: int | None
-) -> dict[str, Any]:
+def _strategies(
+    strategies: Mapping[str, Any] | None, num_beams: int | None, length_penalty: float | None
+) -> dict[str, Strategy]:
+    if strategies is None:
+        num_beams = 4 if num_beams is None else num_beams
+        penalty = 0.6 if length_penalty is None else float(length_penalty)
+        best = Beam(num_beams, penalty)
+        return {
+            "translate": best,
+            "translate_nbest": dataclasses.replace(best, num_return=num_beams),
+        }
+    given = {"num_beams": num_beams, "length_penalty": length_penalty}
+    if not strategies or any(value is not None for value in given.values()):
+        raise ValueError(
+            "Expected either strategies, at least one, or num_beams and length_penalty; received "
+            f"strategies={strategies!r} and {given}."
+        )
+    taken = {"serving_default", "score", "tokenize", "encode"} & strategies.keys()
+    if taken or any(name.endswith("_xla") for name in strategies):
+        raise ValueError(
+            "A strategy has a name that an export gives itself: expected others than "
+            f"serving_default, score, tokenize, encode and *_xla; received {list(strategies)}."
+        )
+    return {name: decoding_strategies.get(strategy) for name, strategy in strategies.items()}
+
+
+def _max_length(model: Seq2SeqTransformer, max_length: int | None) -> int:
     longest = model.config.max_length
     max_length = longest if max_length is None else max_length
-    for name, value in (("num_beams", num_beams), ("max_length", max_length)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"Expected a positive int as {name}; received {value!r}.")
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise ValueError(f"Expected a positive int as max_length; received {max_length!r}.")
     if model.config.positions == "learned" and max_length > longest:
         raise ValueError(
             f"The model has learned {longest} positions and cannot generate past them. Expected "
             f"max_length <= {longest}; received {max_length}."
         )
-    return {
-        "num_beams": num_beams,
-        "length_penalty": float(length_penalty),
-        "max_length": max_length,
-    }
-
-
-def _write_card(
-    folder: Path,
-    path: Path,
-    model: Seq2SeqTransformer,
-    tokenizers: TokenizerPair,
-    settings: dict[str, Any],
-) -> None:
-    """Writes what the version is, for people and for programs."""
-    folder.mkdir()
-    card = {
-        "config": model.config.to_dict(),
-        "parameters": model.count_params(),
-        "tokenizer": {
-            "joint": tokenizers.is_joint,
-            **{
-                side: {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
-                for side, tokenizer in (
-                    ("source", tokenizers.source),
-                    ("target", tokenizers.target),
-                )
-            },
-        },
-        "decoding": settings,
-        "versions": {
-            "keras-addnorm": __version__,
-            **{library: importlib.metadata.version(library) for library in _LIBRARIES},
-        },
-    }
-    (folder / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    readme = _README.format(
-        path="/".join(path.parts[-2:]),
-        directory=path.parent.name,
-        name=path.parent.name,
-        max_source_tokens=model.config.max_length - 1,
-    )
-    (folder / "README.md").write_text(readme, encoding="utf-8")
+    return max_length

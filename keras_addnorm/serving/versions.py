@@ -82,12 +82,24 @@ def new_version(directory: Path, version: int) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)  # the server is often another user
+        for path in [*temporary.rglob("*"), temporary]:
+            _to_disk(path)
         try:
             os.rename(temporary, directory / str(version))
         except OSError as error:
             raise _exists(directory / str(version)) from error
+        _to_disk(directory)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _to_disk(path: Path) -> None:
+    # A file that is renamed before its contents are on the disk can be empty after a power cut.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _exists(path: Path) -> FileExistsError:

@@ -1,0 +1,225 @@
+"""What lies beside the graph in a version: cards, settings for the server, and warm-up requests.
+
+Everything is in `assets.extra/`. TensorFlow Serving looks for its warm-up requests there.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_addnorm import __version__
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.serving.batching import Buckets
+
+FOLDER = "assets.extra"
+_LIBRARIES = ("keras", "tensorflow", "sentencepiece")
+_SPACE_MARK = "\u2581"
+
+_README = """\
+# {name}: a translation model
+
+A TensorFlow SavedModel with its tokenizer inside. `model.json` says how it was made.
+
+| signature | takes | returns |
+|---|---|---|
+{signatures}
+
+`translate_xla` is `serving_default` with its numeric part compiled by XLA: faster, but stock
+TensorFlow Serving switches XLA off and then refuses it (start the server with
+`--xla_cpu_compilation_enabled` to allow it). Blank texts give "" and the score 0; a text of more
+than {max_source_tokens} tokens is cut there; a request of more than {batch_size} texts is decoded
+{batch_size} at a time. A score is a log-probability, divided by the length penalty.
+
+## TensorFlow Serving
+
+From the folder that holds the folder `{name}`:
+
+```
+docker run --rm -p 8500:8500 -p 8501:8501 -v "$PWD/{name}:/models/{name}:ro" tensorflow/serving \\
+    --model_config_file=/models/{name}/{version}/{folder}/models.config --enable_batching \\
+    --batching_parameters_file=/models/{name}/{version}/{folder}/batching.config
+```
+
+It serves the highest version and takes up new ones. Over REST:
+
+```
+curl -d '{{"instances": ["a text"]}}' http://localhost:8501/v1/models/{name}:predict
+```
+
+Over gRPC, with `pip install tensorflow-serving-api`:
+
+```python
+import grpc
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+request = predict_pb2.PredictRequest()
+request.model_spec.name = "{name}"
+request.inputs["texts"].CopyFrom(tf.make_tensor_proto(["a text"]))
+with grpc.insecure_channel("localhost:8500") as channel:
+    answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
+print(tf.make_ndarray(answer.outputs["translations"]))
+```
+
+## Python, with TensorFlow alone
+
+```python
+import tensorflow as tf
+
+model = tf.saved_model.load("{name}/{version}")
+print(model.signatures["serving_default"](texts=tf.constant(["a text"])))
+```
+
+With keras-addnorm, which also brings texts into Unicode form NFKC, the form that the model was
+trained on:
+
+```python
+from keras_addnorm.serving import load_translator
+
+print(load_translator("{name}")(["a text"]))
+```
+"""
+
+_MODELS = """\
+model_config_list {{
+  config {{
+    name: "{name}"
+    base_path: "/models/{name}"
+    model_platform: "tensorflow"
+  }}
+}}
+"""
+
+_BATCHING = """\
+max_batch_size {{ value: {largest} }}
+batch_timeout_micros {{ value: 2000 }}
+max_enqueued_batches {{ value: 100 }}
+num_batch_threads {{ value: 2 }}
+{allowed}
+"""
+
+
+def write_extras(
+    folder: Path,
+    place: Path,
+    model: Seq2SeqTransformer,
+    tokenizers: TokenizerPair,
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
+    buckets: Buckets,
+    settings: Mapping[str, Any],
+    card: Mapping[str, Any],
+) -> None:
+    """Writes everything that lies beside the graph.
+
+    Args:
+        folder: The folder of the version, as it is being written.
+        place: Where the version will lie: `<name>/<version>`.
+        model: The model.
+        tokenizers: Its tokenizers.
+        signatures: The exported functions.
+        buckets: The shapes of `translate_xla`, and of the warm-up.
+        settings: How it decodes and stores, for the card.
+        card: What the user wants said about it.
+    """
+    name, version = place.parts[-2:]
+    extras = folder / FOLDER
+    extras.mkdir()
+    largest = buckets.batch[-1]
+    texts = {
+        "model.json": json.dumps(_card(model, tokenizers, settings, card), indent=2) + "\n",
+        "models.config": _MODELS.format(name=name),
+        "batching.config": _BATCHING.format(
+            largest=largest,
+            allowed="\n".join(f"allowed_batch_sizes: {size}" for size in buckets.batch),
+        ),
+        "README.md": _README.format(
+            name=name,
+            version=version,
+            folder=FOLDER,
+            signatures="\n".join(_describe(*item) for item in signatures.items()),
+            max_source_tokens=model.config.max_length - 1,
+            batch_size=largest,
+        ),
+    }
+    for file, text in texts.items():
+        (extras / file).write_text(text, encoding="utf-8")
+    with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
+        for record in warmup_records(name, tokenizers.source, buckets):
+            writer.write(record)
+
+
+def warmup_records(name: str, tokenizer: Tokenizer, buckets: Buckets) -> Iterator[bytes]:
+    """Makes one request of each bucket's shape for `serving_default`.
+
+    Args:
+        name: The model's name.
+        tokenizer: The tokenizer of the source.
+        buckets: The shapes.
+
+    Yields:
+        Serialised `PredictionLog` messages.
+    """
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    word = _word_of_one_token(tokenizer)
+    for rows, columns in buckets.shapes:
+        log = prediction_log_pb2.PredictionLog()
+        request = log.predict_log.request
+        request.model_spec.name = name
+        request.model_spec.signature_name = "serving_default"
+        text = " ".join([word] * max(1, columns - 1))  # and the token that ends the source
+        request.inputs["texts"].CopyFrom(tf.make_tensor_proto([text] * rows))
+        yield log.SerializeToString()
+
+
+def _word_of_one_token(tokenizer: Tokenizer) -> str:
+    for token, piece in enumerate(tokenizer.pieces):
+        word = piece.text.removeprefix(_SPACE_MARK)
+        if word and word != piece.text and tokenizer.encode(word) == [token]:
+            return word
+    return "a"
+
+
+def _card(
+    model: Seq2SeqTransformer,
+    tokenizers: TokenizerPair,
+    settings: Mapping[str, Any],
+    card: Mapping[str, Any],
+) -> dict[str, Any]:
+    sides = {"source": tokenizers.source, "target": tokenizers.target}
+    return {
+        "config": model.config.to_dict(),
+        "parameters": model.count_params(),
+        "tokenizer": {
+            "joint": tokenizers.is_joint,
+            **{
+                side: {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
+                for side, tokenizer in sides.items()
+            },
+        },
+        **settings,
+        **card,
+        "versions": {
+            "keras-addnorm": __version__,
+            **{library: importlib.metadata.version(library) for library in _LIBRARIES},
+        },
+    }
+
+
+def _describe(name: str, function: Any) -> str:
+    inputs = function.structured_input_signature[1]
+    return f"| `{name}` | {_list(inputs)} | {_list(function.structured_outputs)} |"
+
+
+def _list(specs: Mapping[str, tf.TensorSpec]) -> str:
+    def shape(spec: tf.TensorSpec) -> str:
+        return ", ".join("?" if size is None else str(size) for size in spec.shape)
+
+    return ", ".join(f"`{n}`: {spec.dtype.name} [{shape(spec)}]" for n, spec in specs.items())

@@ -1,0 +1,113 @@
+"""How the weights lie in the file: as they are, in half the bytes, or in a quarter."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Smaller weights (biases, gains) stay as they are: there is nothing to win.
+_SMALLEST = 1024
+
+
+class StoredWeights:
+    """A model's weights in the number format of the file, and the model computing with them.
+
+    Computation runs in the model's own precision, whatever the file holds: the stored numbers are
+    widened when a function is called. This is no `tf.Module`: only what `stored` lists is to be
+    saved, not the model's own variables besides.
+
+    Args:
+        model: The model.
+        storage: `"float32"`: as they are. `"float16"`: matrices in half the bytes. `"int8"`:
+            matrices as whole numbers from -127 to 127 with one factor a row of an embedding table
+            or a column of a kernel, a quarter of the bytes.
+
+    Raises:
+        ValueError: If the storage is unknown.
+    """
+
+    def __init__(self, model: keras.Model, storage: str = "float32") -> None:
+        if storage not in _STORAGES:
+            raise ValueError(
+                f"Expected one of {', '.join(_STORAGES)} as storage; received {storage!r}."
+            )
+        self._variables = [*model.weights]
+        pack = _STORAGES[storage]
+        self.stored = [
+            pack(variable)
+            if variable.ndim == 2 and np.prod(variable.shape) >= _SMALLEST
+            else _AsItIs(variable)
+            for variable in model.weights
+        ]
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Lets the model compute with the stored weights while a function is traced."""
+        with keras.StatelessScope(
+            state_mapping=[
+                (variable, stored.widened())
+                for variable, stored in zip(self._variables, self.stored, strict=True)
+            ]
+        ):
+            yield
+
+
+class _AsItIs(tf.Module):
+    """The model's own variable: it is stored once, and later training would be seen."""
+
+    def __init__(self, variable: Any) -> None:
+        super().__init__()
+        self.variable = variable.value
+
+    def widened(self) -> tf.Tensor:
+        return tf.convert_to_tensor(self.variable)
+
+
+class _Half(tf.Module):
+    """Float16, for a weight whose values fit in it."""
+
+    def __init__(self, variable: Any) -> None:
+        super().__init__()
+        values = keras.ops.convert_to_numpy(variable)
+        limit = float(np.finfo(np.float16).max)
+        largest = float(np.abs(values).max())
+        if not largest < limit:
+            raise ValueError(
+                f"The weight {variable.path} does not fit in float16: expected values below "
+                f"{limit}; received {largest}. Use storage='float32'."
+            )
+        self.dtype = variable.dtype
+        self.variable = tf.Variable(values.astype("float16"), trainable=False)
+
+    def widened(self) -> tf.Tensor:
+        return tf.cast(self.variable, self.dtype)
+
+
+class _Bytes(tf.Module):
+    """Eight bits a number and one factor a row or column (symmetric quantisation)."""
+
+    def __init__(self, variable: Any) -> None:
+        super().__init__()
+        values = keras.ops.convert_to_numpy(variable)
+        # One factor for each thing that the weight makes: a token's vector, or an output channel.
+        axis = 1 if variable.name == "embeddings" else 0
+        factors = np.abs(values).max(axis=axis, keepdims=True) / 127.0
+        factors = np.where(factors == 0.0, 1.0, factors).astype("float32")
+        self.dtype = variable.dtype
+        self.factors = tf.Variable(factors, trainable=False)
+        self.variable = tf.Variable(np.round(values / factors).astype("int8"), trainable=False)
+
+    def widened(self) -> tf.Tensor:
+        return tf.cast(tf.cast(self.variable, "float32") * self.factors, self.dtype)
+
+
+_STORAGES: dict[str, Callable[[Any], _AsItIs | _Half | _Bytes]] = {
+    "float32": _AsItIs,
+    "float16": _Half,
+    "int8": _Bytes,
+}

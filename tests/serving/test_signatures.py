@@ -1,0 +1,289 @@
+"""Every signature of an exported model against the model itself."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from exported import LENGTHS, MAX_LENGTH, ROWS, export_toy, make_model
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_addnorm.decoding import Beam, Greedy
+from keras_addnorm.serving import export_saved_model, load_translator
+from keras_addnorm.serving.batching import Buckets, map_in_batches
+
+T = 7
+
+
+@pytest.fixture(scope="module")
+def toy(texts, tmp_path_factory):
+    return export_toy(texts, tmp_path_factory.mktemp("signatures") / "toy")
+
+
+@pytest.fixture(scope="module")
+def module(toy):
+    return tf.saved_model.load(str(toy.path))
+
+
+@pytest.fixture(scope="module")
+def sources(texts):
+    # More than the largest batch, of all lengths, blank ones among them: batches are made and
+    # sorted, and the order has to come back.
+    return [*texts[:8], "", "mon " * 40, " ", "ba"]
+
+
+def call(module, name, **texts):
+    outputs = module.signatures[name](**{key: tf.constant(value) for key, value in texts.items()})
+    return {key: value.numpy() for key, value in outputs.items()}
+
+
+def rows(toy, texts, side="source"):
+    """The ids of each text with its end, cut as the export cuts; none for a blank source."""
+    tokenizer, longest = getattr(toy.tokenizers, side), MAX_LENGTH if side == "source" else T
+    encoded = [tokenizer.encode(text)[: longest - 1] for text in texts]
+    return [[*ids, 2] if ids or side == "target" else [] for ids in encoded]
+
+
+def padded(rows, columns):
+    return np.array([row + [0] * (columns - len(row)) for row in rows], "int32")
+
+
+def strings(array):
+    return np.vectorize(lambda text: text.decode())(array).tolist()
+
+
+@pytest.mark.parametrize("name", ["translate_nbest", "translate_nbest_xla"])
+def test_nbest_with_alignments(toy, module, sources, name):
+    found = call(module, name, texts=sources)
+    expected = toy.model.generate(
+        padded(rows(toy, sources), MAX_LENGTH),
+        Beam(3, 0.6, num_return=3),
+        max_length=T,
+        return_details=True,
+    )
+    texts = [toy.tokenizers.target.decode_batch(best.tolist()) for best in expected.ids]
+    assert strings(found["translations"]) == texts
+    np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-5)
+    np.testing.assert_array_equal(found["alignments"], expected.alignments)
+
+
+def test_the_best_of_nbest_is_the_translation(module, sources):
+    best, several = (call(module, f"translate{n}", texts=sources) for n in ("", "_nbest"))
+    assert strings(best["translations"]) == strings(several["translations"][:, 0])
+    np.testing.assert_allclose(best["scores"], several["scores"][:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["serving_default", "translate_xla"])
+def test_a_batch_gives_what_its_texts_give_alone(module, sources, name):
+    together = call(module, name, texts=sources)
+    alone = [call(module, name, texts=[text]) for text in sources]
+    assert strings(together["translations"]) == [strings(one["translations"])[0] for one in alone]
+    scores = [one["scores"][0] for one in alone]
+    np.testing.assert_allclose(together["scores"], scores, atol=1e-5)
+
+
+def test_score_is_that_of_the_model(toy, module, sources, texts):
+    targets = [*texts[20:31], ""]
+    found = call(module, "score", source=sources, target=targets)
+    expected = toy.model.score(
+        padded(rows(toy, sources), MAX_LENGTH), padded(rows(toy, targets, "target"), T)
+    )
+    kept = np.array([bool(row) for row in rows(toy, sources)])
+    tokens = found["token_log_probabilities"]
+    np.testing.assert_allclose(tokens[kept], expected.token_log_probabilities[kept], atol=1e-5)
+    np.testing.assert_allclose(found["scores"], tokens.sum(1), atol=1e-5)
+    assert np.isfinite(tokens).all()
+
+
+def test_score_needs_a_target_for_each_source(module):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected one target for each source"):
+        call(module, "score", source=["ba", "di"], target=["ba"])
+
+
+def test_tokenize(toy, module, sources):
+    found = call(module, "tokenize", texts=sources)
+    expected = rows(toy, sources)
+    np.testing.assert_array_equal(found["lengths"], [len(row) for row in expected])
+    np.testing.assert_array_equal(found["token_ids"], padded(expected, max(map(len, expected))))
+
+
+def test_encode(toy, module, sources):
+    found = call(module, "encode", texts=sources)
+    expected = rows(toy, sources)
+    for row, states, mean in zip(expected, found["states"], found["pooled"], strict=True):
+        assert not states[len(row) :].any()
+        if not row:
+            assert not mean.any()
+            continue
+        alone = np.asarray(toy.model.encode(np.array([row]))[0])[0]
+        np.testing.assert_allclose(states[: len(row)], alone, atol=1e-5)
+        np.testing.assert_allclose(mean, alone.mean(0), atol=1e-5)
+
+
+def test_requests_of_any_size(module, sources):
+    many = call(module, "serving_default", texts=sources * 9)
+    few = call(module, "serving_default", texts=sources)
+    assert strings(many["translations"]) == strings(few["translations"]) * 9
+    for name in module.signatures:
+        if name != "score":
+            assert all(
+                len(out) == 0 for out in call(module, name, texts=np.array([], str)).values()
+            )
+
+
+def functions_and_operations(path):
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0]
+    library = {function.signature.name: function for function in graph.graph_def.library.function}
+    called = {
+        name: next(
+            node.attr["f"].func.name
+            for node in graph.graph_def.node
+            if node.name == definition.outputs["scores"].name.split(":")[0]
+        )
+        for name, definition in graph.signature_def.items()
+        if "scores" in definition.outputs
+    }
+    return library, called
+
+
+def reachable(library, name):
+    seen, waiting = set(), [name]
+    while waiting:
+        function = library[waiting.pop()]
+        if function.signature.name in seen:
+            continue
+        seen.add(function.signature.name)
+        for node in function.node_def:
+            for attribute in node.attr.values():
+                waiting += [n for n in (attribute.func.name,) if n in library]
+                waiting += [f.name for f in attribute.list.func if f.name in library]
+    return [library[name] for name in seen]
+
+
+def test_xla_is_where_its_name_says_and_nowhere_else(toy):
+    library, called = functions_and_operations(toy.path)
+    for name, function in called.items():
+        functions = reachable(library, function)
+        compiled = any(f.attr["_XlaMustCompile"].b for f in functions)
+        assert compiled == name.endswith("_xla"), name
+        if not compiled:
+            operations = {node.op for f in functions for node in f.node_def}
+            assert "While" in operations or "StatelessWhile" in operations
+            assert not {op for op in operations if op.startswith("Xla")}
+
+
+def test_shapes_under_xla_are_those_of_the_buckets(monkeypatch):
+    seen = []
+
+    def function(ids):
+        # Runs once a trace: under XLA the shape is concrete, so a trace is a compilation.
+        seen.append(tuple(ids.shape))
+        return {"sum": tf.reduce_sum(ids, 1, keepdims=True)}
+
+    buckets = Buckets.of(ROWS, LENGTHS, MAX_LENGTH)
+    compiled = buckets.compile(function, pad_id=0)
+    for batch in range(4):
+        for length in range(1, MAX_LENGTH + 1):
+            ids = tf.ones([batch, length], tf.int32)
+            np.testing.assert_array_equal(compiled(ids)["sum"], np.full([batch, 1], length))
+    assert sorted(seen) == sorted(buckets.shapes)
+
+
+def test_map_in_batches_sorts_trims_and_puts_back():
+    widths = []
+
+    def function(a, b):
+        widths.append((a.shape[0], a.shape[1], b.shape[1]))
+        return {"sums": tf.reduce_sum(a, 1) - tf.reduce_sum(b, 1)}
+
+    generator = np.random.default_rng(3)
+    lengths = generator.integers(0, 8, 11)
+    a = (np.arange(9) < lengths[:, None]) * generator.integers(1, 5, (11, 9))
+    b = np.ones((11, 3), int)
+    found = map_in_batches(
+        function,
+        [tf.constant(a, tf.int32), tf.constant(b, tf.int32)],
+        {"sums": tf.TensorSpec([None], tf.int32)},
+        batch_size=4,
+        pad_id=0,
+    )
+    np.testing.assert_array_equal(found["sums"], a.sum(1) - b.sum(1))
+    ordered = np.sort(lengths)
+    assert widths == [(4, max(1, ordered[3]), 3), (4, ordered[7], 3), (3, ordered[10], 3)]
+
+
+@pytest.mark.parametrize("wrong", [(), (3, 2), (2, 2), (0, 4)])
+def test_bad_buckets(wrong):
+    with pytest.raises(ValueError, match="Expected rising positive sizes as batch buckets"):
+        Buckets(wrong, (4,))
+
+
+@pytest.mark.parametrize(("storage", "share", "atol"), [("float16", 0.5, 2e-2), ("int8", 0.3, 0.5)])
+def test_smaller_storage(texts, toy, tmp_path, storage, share, atol):
+    model = make_model(101, 89, hidden_dim=64, intermediate_dim=256)
+    model.set_weights([w / 3 for w in model.get_weights()])
+    paths = [
+        export_saved_model(
+            *(model, toy.tokenizers, tmp_path / kind),
+            **{"strategies": {"translate": Greedy()}, "max_length": 5, "storage": kind},
+            **{"batch_buckets": (8,), "length_buckets": (11,)},
+        )
+        for kind in ("float32", storage)
+    ]
+    full, small = (sum(f.stat().st_size for f in (p / "variables").iterdir()) for p in paths)
+    bytes_of_weights = sum(weight.nbytes for weight in model.get_weights())
+    assert bytes_of_weights <= full <= 1.1 * bytes_of_weights
+    assert small <= (share + 0.1) * full
+    exact, stored = (load_translator(path) for path in paths)
+    assert stored.card["storage"] == storage
+    pairs = list(zip(exact(texts[:20]), stored(texts[:20]), strict=True))
+    np.testing.assert_allclose([a.score for a, _ in pairs], [b.score for _, b in pairs], atol=atol)
+    assert sum(a.text == b.text for a, b in pairs) >= 16
+
+
+def test_float16_names_the_weight_that_does_not_fit(texts, toy, tmp_path):
+    model = make_model(101, 89, intermediate_dim=128)
+    weights = model.get_weights()
+    weights[0][0, 0] = 1e5
+    model.set_weights(weights)
+    with pytest.raises(ValueError, match=r"embeddings does not fit in float16.*1000"):
+        export_saved_model(model, toy.tokenizers, tmp_path / "toy", storage="float16")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ValueError, match="Expected one of float32, float16, int8 as storage"):
+        export_saved_model(model, toy.tokenizers, tmp_path / "toy", storage="int4")
+
+
+def test_named_strategies(texts, toy, tmp_path):
+    path = export_saved_model(
+        *(toy.model, toy.tokenizers, tmp_path / "toy"),
+        strategies={"quick": "greedy", "wide": {"name": "beam", "num_beams": 2, "num_return": 2}},
+        max_length=T,
+        card={"licence": "CC-BY-4.0", "scores": {"BLEU": 38.2}},
+    )
+    module = tf.saved_model.load(str(path))
+    assert set(module.signatures) == {
+        *("serving_default", "quick", "quick_xla", "wide", "wide_xla"),
+        *("score", "tokenize", "encode"),
+    }
+    quick = call(module, "serving_default", texts=texts[:3])
+    expected = toy.model.generate(padded(rows(toy, texts[:3]), MAX_LENGTH), max_length=T)
+    np.testing.assert_allclose(quick["scores"], expected[1], atol=1e-5)
+    card = load_translator(path).card
+    assert card["decoding"]["strategies"]["wide"]["num_beams"] == 2
+    assert card["licence"] == "CC-BY-4.0" and card["scores"] == {"BLEU": 38.2}
+
+
+def test_bad_strategies(toy, tmp_path):
+    def export(**options):
+        return export_saved_model(toy.model, toy.tokenizers, tmp_path / "toy", **options)
+
+    for strategies in ({"score": "greedy"}, {"mine_xla": "greedy"}):
+        with pytest.raises(ValueError, match="a name that an export gives itself"):
+            export(strategies=strategies)
+    for options in ({"strategies": {}}, {"strategies": {"a": "greedy"}, "num_beams": 2}):
+        with pytest.raises(ValueError, match="Expected either strategies, at least one, or"):
+            export(**options)
+    with pytest.raises(ValueError, match="no such decoding strategy"):
+        export(strategies={"a": "gready"})
+    assert not (tmp_path / "toy").exists()
