@@ -6,20 +6,35 @@ from pathlib import Path
 
 import pytest
 
+from keras_addnorm import norms, schemes
+
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+BLOCKS = [
+    pytest.param(code, id=f"{page}-{index}")
+    for page in ("README.md", "docs/add_and_norm.md")
+    for index, code in enumerate(
+        re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+    )
+]
 
 
 def test_the_readme_has_a_tour():
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 7
 
 
-@pytest.mark.parametrize("index", range(3))
-def test_the_tour_runs(index, tmp_path, monkeypatch):
+@pytest.mark.parametrize("code", BLOCKS)
+def test_the_tour_runs(code, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    names = {}
-    exec(compile(BLOCKS[index], f"README.md block {index}", "exec"), names)
-    assert names["model" if index else "y"] is not None
+    # What a page registers is forgotten.
+    monkeypatch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+    exec(compile(code, "a block of a page", "exec"), {})
+
+
+def test_the_page_of_choices_has_them_all():
+    page = (ROOT / "docs" / "add_and_norm.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, re.M)
+    named = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert named == {*schemes.names(), *norms.names()}
 
 
 def test_the_readme_has_the_two_marked_commands():
