@@ -29,7 +29,6 @@ FULL = {
         "jit_compile": False,
         "average_last": 2,
         "score_every": 4,
-        "monitor_every": 9,
         "score_pairs": 5,
         "monitor_every": 7,
         "seed": 6,
