@@ -300,7 +300,7 @@ def _reorder(cache: Cache, origin: Tensor, num_beams: int) -> Cache:
 
 
 def _best_of_all(layout: Layout, length_penalty: LengthPenalty, state: _State, task: Task) -> Found:
-    """Return the best hypotheses of each sentence, those of all its groups compared."""
+    """Return the best hypotheses of each sentence: each group's K best, compared."""
     # A beam that is not done has reached max_length: its unfinished hypotheses count, too.
     counts = ops.logical_and(
         is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
@@ -309,8 +309,11 @@ def _best_of_all(layout: Layout, length_penalty: LengthPenalty, state: _State, t
     if task.bonus:
         scores = scores + ops.reshape(task.bonus(state.cache), (-1, layout.num_beams))
     scores = ops.concatenate([state.finished_scores, ops.where(counts, scores, IMPOSSIBLE)], axis=1)
-    sequences = ops.concatenate([state.finished, state.alive], axis=1)
-    number = layout.num_groups * 2 * layout.num_beams
+    # A group that stopped early has K to offer: the others have no more, or the end would depend
+    # on when the search stopped.
+    scores, order = best_first(scores, layout.num_beams)
+    sequences = select(ops.concatenate([state.finished, state.alive], axis=1), order)
+    number = layout.num_groups * layout.num_beams
     return task.result(
         layout.num_return,
         ops.reshape(sequences, (-1, number, task.max_length)),

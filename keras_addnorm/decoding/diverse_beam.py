@@ -28,8 +28,8 @@ class DiverseBeam(Strategy):
     the other. A token costs a group `diversity` for each time that it is among the best
     continuations (as many as the group has hypotheses) of the groups before it, at this step (the
     paper's Hamming diversity). The cost counts in the step's choice only: sums and scores stay
-    the model's own. The best hypotheses of all groups are returned; two groups may have found the
-    same one. With one group this is `Beam`.
+    the model's own. Each group offers its best hypotheses, as many as it keeps; the best of these
+    are returned, and two groups may have found the same one. With one group this is `Beam`.
 
     Args:
         num_beams: Number of hypotheses of all groups, a multiple of `num_groups`.

@@ -151,9 +151,10 @@ def beam_reference(
             break
     found = []
     for g in range(num_groups):
-        found += sorted(finished[g], reverse=True)[:num_beams]
+        own = sorted(finished[g], reverse=True)[:num_beams]
         if not is_done[g]:
-            found += [(total / divisor(len(s)), s) for s, total in alive[g]]
+            own += [(total / divisor(len(s)), s) for s, total in alive[g]]
+        found += sorted(own, reverse=True)[:num_beams]
     return sorted(found, reverse=True)[:count]
 
 
