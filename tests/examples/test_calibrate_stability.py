@@ -1,31 +1,14 @@
 """The calibration page: what counts as right, and that its numbers are those on record."""
 
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 
-import keras
 import pytest
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
-def example():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERAS_BACKEND", keras.backend.backend())
-        patch.syspath_prepend(str(EXAMPLES))
-        spec = importlib.util.spec_from_file_location(
-            "calibrate_stability", EXAMPLES / "calibrate_stability.py"
-        )
-        module = importlib.util.module_from_spec(spec)
-        # Data classes look their module up by name.
-        patch.setitem(sys.modules, "calibrate_stability", module)
-        spec.loader.exec_module(module)
+def example(load_example):
+    with load_example("calibrate_stability") as module:
         yield module
-        for name in [name for name in sys.modules if name.split(".")[0] == "claims"]:
-            del sys.modules[name]
 
 
 @pytest.mark.parametrize(

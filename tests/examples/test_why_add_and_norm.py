@@ -1,33 +1,18 @@
 """The claims' example: its arithmetic, and a page whose numbers are those on record."""
 
 import dataclasses
-import importlib.util
 import json
 import re
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 
 @pytest.fixture(scope="module", autouse=True)
-def example():
-    """The example as its command sees it: its own folder first, and the backend of the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERAS_BACKEND", keras.backend.backend())
-        patch.syspath_prepend(str(EXAMPLES))
-        spec = importlib.util.spec_from_file_location(
-            "why_add_and_norm", EXAMPLES / "why_add_and_norm.py"
-        )
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+def example(load_example):
+    with load_example("why_add_and_norm") as module:
         yield module
-        for name in [name for name in sys.modules if name.split(".")[0] == "claims"]:
-            del sys.modules[name]
 
 
 def made_up(lab, training, loss):
