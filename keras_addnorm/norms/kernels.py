@@ -1,20 +1,21 @@
 """Layer and RMS normalisation with gradients written by hand.
 
 Differentiated automatically, a norm keeps several arrays of the size of its input and walks over
-memory for each step of the chain rule. Here the backward pass keeps the input and one or two
-numbers a row. For a row `x` with `c = x - mean(x)` (RMS: `c = x`), `r = 1 / sqrt(mean(c^2) +
-epsilon)` and the incoming gradient `g`::
+memory for each step of the chain rule. Here the backward pass keeps one array and one number a
+row. For a row `x` with `c = x - mean(x)` (RMS: `c = x`), `r = 1 / sqrt(mean(c^2) + epsilon)`,
+`n = r c` and the incoming gradient `g`::
 
-    y       = r c gamma + beta
-    dgamma  = sum over rows of r c g            dbeta = sum over rows of g
-    dx      = r gamma g - r mean(gamma g) - r^3 c mean(gamma g c)     (RMS: no second term)
+    y       = gamma n + beta
+    dgamma  = sum over rows of g n            dbeta = sum over rows of g
+    dx      = r (gamma g - mean(gamma g) - n mean(gamma g n))         (RMS: no second term)
 
-Sums over a row are matrix products with a vector where the computer has no accelerator: XLA's
-loops on processors add the numbers of a sum that they compute on the way one after the other, and
-those of a product several at a time. On accelerators a product may be rounded to fewer bits, and
-sums are fast: there they are plain. So are sums down the columns everywhere: as a product of fewer
-than 4096 rows XLA would fuse them, too, and then stride through memory, ten times as slow. torch
-has a kernel of its own, which Keras calls.
+Sums over a row are matrix products with a vector where the computer has no accelerator, and so are
+those down the columns of each matrix in a stack. XLA's loops on processors add the numbers of a
+sum that they compute on the way one after the other, and those of a product several at a time.
+Single matrices are summed plainly down their columns: of that product XLA would make a loop that
+strides through memory, ten times as slow. Nothing is reshaped, since a reshape inside a loop of
+XLA's slows it down, too. On accelerators a product may be rounded to fewer bits, and sums are fast:
+there they are plain. torch has a kernel of its own, which Keras calls.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from keras import ops
 from keras_addnorm.norms.norm import Tensor
 
 Gradient = Callable[[Tensor], tuple[Tensor, ...]]
-RowNorm = Callable[..., tuple[Tensor, Gradient]]
+NormWithGradient = Callable[..., tuple[Tensor, Gradient]]
 
 
 def layer_normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
@@ -45,7 +46,7 @@ def layer_normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> T
     """
     if _backend_has_kernels(x):
         return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
-    return _by_rows(_layer_normalize_rows, x, gamma, beta, epsilon=epsilon)
+    return _with_gradient(_layer_normalize, epsilon, x, gamma, beta)
 
 
 def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
@@ -61,7 +62,7 @@ def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
     """
     if _backend_has_kernels(x):
         return ops.rms_normalization(x, scale, axis=-1, epsilon=epsilon)
-    return _by_rows(_rms_normalize_rows, x, scale, epsilon=epsilon)
+    return _with_gradient(_rms_normalize, epsilon, x, scale)
 
 
 def _backend_has_kernels(x: Tensor) -> bool:
@@ -74,73 +75,82 @@ def _differentiates_twice() -> bool:
     return keras.backend.backend() in ("tensorflow", "jax")
 
 
-def _by_rows(normalize: RowNorm, x: Tensor, *weights: Tensor, epsilon: float) -> Tensor:
-    """Call a function of `(N, D)` and of weights `(1, D)` that returns its gradient, too."""
+def _with_gradient(
+    normalize: NormWithGradient, epsilon: float, x: Tensor, *weights: Tensor
+) -> Tensor:
+    """Call a function of `x` and weights that returns its gradient, too."""
 
-    def normalize_rows(*arguments: Tensor) -> tuple[Tensor, Gradient]:
-        return normalize(*arguments, epsilon=epsilon)
+    def normalize_rows(x: Tensor, *weights: Tensor) -> tuple[Tensor, Gradient]:
+        return normalize(epsilon, x, *weights)
 
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    arguments = (rows, *(ops.expand_dims(weight, 0) for weight in weights))
+    # TensorFlow wants variables read outside of a function with a gradient of its own.
+    read = [ops.reshape(weight, (-1,)) for weight in weights]
     if _differentiates_twice():
-        y = ops.custom_gradient(normalize_rows)(*arguments)
-    else:
-        y, _ = normalize_rows(*arguments)
-    return ops.reshape(y, ops.shape(x))
+        return ops.custom_gradient(normalize_rows)(x, *read)
+    y, _ = normalize_rows(x, *read)
+    return y
 
 
-def _layer_normalize_rows(
-    x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float
+def _layer_normalize(
+    epsilon: float, x: Tensor, gamma: Tensor, beta: Tensor
 ) -> tuple[Tensor, Gradient]:
-    mean = _row_sums(x, _share(gamma))
-    centred = x - mean
-    reciprocal = _reciprocal_deviation(centred, gamma, epsilon)
+    centred = x - _row_sums(x, _share(gamma))
+    normal, reciprocal = _divide_by_deviation(centred, gamma, epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        dx, dgamma = _gradients_of_scaling(upstream, x - mean, reciprocal, gamma)
-        dx = dx - reciprocal * _row_sums(upstream, gamma * _share(gamma))
-        return dx, dgamma, ops.sum(upstream, axis=0, keepdims=True)
+        scaled = upstream * gamma - _row_sums(upstream, gamma * _share(gamma))
+        dx, dgamma = _gradients(upstream, scaled, normal, reciprocal, gamma)
+        return dx, dgamma, _column_sums(upstream)
 
-    return centred * reciprocal * gamma + beta, gradient
+    return normal * gamma + beta, gradient
 
 
-def _rms_normalize_rows(x: Tensor, scale: Tensor, *, epsilon: float) -> tuple[Tensor, Gradient]:
-    reciprocal = _reciprocal_deviation(x, scale, epsilon)
+def _rms_normalize(epsilon: float, x: Tensor, scale: Tensor) -> tuple[Tensor, Gradient]:
+    normal, reciprocal = _divide_by_deviation(x, scale, epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
-        return _gradients_of_scaling(upstream, x, reciprocal, scale)
+        return _gradients(upstream, upstream * scale, normal, reciprocal, scale)
 
-    return x * reciprocal * scale, gradient
-
-
-def _reciprocal_deviation(centred: Tensor, like: Tensor, epsilon: float) -> Tensor:
-    return ops.rsqrt(_row_sums(ops.square(centred), _share(like)) + epsilon)
+    return normal * scale, gradient
 
 
-def _gradients_of_scaling(
-    upstream: Tensor, centred: Tensor, reciprocal: Tensor, gamma: Tensor
+def _divide_by_deviation(centred: Tensor, like: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    reciprocal = ops.rsqrt(_row_sums(ops.square(centred), _share(like)) + epsilon)
+    return centred * reciprocal, reciprocal
+
+
+def _gradients(
+    upstream: Tensor, scaled: Tensor, normal: Tensor, reciprocal: Tensor, gamma: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of `centred * reciprocal * gamma`: to `centred` and to `gamma`."""
-    product = upstream * centred
+    """Return dx and dgamma; `scaled` is `gamma g`, less its mean where the norm has one."""
+    product = upstream * normal
     along = _row_sums(product, gamma * _share(gamma))
-    dx = upstream * (reciprocal * gamma) - centred * (along * reciprocal**3)
-    return dx, ops.sum(reciprocal * product, axis=0, keepdims=True)
+    return (scaled - normal * along) * reciprocal, _column_sums(product)
 
 
 def _share(like: Tensor) -> Tensor:
-    """Return a row of 1 / D: a sum with these weights is a mean."""
+    """Return a vector of 1 / D: a sum with these weights is a mean."""
     return ops.full_like(like, 1.0 / like.shape[-1])
 
 
 def _row_sums(x: Tensor, weights: Tensor) -> Tensor:
-    # (N, D), (1, D) -> (N, 1)
-    if _row_sums_as_products():
-        return ops.matmul(x, ops.transpose(weights))
+    # (..., D), (D,) -> (..., 1)
+    if _sums_as_products():
+        return ops.matmul(x, ops.expand_dims(weights, -1))
     return ops.sum(x * weights, axis=-1, keepdims=True)
 
 
+def _column_sums(x: Tensor) -> Tensor:
+    # (..., D) -> (D,)
+    rank = len(x.shape)
+    if _sums_as_products() and rank > 2:
+        ones = ops.ones_like(x[..., :1])
+        x = ops.matmul(ops.swapaxes(ones, -1, -2), x)
+    return ops.sum(x, axis=tuple(range(rank - 1)))
+
+
 @functools.cache
-def _row_sums_as_products() -> bool:
+def _sums_as_products() -> bool:
     return keras.backend.backend() in ("tensorflow", "jax") and all(
         device.startswith("cpu") for device in keras.distribution.list_devices()
     )
