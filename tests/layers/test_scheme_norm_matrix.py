@@ -1,8 +1,8 @@
 """Every scheme with every norm, in a whole model: formula, gradients, cache, files, final norm.
 
 The model is as small as one that has every part can be, so that the whole product stays cheap. A
-step under XLA takes more than a second to compile: every scheme takes one with layer norm, every
-norm takes one with three schemes, the product does not.
+step of a layer under XLA takes more than a second to compile: every scheme takes one with layer
+norm, every norm takes one with three schemes. In the product, only the Add & Norm itself does.
 """
 
 import functools
@@ -13,7 +13,12 @@ import pytest
 import tensorflow as tf
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.layers import TransformerDecoderLayer, TransformerEncoderLayer
+from keras_addnorm.layers import (
+    AddNorm,
+    Projection,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+)
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.schemes import StackPosition
 
@@ -196,3 +201,35 @@ def test_a_step_under_xla_changes_every_weight(scheme, norm):
         # A key's bias shifts all logits of a row alike: softmax does not see it.
         if not variable.path.endswith("key_projection/bias"):
             assert (weight.numpy() != old).any(), variable.path
+
+
+@pytest.mark.parametrize("scheme", NEEDS_FINAL_NORM)
+def test_gradients_under_xla_are_those_without(scheme):
+    """Of the Add & Norm with each norm around a projection, all in one program."""
+    position = StackPosition(4, 4, "encoder", 2, "feed_forward")
+    x = tf.constant(reference.random(3, 5, 7), "float32")
+    pairs = []
+    for norm in norms.names():
+        add_norm = AddNorm(FIELDS.get(scheme, scheme), norm, dropout=0.1, position=position)
+        projection = Projection(7)
+        projection(add_norm.branch_input(x))
+        add_norm(x, x)
+        for weight in [*add_norm.trainable_weights, *projection.trainable_weights]:
+            weight.assign(weight + 0.1 * reference.random(*weight.shape))
+        pairs.append((add_norm, projection))
+    weights = [w.value for pair in pairs for layer in pair for w in layer.trainable_weights]
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = [
+                add_norm(x, projection(add_norm.branch_input(x, training=False)), training=False)
+                for add_norm, projection in pairs
+            ]
+            value = sum(tf.reduce_sum(output * tf.cos(x)) for output in outputs)
+        return tape.gradient(value, [x, *weights])
+
+    plain, compiled = (tf.function(gradients, jit_compile=xla)() for xla in (False, True))
+    for one, other in zip(plain, compiled, strict=True):
+        assert np.abs(one).max() > 0
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

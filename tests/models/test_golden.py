@@ -1,8 +1,8 @@
 """The paths and shapes in a `.weights.h5` file are a format: old files have to load for ever.
 
-The golden files in `tests/golden` hold, for a 2 + 2-layer model of each scheme, every path in the
-file and its shape. A change here means that users' weights no longer load. If that is truly meant
-(say it in the changelog), write the files anew with
+The golden files in `tests/golden` hold, for a 2 + 2-layer model of each scheme and norm, every path
+in the file and its shape. A change here means that users' weights no longer load. If that is truly
+meant (say it in the changelog), write the files anew with
 
     python tests/models/test_golden.py
 
@@ -18,12 +18,17 @@ import h5py
 import pytest
 from models_reference import SCHEMES, SOURCE, TARGET, V_TARGET, config
 
+from keras_addnorm import norms
 from keras_addnorm.models import Seq2SeqTransformer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 MODELS = {scheme: {"scheme": scheme} for scheme in SCHEMES}
 # By default, a model of so few layers has no Post-LN at all.
 MODELS["mix_ln"] = {"scheme": {"name": "mix_ln", "share": 0.5}}
+# Sandwich-LN, which has norms at most places, with the norms that are not the usual one.
+for name in norms.names()[1:]:
+    norm = {"encoder": name, "decoder": "layer_norm"} if name == "batch_norm" else name
+    MODELS[f"norm_{name}"] = {"scheme": "sandwich_ln", "norm": norm}
 MODELS["untied_learned_swiglu_rms"] = {
     "scheme": "pre_ln",
     "norm": "rms_norm",
