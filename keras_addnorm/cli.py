@@ -301,6 +301,7 @@ def _add_export(commands: Any, name: str) -> None:
         default="saved_model",
         help="default: %(default)s",
     )
+    parser.add_argument("--licence", metavar="TEXT", help="the model's licence, for its card")
     _add_settings(parser, _search_leaves())
 
 
@@ -316,7 +317,7 @@ def _export(options: argparse.Namespace) -> None:
     from keras_addnorm.runs.export import export, export_for_ctranslate2
 
     if is_saved_model:
-        print(export(run, options.directory, options.version))
+        print(export(run, options.directory, options.version, options.licence))
     else:
         print(export_for_ctranslate2(run, options.directory))
 

@@ -66,7 +66,7 @@ HOUSE = {
         backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
     "data": _room(backends=True),
-    "serving": _room("data", "decoding", "models", backends=True),
+    "serving": _room("data", "diagnostics", "decoding", "models", "schemes", backends=True),
     # Each of its packages is optional, and imported inside the function that needs it.
     "interop": _room("data", "models", "layers", "schemes", "norms"),
     "runs": _room(*_LIBRARY, "data", "serving", "interop", backends=True),

@@ -11,9 +11,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_addnorm import schemes
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
+from keras_addnorm.diagnostics import fold
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
 from keras_addnorm.serving.extras import write_extras
@@ -54,6 +56,9 @@ def export_saved_model(
     length up to buckets: at most `len(batch_buckets) * len(length_buckets)` programs are compiled.
     Requests of any size and texts of any length are taken: a request is decoded
     `batch_buckets[-1]` texts at a time, and a text is cut at `config.max_length - 1` tokens.
+
+    Gains of the residual scheme (LayerScale, ReZero, DeepNorm, LN-scaling) are folded into the
+    kernels first; see `keras_addnorm.diagnostics.fold`.
 
     The version appears whole or not at all. `assets.extra/` in it holds a `README.md`, a card
     `model.json`, settings for TensorFlow Serving (`models.config`, `batching.config`) and
@@ -113,11 +118,16 @@ def export_saved_model(
         _max_length(model, max_length),
         Buckets.of(batch_buckets, length_buckets, model.config.max_length),
     )
-    module = TranslationModule(model, tokenizers, decoding, storage)
     directory = Path(directory)
     version = choose_version(directory, version)
+    folded = fold(model)
+    module = TranslationModule(folded, tokenizers, decoding, storage)
     signatures = module.signatures()
-    settings = {"decoding": decoding.to_dict(), "storage": storage}
+    settings = {
+        "folded_scheme": schemes.serialize(schemes.get(folded.config.scheme)),
+        "decoding": decoding.to_dict(),
+        "storage": storage,
+    }
     with new_version(directory, version) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
         write_extras(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -228,13 +229,21 @@ def test_evaluation_of_a_split_that_is_not_there(run):
 
 
 def test_the_export_translates_as_the_run_does(run, tmp_path):
-    version = export(run, tmp_path / "model")
+    version = export(run, tmp_path / "model", licence="CC-BY-4.0")
     assert version == tmp_path / "model" / "1"
     texts = ["red green blue", "", "small big"]
     ours = translate_texts(run, texts)
-    theirs = load_translator(tmp_path / "model")(texts)
+    translator = load_translator(tmp_path / "model")
+    theirs = translator(texts)
     assert [text for text, _ in ours] == [text for text, _ in theirs]
     np.testing.assert_allclose([s for _, s in ours], [s for _, s in theirs], atol=1e-4)
     assert ours[1] == ("", 0.0)
+    assert translator.card["training_data"] == {
+        "name": Path(run.config.data).name,
+        "source": run.config.source,
+        "target": run.config.target,
+    }
+    assert translator.card["scores"] == run.directory.read_scores()
+    assert translator.card["licence"] == "CC-BY-4.0"
     with pytest.raises(UserError, match="exists"):
         export(run, tmp_path / "model", 1)

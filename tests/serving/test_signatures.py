@@ -8,7 +8,8 @@ import tensorflow as tf
 from exported import LENGTHS, MAX_LENGTH, ROWS, export_toy, make_model
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_addnorm.decoding import Beam, Greedy
+from keras_addnorm.decoding import Beam, Greedy, translate
+from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.batching import Buckets, map_in_batches
 
@@ -26,10 +27,10 @@ def module(toy):
 
 
 @pytest.fixture(scope="module")
-def sources(texts):
+def sources(texts, new_texts):
     # More than the largest batch, of all lengths, blank ones among them: batches are made and
     # sorted, and the order has to come back.
-    return [*texts[:8], "", "mon " * 40, " ", "ba"]
+    return [*texts[:8], "", "mon " * 40, " ", "ba", *texts[8:108], *new_texts[:88]]
 
 
 def call(module, name, **texts):
@@ -54,6 +55,7 @@ def strings(array):
 
 @pytest.mark.parametrize("name", ["translate_nbest", "translate_nbest_xla"])
 def test_nbest_with_alignments(toy, module, sources, name):
+    assert len(sources) == 200
     found = call(module, name, texts=sources)
     expected = toy.model.generate(
         padded(rows(toy, sources), MAX_LENGTH),
@@ -63,7 +65,7 @@ def test_nbest_with_alignments(toy, module, sources, name):
     )
     texts = [toy.tokenizers.target.decode_batch(best.tolist()) for best in expected.ids]
     assert strings(found["translations"]) == texts
-    np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-5)
+    np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)
     np.testing.assert_array_equal(found["alignments"], expected.alignments)
 
 
@@ -79,19 +81,20 @@ def test_a_batch_gives_what_its_texts_give_alone(module, sources, name):
     alone = [call(module, name, texts=[text]) for text in sources]
     assert strings(together["translations"]) == [strings(one["translations"])[0] for one in alone]
     scores = [one["scores"][0] for one in alone]
-    np.testing.assert_allclose(together["scores"], scores, atol=1e-5)
+    np.testing.assert_allclose(together["scores"], scores, atol=1e-4)
 
 
 def test_score_is_that_of_the_model(toy, module, sources, texts):
-    targets = [*texts[20:31], ""]
+    targets = [*texts[20:31], "", *texts[50:80]]
+    sources = sources[: len(targets)]
     found = call(module, "score", source=sources, target=targets)
     expected = toy.model.score(
         padded(rows(toy, sources), MAX_LENGTH), padded(rows(toy, targets, "target"), T)
     )
     kept = np.array([bool(row) for row in rows(toy, sources)])
     tokens = found["token_log_probabilities"]
-    np.testing.assert_allclose(tokens[kept], expected.token_log_probabilities[kept], atol=1e-5)
-    np.testing.assert_allclose(found["scores"], tokens.sum(1), atol=1e-5)
+    np.testing.assert_allclose(tokens[kept], expected.token_log_probabilities[kept], atol=1e-4)
+    np.testing.assert_allclose(found["scores"], tokens.sum(1), atol=1e-4)
     assert np.isfinite(tokens).all()
 
 
@@ -108,16 +111,16 @@ def test_tokenize(toy, module, sources):
 
 
 def test_encode(toy, module, sources):
-    found = call(module, "encode", texts=sources)
-    expected = rows(toy, sources)
+    found = call(module, "encode", texts=sources[:12])
+    expected = rows(toy, sources[:12])
     for row, states, mean in zip(expected, found["states"], found["pooled"], strict=True):
         assert not states[len(row) :].any()
         if not row:
             assert not mean.any()
             continue
         alone = np.asarray(toy.model.encode(np.array([row]))[0])[0]
-        np.testing.assert_allclose(states[: len(row)], alone, atol=1e-5)
-        np.testing.assert_allclose(mean, alone.mean(0), atol=1e-5)
+        np.testing.assert_allclose(states[: len(row)], alone, atol=1e-4)
+        np.testing.assert_allclose(mean, alone.mean(0), atol=1e-4)
 
 
 def test_requests_of_any_size(module, sources):
@@ -254,6 +257,21 @@ def test_float16_names_the_weight_that_does_not_fit(texts, toy, tmp_path):
         export_saved_model(model, toy.tokenizers, tmp_path / "toy", storage="int4")
 
 
+def test_gains_are_folded(texts, toy, tmp_path):
+    model = make_model(101, 89, scheme="layer_scale", num_encoder_layers=2)
+    options = {"strategies": {"translate": Greedy()}, "max_length": 5}
+    path = export_saved_model(model, toy.tokenizers, tmp_path / "toy", **options)
+    translator = load_translator(path)
+    assert translator.card["folded_scheme"] == {"name": "pre_ln"}
+    assert Seq2SeqConfig.from_dict(translator.card["config"]) == model.config
+    number = len(tf.train.list_variables(str(path / "variables" / "variables"))) - 1
+    assert number == len(model.weights) - 2 * 2 - 3  # a gain for each sublayer
+    expected = translate(model, toy.tokenizers, texts[:50], max_length=5)
+    found = translator(texts[:50])
+    assert [text for text, _ in found] == expected.texts
+    np.testing.assert_allclose([score for _, score in found], expected.scores, atol=1e-4)
+
+
 def test_named_strategies(texts, toy, tmp_path):
     path = export_saved_model(
         *(toy.model, toy.tokenizers, tmp_path / "toy"),
@@ -268,7 +286,7 @@ def test_named_strategies(texts, toy, tmp_path):
     }
     quick = call(module, "serving_default", texts=texts[:3])
     expected = toy.model.generate(padded(rows(toy, texts[:3]), MAX_LENGTH), max_length=T)
-    np.testing.assert_allclose(quick["scores"], expected[1], atol=1e-5)
+    np.testing.assert_allclose(quick["scores"], expected[1], atol=1e-4)
     card = load_translator(path).card
     assert card["decoding"]["strategies"]["wide"]["num_beams"] == 2
     assert card["licence"] == "CC-BY-4.0" and card["scores"] == {"BLEU": 38.2}
