@@ -244,7 +244,7 @@ REFUSED = {
     "activation": ({"activation": "elu"}, "activation.*'relu'.*Received: 'elu'"),
     "norm": ({"norm": {"encoder": "layer_norm", "decoder": "scale_norm"}}, "norm in the decoder"),
     "attention": ({"attention": {"num_key_value_heads": 1}}, "attention.*num_key_value_heads=1"),
-    "relative positions": ({"positions": "rotary"}, "positions.*Received: 'rotary'"),
+    "relative positions": ({"positions": "alibi"}, "positions.*Received: 'alibi'"),
     "ids": ({"pad_id": 3}, "pad_id. Expected 0. Received: 3"),
 }
 
