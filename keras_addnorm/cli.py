@@ -25,7 +25,12 @@ from keras_addnorm.runs.config import (
 )
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.process import import_keras_quietly, restart_with_allocator_settings
+from keras_addnorm.runs.process import (
+    import_keras_quietly,
+    import_tensorflow_quietly,
+    restart_with_allocator_settings,
+)
+from keras_addnorm.runs.serve import serve_settings
 
 _DESCRIPTION = """\
 Trains, evaluates, uses and exports encoder-decoder Transformers for translation.
@@ -38,6 +43,7 @@ Then, with your own sentence pairs in a folder (train.en, train.de, val.en, val.
   keras-addnorm evaluate --run-dir runs/mine --split test
   keras-addnorm translate --run-dir runs/mine "A dog runs through the snow."
   keras-addnorm export --run-dir runs/mine saved_models/mine
+  keras-addnorm serve saved_models/mine
   keras-addnorm inspect runs/mine --html report.html
 
 Every command has its own --help with examples.
@@ -102,6 +108,19 @@ examples:
   keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
 """
 
+_SERVE = """\
+Serves an exported model over REST and gRPC, with the APIs of TensorFlow Serving, and a page to try
+it at http://127.0.0.1:8501/. A new version in the folder is taken up without losing a request; a
+broken one is refused and the old one goes on. SIGTERM and Ctrl-C answer what is in flight first.
+For development and small installations; it needs: pip install 'keras-addnorm[serve]'. Serve only
+models that you trust. Everything is explained in docs/serving.md.
+
+examples:
+  keras-addnorm serve saved_models/mine
+  keras-addnorm serve saved_models/mine --host 0.0.0.0 --port 8501 --grpc-port 8500
+  keras-addnorm serve saved_models/mine --max-batch-size 16 --queue 64 --timeout 10
+"""
+
 _INSPECT = """\
 Looks into a trained model: one forward and backward pass over some sentence pairs of its own data.
 Prints what stands out, each finding with the threshold behind it, and a table of every sublayer:
@@ -137,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if own_process:
         restart_with_allocator_settings()
-        import_keras_quietly()
+        options.prepare()
     try:
         options.run(options)
     except UserError as error:
@@ -168,7 +187,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: Any, name: str, summary: str, description: str, run: Callable[[Any], None]
+    commands: Any,
+    name: str,
+    summary: str,
+    description: str,
+    run: Callable[[Any], None],
+    prepare: Callable[[], None] = import_keras_quietly,
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -176,7 +200,7 @@ def _command(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, prepare=prepare)
     return parser
 
 
@@ -322,6 +346,22 @@ def _export(options: argparse.Namespace) -> None:
         print(export_for_ctranslate2(run, options.directory))
 
 
+def _add_serve(commands: Any, name: str) -> None:
+    # A served model needs no Keras.
+    parser = _command(
+        commands, name, "serve a SavedModel", _SERVE, _serve, prepare=import_tensorflow_quietly
+    )
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
+    _add_flags(parser.add_argument_group("settings"), serve_settings())
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from keras_addnorm.runs.serve import serve
+
+    given = {leaf.key for leaf in serve_settings()} & vars(options).keys()
+    serve(options.directory, **{key: getattr(options, key) for key in given})
+
+
 def _add_inspect(commands: Any, name: str) -> None:
     parser = _command(commands, name, "see what Add & Norm does", _INSPECT, _inspect)
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
@@ -359,6 +399,7 @@ _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "evaluate": _add_evaluate,
     "translate": _add_translate,
     "export": _add_export,
+    "serve": _add_serve,
     "inspect": _add_inspect,
 }
 
@@ -374,8 +415,20 @@ def _search_leaves() -> list[Leaf]:
 
 
 def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Leaf]) -> None:
-    """Adds a flag for each setting; one that is not given stays out of the options."""
+    """Adds a flag for each setting, and one for those that have none."""
     group = parser.add_argument_group("settings")
+    _add_flags(group, settings)
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any setting by its name in the TOML file, such as model.hidden_dim=64",
+    )
+
+
+def _add_flags(group: Any, settings: Iterable[Leaf]) -> None:
+    """Adds a flag for each setting; one that is not given stays out of the options."""
     for leaf in settings:
         shape: dict[str, Any] = {
             "dest": leaf.key,
@@ -387,13 +440,6 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Leaf]) -> 
         else:
             shape |= _reader(leaf.kind)
         group.add_argument(f"--{leaf.flag}", **shape)
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any setting by its name in the TOML file, such as model.hidden_dim=64",
-    )
 
 
 def _reader(kind: Any) -> dict[str, Any]:

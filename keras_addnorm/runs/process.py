@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 
 # The allocator keeps large tensors instead of handing them back to the system after each step:
 # about a tenth of a training step. It reads its settings when a process starts.
@@ -35,6 +36,16 @@ def import_keras_quietly() -> None:
     It writes that to the file descriptor itself, before its log level counts. Python's own errors
     are raised as always. `TF_CPP_MIN_LOG_LEVEL`, if set, leaves everything as it is.
     """
+    # The first tensor is where the GPU is looked for.
+    _quietly(lambda: importlib.import_module("keras").ops.zeros(()))
+
+
+def import_tensorflow_quietly() -> None:
+    """Imports TensorFlow alone, as quietly as `import_keras_quietly`."""
+    _quietly(lambda: importlib.import_module("tensorflow").zeros(()))
+
+
+def _quietly(work: Callable[[], object]) -> None:
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -43,8 +54,7 @@ def import_keras_quietly() -> None:
         kept = os.dup(2)
         os.dup2(nowhere.fileno(), 2)
         try:
-            # The first tensor is where the GPU is looked for.
-            importlib.import_module("keras").ops.zeros(())
+            work()
         finally:
             os.dup2(kept, 2)
             os.close(kept)

@@ -48,7 +48,7 @@ def export_saved_model(
     | `translate_nbest` | `texts` (B,) | `translations`, `scores` (B, N), best first |
     | `translate_xla`, `translate_nbest_xla` | the same | the same, computed under XLA |
     | `score` | `source`, `target` (B,) | `scores` (B,), `token_log_probabilities` (B, T) |
-    | `tokenize` | `texts` (B,) | `token_ids` (B, S), `lengths` (B,) |
+    | `tokenize` | `texts` (B,) | `token_ids`, `pieces` (B, S), `lengths` (B,) |
     | `encode` | `texts` (B,) | `pooled` (B, D), `states` (B, S, D) |
 
     `serving_default` equals `keras_addnorm.decoding.translate`. It needs neither Keras nor this

@@ -97,7 +97,9 @@ class GraphTokenizer(tf.Module):
         self._solve: _Solver = _SOLVERS[tokenizer.kind](tokenizer.pieces)
         self._unknown_id = tokenizer.unknown_id
         self._end_id = tokenizer.end_id
+        self._pad_id = tokenizer.pad_id
         self._surfaces = np.array(tokenizer.surfaces, dtype=object)
+        self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -128,6 +130,18 @@ class GraphTokenizer(tf.Module):
         before_end = tf.equal(tf.cumsum(tf.cast(tf.equal(ids, self._end_id), tf.int32), axis=1), 0)
         surfaces = tf.where(before_end, tf.gather(tf.constant(self._surfaces), ids), "")
         return tf.strings.regex_replace(tf.strings.reduce_join(surfaces, 1), "^ +| +$", "")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        """Names the piece of each id, as it stands in the vocabulary: U+2581 is a space.
+
+        Args:
+            ids: Token ids, of shape (B, T).
+
+        Returns:
+            The pieces, of shape (B, T); empty strings at padding.
+        """
+        return tf.where(tf.equal(ids, self._pad_id), "", tf.gather(tf.constant(self._pieces), ids))
 
     def _tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Segments words, of shape (U,), each by itself."""

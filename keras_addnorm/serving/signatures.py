@@ -116,7 +116,12 @@ class TranslationModule(tf.Module):
             translations = self.target_tokenizer.detokenize(ids)
             if count == 1:
                 return {"translations": translations, "scores": found["scores"][:, 0]}
-            return {"translations": tf.reshape(translations, [-1, count]), **found}
+            pieces = self.target_tokenizer.pieces(ids)
+            return {
+                "translations": tf.reshape(translations, [-1, count]),
+                "pieces": tf.reshape(pieces, [-1, count, longest]),
+                **found,
+            }
 
         return translate
 
@@ -137,10 +142,14 @@ class TranslationModule(tf.Module):
         return {"scores": tf.reduce_sum(found["token_log_probabilities"], 1), **found}
 
     def _tokenize(self, texts: tf.Tensor) -> Outputs:
-        """Returns the ids that the encoder reads, (B, S), and how many they are, (B,)."""
+        """Returns the ids that the encoder reads, (B, S), their pieces, and their number, (B,)."""
         ids = self._source_ids(texts)
         is_token = tf.cast(tf.not_equal(ids, self._core.pad_id), tf.int32)
-        return {"token_ids": ids, "lengths": tf.reduce_sum(is_token, 1)}
+        return {
+            "token_ids": ids,
+            "pieces": self.source_tokenizer.pieces(ids),
+            "lengths": tf.reduce_sum(is_token, 1),
+        }
 
     def _encode(self, texts: tf.Tensor) -> Outputs:
         """Returns the encoder's output, (B, S, D), zero at padding, and its mean, (B, D)."""

@@ -6,24 +6,13 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer
+from keras_addnorm.serving.translation import Translation
 from keras_addnorm.serving.versions import existing_versions
-
-
-class Translation(NamedTuple):
-    """One translated text.
-
-    Attributes:
-        text: The translation.
-        score: Its log-probability, divided by the length penalty; 0 for a blank text.
-    """
-
-    text: str
-    score: float
 
 
 class Translator:

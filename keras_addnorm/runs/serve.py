@@ -1,0 +1,44 @@
+"""Serves an exported model until the process is told to stop."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.runs.config import Leaf, leaves
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server import Settings
+
+
+def serve_settings() -> list[Leaf]:
+    """Lists what can be said of a server besides its folder.
+
+    Returns:
+        The settings.
+    """
+    return list(leaves(Settings))
+
+
+def serve(directory: Path, **settings: Any) -> None:
+    """Serves a folder of versions.
+
+    Args:
+        directory: The folder, such as `saved_models/<name>`.
+        **settings: Fields of `Settings`.
+
+    Raises:
+        UserError: If there is no model, a port is taken, or the server's libraries are missing.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        from keras_addnorm.serving.server import Server
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"The server needs the package '{error.name}': pip install 'keras-addnorm[serve]'."
+        ) from error
+    try:
+        Server(Settings(directory, **settings)).run()
+    except (OSError, ValueError, ServingError) as error:
+        raise UserError(str(error)) from error

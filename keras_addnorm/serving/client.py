@@ -1,0 +1,206 @@
+"""A client of exported models, over REST or gRPC, of our server or of TensorFlow Serving."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.translation import Translation
+
+_T = TypeVar("_T")
+
+# What may pass by waiting. A call computes and changes nothing, so it can be made again.
+_PASSING = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class VersionStatus(NamedTuple):
+    """How a version of a model fares.
+
+    Attributes:
+        version: Its number.
+        state: `"AVAILABLE"`, `"LOADING"`, `"UNLOADING"` or `"END"`.
+        error_code: `"OK"`, or why it is not served.
+        error_message: The same in words.
+    """
+
+    version: int
+    state: str
+    error_code: str
+    error_message: str
+
+
+class Road(Protocol):
+    """How calls travel; each raises `ServingError`."""
+
+    def predict(
+        self, signature: str, inputs: dict[str, np.ndarray], timeout: float
+    ) -> dict[str, np.ndarray]:
+        """Computes a signature."""
+
+    def status(self, timeout: float) -> list[VersionStatus]:
+        """Tells how the versions fare."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+class Client:
+    """Asks a server for translations.
+
+    The same calls work with `keras-addnorm serve` and with TensorFlow Serving. A client may be used
+    by several threads. Calls that fail because the server is away or full are made again, after
+    pauses that double.
+
+    Args:
+        target: `"http://host:8501"` for REST (or `https`), `"host:8500"` for gRPC.
+        model: The model's name.
+        version: A version; `None` for the one that is served.
+        timeout: Seconds that a call may take, with all that is tried again.
+        retries: How often a call is tried again.
+
+    Raises:
+        ValueError: If an argument makes no sense.
+
+    Example:
+        ```python
+        from keras_addnorm.serving import Client, ServingError
+
+        client = Client("http://127.0.0.1:9", model="mine", timeout=5, retries=0)
+        try:
+            client.translate(["A dog runs through the snow."])
+        except ServingError as error:  # nobody listens there
+            assert error.code == "UNAVAILABLE"
+        ```
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        model: str,
+        version: int | None = None,
+        timeout: float = 60.0,
+        retries: int = 3,
+    ) -> None:
+        if not target or not model:
+            raise ValueError(
+                "Expected a server, such as 'http://localhost:8501' or 'localhost:8500', and the "
+                f"name of a model; received {target!r} and {model!r}."
+            )
+        if timeout <= 0 or retries < 0:
+            raise ValueError(
+                "Expected a positive timeout and no negative number of retries; received "
+                f"{timeout!r} and {retries!r}."
+            )
+        self._timeout = timeout
+        self._retries = retries
+        self._road = _road(target, model, version)
+
+    def translate(self, texts: Iterable[str]) -> list[Translation]:
+        """Translates texts.
+
+        Args:
+            texts: The texts, brought into the form that models are trained on; a blank one gives an
+                empty translation with the score 0.
+
+        Returns:
+            One translation a text, in order, as `load_translator` gives them.
+
+        Raises:
+            TypeError: If `texts` is one string.
+            ServingError: If the server does not answer, or refuses.
+        """
+        from keras_addnorm.data import Tokenizer
+
+        if isinstance(texts, str | bytes):
+            raise TypeError("Expected several texts; received one. Put it in a list: [text].")
+        normal = [Tokenizer.normalize(text) for text in texts]
+        if not normal:
+            return []
+        found = self.predict("serving_default", texts=normal)
+        return [
+            Translation(text, float(score))
+            for text, score in zip(found["translations"], found["scores"], strict=True)
+        ]
+
+    def predict(self, signature: str = "serving_default", /, **inputs: Any) -> dict[str, Any]:
+        """Computes a signature.
+
+        Args:
+            signature: Its name.
+            **inputs: Its inputs: arrays, or lists of values.
+
+        Returns:
+            Its outputs as arrays; strings are `str`, and bytes where the output's name ends in
+            `_bytes`.
+
+        Raises:
+            ServingError: If the server does not answer, or refuses.
+        """
+        arrays = {name: _array(value) for name, value in inputs.items()}
+        return self._try(lambda timeout: self._road.predict(signature, arrays, timeout))
+
+    def status(self) -> list[VersionStatus]:
+        """Tells how the versions of the model fare.
+
+        Returns:
+            Their states, the highest version first.
+
+        Raises:
+            ServingError: If the server does not answer, or has no such model.
+        """
+        return self._try(self._road.status)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._road.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _try(self, call: Callable[[float], _T]) -> _T:
+        end = time.monotonic() + self._timeout
+        pause = _FIRST_PAUSE
+        for left in range(self._retries, -1, -1):
+            try:
+                return call(max(end - time.monotonic(), 1e-3))
+            except ServingError as error:
+                # Many clients that were refused together shall not come back together.
+                rest = pause * random.uniform(0.5, 1.0)
+                if error.code not in _PASSING or not left or time.monotonic() + rest > end:
+                    raise
+            time.sleep(rest)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        raise AssertionError("the last try has returned or raised")
+
+
+def _array(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    # As objects, or NumPy forgets zero characters at the end of strings.
+    return np.array(value, object) if array.dtype.kind in "US" else array
+
+
+def _road(target: str, model: str, version: int | None) -> Road:
+    if target.startswith(("http://", "https://")):
+        from keras_addnorm.serving.client_rest import RestRoad
+
+        return RestRoad(target, model, version)
+    from keras_addnorm.serving.client_grpc import GrpcRoad
+
+    return GrpcRoad(target.removeprefix("grpc://"), model, version)

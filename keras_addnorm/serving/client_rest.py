@@ -1,0 +1,169 @@
+"""The REST road of `Client`."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import threading
+import urllib.parse
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.serving.client import VersionStatus
+from keras_addnorm.serving.errors import CODES, ServingError
+
+# Several codes share a status: this is the one that a server of models means by it.
+_CODE_OF = {status: code for code, (_, status) in reversed(CODES.items())} | {
+    400: "INVALID_ARGUMENT",
+    413: "INVALID_ARGUMENT",
+    500: "INTERNAL",
+}
+_DTYPES: dict[str, Any] = {
+    "DT_HALF": np.float16,
+    "DT_FLOAT": np.float32,
+    "DT_DOUBLE": np.float64,
+    "DT_INT8": np.int8,
+    "DT_INT16": np.int16,
+    "DT_INT32": np.int32,
+    "DT_INT64": np.int64,
+    "DT_UINT8": np.uint8,
+    "DT_UINT16": np.uint16,
+    "DT_UINT32": np.uint32,
+    "DT_UINT64": np.uint64,
+    "DT_BOOL": np.bool_,
+    "DT_STRING": object,
+}
+
+
+class RestRoad:
+    """Calls over HTTP, on one connection a thread that is kept open.
+
+    Args:
+        url: Scheme, host, port, and a path in front of `/v1` if there is one.
+        model: The model's name.
+        version: A version; `None` for the one that is served.
+
+    Raises:
+        ValueError: If `url` is none.
+    """
+
+    def __init__(self, url: str, model: str, version: int | None) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if not parts.hostname:
+            raise ValueError(f"Expected a URL such as 'http://localhost:8501'; received {url!r}.")
+        secure = parts.scheme == "https"
+        self._kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, parts.port
+        path = f"{parts.path.rstrip('/')}/v1/models/{urllib.parse.quote(model, safe='')}"
+        self._path = path if version is None else f"{path}/versions/{version}"
+        self._of_thread = threading.local()
+        self._dtypes: dict[str, dict[str, Any]] = {}
+
+    def predict(
+        self, signature: str, inputs: dict[str, np.ndarray], timeout: float
+    ) -> dict[str, np.ndarray]:
+        """Computes a signature."""
+        body = {
+            "signature_name": signature,
+            "inputs": {name: _plain(array.tolist()) for name, array in inputs.items()},
+        }
+        outputs = self._ask("POST", f"{self._path}:predict", timeout, body)["outputs"]
+        dtypes = self._dtypes_of(signature, timeout)
+        if len(dtypes) == 1:  # a single output comes without its name
+            (name,) = dtypes
+            outputs = {name: outputs}
+        return {
+            name: np.array(_without_base64(value), dtypes.get(name))
+            for name, value in outputs.items()
+        }
+
+    def status(self, timeout: float) -> list[VersionStatus]:
+        """Tells how the versions fare."""
+        answer = self._ask("GET", self._path, timeout)
+        return [
+            VersionStatus(
+                int(entry["version"]),
+                entry["state"],
+                entry["status"]["error_code"],
+                entry["status"]["error_message"],
+            )
+            for entry in answer["model_version_status"]
+        ]
+
+    def close(self) -> None:
+        """Ends the connection of this thread."""
+        connection = getattr(self._of_thread, "connection", None)
+        if connection is not None:
+            connection.close()
+
+    def _dtypes_of(self, signature: str, timeout: float) -> dict[str, Any]:
+        """JSON does not say which numbers are float32; the model's metadata does."""
+        if signature not in self._dtypes:
+            answer = self._ask("GET", f"{self._path}/metadata", timeout)
+            definitions = answer["metadata"]["signature_def"]["signature_def"]
+            self._dtypes = {
+                key: {name: _DTYPES.get(info["dtype"]) for name, info in entry["outputs"].items()}
+                for key, entry in definitions.items()
+            }
+        return self._dtypes[signature]
+
+    def _ask(self, method: str, path: str, timeout: float, body: Any = None) -> Any:
+        content = None if body is None else json.dumps(body).encode("ascii")
+        status, text = self._exchange(method, path, timeout, content)
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = {"error": f"the answer is not JSON: {text[:100]!r}"}
+        if status == 200 and "error" not in answer:
+            return answer
+        raise ServingError(
+            _CODE_OF.get(status, "UNKNOWN"), str(answer.get("error", f"status {status}"))
+        )
+
+    def _exchange(
+        self, method: str, path: str, timeout: float, content: bytes | None
+    ) -> tuple[int, bytes]:
+        connection = self._connection(timeout)
+        try:
+            connection.request(method, path, content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        except TimeoutError as error:
+            connection.close()
+            raise ServingError(
+                "DEADLINE_EXCEEDED", f"No answer from {self._host} within {timeout:.3g} seconds."
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ServingError(
+                "UNAVAILABLE", f"No connection to {self._host}:{self._port}: {error}"
+            ) from error
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection | None
+        connection = getattr(self._of_thread, "connection", None)
+        if connection is None:
+            connection = self._kind(self._host, self._port)
+            self._of_thread.connection = connection
+        connection.timeout = timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        return connection
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return {"b64": base64.b64encode(value).decode("ascii")}
+    return value
+
+
+def _without_base64(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_base64(item) for item in value]
+    if isinstance(value, dict):
+        return base64.b64decode(value["b64"])
+    return value

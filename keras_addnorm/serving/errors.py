@@ -1,0 +1,47 @@
+"""What goes wrong between a client and a server, in words that both sides share."""
+
+from __future__ import annotations
+
+# The canonical status codes: what gRPC counts them as, and what TensorFlow Serving answers over
+# HTTP.
+CODES: dict[str, tuple[int, int]] = {
+    "CANCELLED": (1, 499),
+    "UNKNOWN": (2, 500),
+    "INVALID_ARGUMENT": (3, 400),
+    "DEADLINE_EXCEEDED": (4, 504),
+    "NOT_FOUND": (5, 404),
+    "ALREADY_EXISTS": (6, 409),
+    "PERMISSION_DENIED": (7, 403),
+    "RESOURCE_EXHAUSTED": (8, 429),
+    "FAILED_PRECONDITION": (9, 400),
+    "ABORTED": (10, 409),
+    "OUT_OF_RANGE": (11, 400),
+    "UNIMPLEMENTED": (12, 501),
+    "INTERNAL": (13, 500),
+    "UNAVAILABLE": (14, 503),
+    "DATA_LOSS": (15, 500),
+    "UNAUTHENTICATED": (16, 401),
+}
+
+
+class ServingError(RuntimeError):
+    """A request could not be answered.
+
+    Args:
+        code: A key of `CODES`, such as `"NOT_FOUND"`.
+        message: What happened.
+
+    Attributes:
+        code: The code.
+        message: The message.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+    @property
+    def http_status(self) -> int:
+        """The status that TensorFlow Serving answers with over HTTP."""
+        return CODES[self.code][1]

@@ -1,0 +1,233 @@
+"""A running server: ports, version watching, and the way down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.grpc_api import make_grpc_server
+from keras_addnorm.serving.server.metrics import Metrics
+from keras_addnorm.serving.server.rest import make_app
+from keras_addnorm.serving.server.scheduler import Scheduler
+from keras_addnorm.serving.server.service import Service
+from keras_addnorm.serving.server.settings import Settings
+from keras_addnorm.serving.server.versions import Versions
+from keras_addnorm.serving.versions import existing_versions
+
+_log = logging.getLogger(__name__)
+
+
+class Server:
+    """Serves a folder of versions over REST and gRPC.
+
+    Args:
+        settings: What, where, and within which limits.
+
+    Attributes:
+        port: The port of REST, once it listens.
+        grpc_port: The port of gRPC, once it listens; `None` if there is none.
+        service: What answers.
+
+    Raises:
+        FileNotFoundError: If there is no version to serve.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        if not existing_versions(settings.directory):
+            raise FileNotFoundError(
+                f"There is no exported model in '{settings.directory}'. Expected folders named by "
+                f"a number, such as '{settings.directory / '1'}', as export_saved_model writes."
+            )
+        self.settings = settings
+        self.port = settings.port
+        self.grpc_port = settings.grpc_port
+        metrics = Metrics()
+        versions = Versions(settings.directory, settings.model_name, warm_up=settings.warm_up)
+        self._scheduler = Scheduler(settings, metrics)
+        self.service = Service(settings, versions, self._scheduler, metrics)
+        metrics.version.set_function(lambda: versions.current.number if versions.current else 0)
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def run(self) -> None:
+        """Serves until SIGTERM or SIGINT, and then until what is in flight is answered.
+
+        Raises:
+            OSError: If a port is taken.
+            ServingError: If no version can be loaded.
+        """
+        asyncio.run(self.serve(on_signals=(signal.SIGTERM, signal.SIGINT)))
+
+    async def serve(self, on_signals: tuple[signal.Signals, ...] = ()) -> None:
+        """Serves until `stop` is called.
+
+        Args:
+            on_signals: Signals of the process that stop it, too.
+
+        Raises:
+            OSError: If a port is taken.
+            ServingError: If no version can be loaded.
+        """
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        for number in on_signals:
+            self._loop.add_signal_handler(number, self._stopping.set)
+        listener = _listen(self.settings.host, self.settings.port)
+        self.port = listener.getsockname()[1]
+        web = _WebServer(self._web_config())
+        rpc = self._grpc_server()
+        if rpc is not None:
+            await rpc.start()
+        web_task = asyncio.create_task(web.serve([listener]))
+        try:
+            await self._watch_until_stopped()
+        finally:
+            self.service.is_stopping = True
+            web.should_exit = True
+            # Both answer what they have begun, at the same time.
+            stops = [web_task] if rpc is None else [web_task, rpc.stop(self.settings.grace_seconds)]
+            await asyncio.gather(*stops)
+            await self._scheduler.close()
+            _log.info("Stopped.")
+
+    def stop(self) -> None:
+        """Begins to stop; may be called from any thread."""
+        if self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def wait_until_ready(self, timeout: float) -> bool:
+        """Waits, in another thread, until the first version is served.
+
+        Args:
+            timeout: Seconds.
+
+        Returns:
+            Whether it is.
+        """
+        return self._ready.wait(timeout)
+
+    async def _watch_until_stopped(self) -> None:
+        assert self._stopping is not None
+        stopped = asyncio.create_task(self._stopping.wait())
+        watching = asyncio.create_task(self._watch())
+        await asyncio.wait({stopped, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            stopped.cancel()
+            watching.result()  # it ends by an error alone
+        watching.cancel()  # a version that is being loaded keeps nobody waiting
+
+    async def _watch(self) -> None:
+        versions = self.service.versions
+        while True:
+            try:
+                await asyncio.to_thread(versions.refresh)
+            except OSError:  # files come and go while somebody works in the folder
+                _log.exception("Could not read '%s'.", self.settings.directory)
+            if not self._ready.is_set():
+                self._announce(versions)
+            await asyncio.sleep(self.settings.poll_seconds)
+
+    def _announce(self, versions: Versions) -> None:
+        if versions.current is None:
+            raise ServingError(
+                "FAILED_PRECONDITION",
+                f"No version in '{self.settings.directory}' can be loaded: "
+                + "; ".join(
+                    f"{state.version}: {state.error_message}"
+                    for state in versions.states(versions.name)
+                ),
+            )
+        self._ready.set()
+        _log.info("Ready: http://%s:%d/", self.settings.host, self.port)
+        if self.grpc_port is not None:
+            _log.info("Ready: gRPC at %s:%d", self.settings.host, self.grpc_port)
+
+    def _web_config(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            make_app(self.service),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(self.settings.grace_seconds),
+        )
+
+    def _grpc_server(self) -> Any:
+        if self.settings.grpc_port is None:
+            return None
+        server = make_grpc_server(self.service)
+        address = f"{_bracketed(self.settings.host)}:{self.settings.grpc_port}"
+        try:
+            self.grpc_port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"Cannot listen at {address} for gRPC: {error}") from error
+        return server
+
+
+class _WebServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The signals are the whole server's, not those of its web part."""
+        yield
+
+
+@contextlib.contextmanager
+def running(settings: Settings, *, timeout: float = 120.0) -> Iterator[Server]:
+    """Runs a server in a thread of this process.
+
+    Args:
+        settings: What, where, and within which limits.
+        timeout: Seconds that loading may take.
+
+    Yields:
+        The server, ready. It is stopped when the block ends.
+
+    Raises:
+        RuntimeError: If it does not become ready.
+    """
+    server = Server(settings)
+    failures: list[BaseException] = []
+
+    def serve() -> None:
+        try:
+            asyncio.run(server.serve())
+        except BaseException as error:
+            failures.append(error)
+            server._ready.set()
+
+    thread = threading.Thread(target=serve, name="serve", daemon=True)
+    thread.start()
+    try:
+        is_ready = server.wait_until_ready(timeout)
+        if failures or not is_ready:
+            raise RuntimeError("The server has not started.") from next(iter(failures), None)
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise OSError(f"Cannot listen at {_bracketed(host)}:{port}: {error}") from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,171 @@
+"""TensorFlow Serving's gRPC services on the official messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf import message
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_pb2,
+    predict_pb2,
+)
+
+from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE
+from keras_addnorm.serving.server.proto_tensors import to_array, to_proto
+from keras_addnorm.serving.server.service import Service, find_signature, model_spec
+
+# What goes around a message of the largest size that is allowed.
+_OVERHEAD = 64 * 1024
+_MESSAGE_IN_HEADER = 1000
+
+
+def make_grpc_server(service: Service) -> grpc.aio.Server:
+    """Makes the server, without a port.
+
+    Args:
+        service: What answers.
+
+    Returns:
+        The server.
+    """
+    calls = _Calls(service)
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", service.settings.max_body_bytes + _OVERHEAD),
+            ("grpc.max_send_message_length", -1),
+            # Two servers at one port would each get some of the requests.
+            ("grpc.so_reuseport", 0),
+        ]
+    )
+    server.add_generic_rpc_handlers(
+        [
+            grpc.method_handlers_generic_handler(
+                "tensorflow.serving.PredictionService",
+                {
+                    "Predict": _handler(predict_pb2.PredictRequest, calls.predict),
+                    "GetModelMetadata": _handler(
+                        get_model_metadata_pb2.GetModelMetadataRequest, calls.metadata
+                    ),
+                },
+            ),
+            grpc.method_handlers_generic_handler(
+                "tensorflow.serving.ModelService",
+                {
+                    "GetModelStatus": _handler(
+                        get_model_status_pb2.GetModelStatusRequest, calls.status
+                    )
+                },
+            ),
+        ]
+    )
+    return server
+
+
+class _Calls:
+    """One method a call."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def predict(
+        self, request: predict_pb2.PredictRequest, timeout: float | None
+    ) -> predict_pb2.PredictResponse:
+        with self._service.metrics.observe("grpc") as observed:
+            name, version = _target(request.model_spec)
+            loaded = self._service.versions.find(name, version)
+            signature = find_signature(
+                loaded,
+                request.model_spec.signature_name or DEFAULT_SIGNATURE,
+                "FAILED_PRECONDITION",
+            )
+            wanted = _wanted(list(request.output_filter), list(signature.outputs))
+            limit = self._service.settings.max_body_bytes
+            outputs = await self._service.predict(
+                observed,
+                signature,
+                lambda: {
+                    key: to_array(tensor, key, limit) for key, tensor in request.inputs.items()
+                },
+                timeout,
+            )
+            response = predict_pb2.PredictResponse(
+                model_spec=model_spec(name, loaded, signature.name)
+            )
+            for key in wanted:
+                response.outputs[key].CopyFrom(to_proto(outputs[key]))
+            return response
+
+    async def metadata(
+        self, request: get_model_metadata_pb2.GetModelMetadataRequest, timeout: float | None
+    ) -> get_model_metadata_pb2.GetModelMetadataResponse:
+        name, version = _target(request.model_spec)
+        if set(request.metadata_field) != {"signature_def"}:
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                "Expected 'signature_def' as metadata_field; received "
+                f"{list(request.metadata_field)[:3]}.",
+            )
+        spec, signatures = self._service.metadata(name, version)
+        response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=spec)
+        response.metadata["signature_def"].Pack(signatures)
+        return response
+
+    async def status(
+        self, request: get_model_status_pb2.GetModelStatusRequest, timeout: float | None
+    ) -> get_model_status_pb2.GetModelStatusResponse:
+        return self._service.status(*_target(request.model_spec))
+
+
+def _target(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
+    if not spec.name:
+        raise ServingError("INVALID_ARGUMENT", "Missing ModelSpec, or it has no name.")
+    if spec.WhichOneof("version_choice") == "version_label":
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"Unrecognized servable version label: {spec.version_label[:100]}",
+        )
+    return spec.name, spec.version.value if spec.HasField("version") else None
+
+
+def _wanted(output_filter: list[str], outputs: list[str]) -> list[str]:
+    unknown = sorted(set(output_filter) - set(outputs))
+    if unknown or len(set(output_filter)) < len(output_filter):
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"output tensor alias not found in signature, or twice: {output_filter}. Expected "
+            f"different ones of {sorted(outputs)}.",
+        )
+    return output_filter or outputs
+
+
+def _handler(
+    request_type: type[message.Message],
+    method: Callable[[Any, float | None], Awaitable[message.Message]],
+) -> Any:
+    async def handle(data: bytes, context: grpc.aio.ServicerContext) -> message.Message:
+        try:
+            return await method(_parsed(request_type, data), context.time_remaining())
+        except ServingError as error:
+            code, text = error.code, error.message
+        await context.abort(grpc.StatusCode[code], text[:_MESSAGE_IN_HEADER])
+        raise AssertionError("abort has raised")
+
+    # Without a deserialiser: grpc would tell the client of the exception in it.
+    return grpc.unary_unary_rpc_method_handler(
+        handle, response_serializer=lambda response: response.SerializeToString()
+    )
+
+
+def _parsed(request_type: type[message.Message], data: bytes) -> message.Message:
+    try:
+        return request_type.FromString(data)
+    except message.DecodeError:
+        # The code that gRPC's own servers answer with.
+        raise ServingError(
+            "INTERNAL", f"The request is no {request_type.DESCRIPTOR.full_name} message."
+        ) from None

@@ -1,0 +1,283 @@
+"""The JSON of TensorFlow Serving's predict call, both ways.
+
+A request has `instances`, a list with one entry for each row ("row format"), or `inputs`, one
+value for each tensor ("column format"). The answer has `predictions` or `outputs` likewise. Bytes
+are `{"b64": "..."}`. Like TensorFlow Serving, it reads and writes NaN and Infinity.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.loaded_version import (
+    DEFAULT_SIGNATURE,
+    Arrays,
+    Signature,
+    Spec,
+)
+
+_BYTES_SUFFIX = "_bytes"
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictBody:
+    """A predict call, read but not yet understood: that takes the signature.
+
+    Args:
+        signature_name: The signature it is for.
+        is_row_format: Whether it came as `instances`.
+        value: What is under `instances` or `inputs`.
+    """
+
+    signature_name: str
+    is_row_format: bool
+    value: Any
+
+    @classmethod
+    def parse(cls, body: bytes) -> PredictBody:
+        """Reads the body of a request.
+
+        Args:
+            body: JSON in UTF-8.
+
+        Returns:
+            What it says.
+
+        Raises:
+            ServingError: If it is something else: `INVALID_ARGUMENT`.
+        """
+        document = _document(body)
+        name = document.get("signature_name", "")
+        if not isinstance(name, str):
+            raise _invalid("'signature_name' key must be a string value")
+        keys = {"instances", "inputs"} & document.keys()
+        if len(keys) != 1:
+            raise _invalid("Expected exactly one of the keys 'instances' and 'inputs'")
+        (key,) = keys
+        value = document[key]
+        if key == "instances" and (not isinstance(value, list) or not value):
+            raise _invalid("Expected 'instances' to be a list with at least one element")
+        return cls(name or DEFAULT_SIGNATURE, key == "instances", value)
+
+    def tensors(self, signature: Signature) -> Arrays:
+        """Makes the inputs of a signature.
+
+        Args:
+            signature: The signature that the body is for.
+
+        Returns:
+            The inputs; their shapes are still to be checked.
+
+        Raises:
+            ServingError: If a value does not fit: `INVALID_ARGUMENT`.
+        """
+        columns = self._rows(signature) if self.is_row_format else self._columns(signature)
+        return {name: _tensor(columns[name], name, spec) for name, spec in signature.inputs.items()}
+
+    def _rows(self, signature: Signature) -> Mapping[str, Any]:
+        names = signature.inputs.keys()
+        are_objects = [_is_object(row) for row in self.value]
+        if not any(are_objects):
+            return {_only(names): self.value}
+        for index, row in enumerate(self.value):
+            if not are_objects[index] or row.keys() != names:
+                raise _invalid(
+                    f"Expected element {index} of 'instances' to be an object with the keys "
+                    f"{sorted(names)}"
+                )
+        return {name: [row[name] for row in self.value] for name in names}
+
+    def _columns(self, signature: Signature) -> Mapping[str, Any]:
+        names = signature.inputs.keys()
+        if not _is_object(self.value):
+            return {_only(names): self.value}
+        missing = sorted(names - self.value.keys())
+        if missing:
+            raise _invalid(f"Missing named inputs {missing} in the 'inputs' object")
+        columns: Mapping[str, Any] = self.value
+        return columns
+
+
+def answer(outputs: Arrays, *, is_row_format: bool) -> bytes:
+    """Writes the answer to a predict call.
+
+    Args:
+        outputs: The results.
+        is_row_format: Whether the request had `instances`.
+
+    Returns:
+        JSON.
+
+    Raises:
+        ServingError: If results without common rows are wanted row by row: `INVALID_ARGUMENT`.
+    """
+    values = {name: _plain(array, name) for name, array in sorted(outputs.items())}
+    if not is_row_format:
+        content = next(iter(values.values())) if len(values) == 1 else values
+        return _json({"outputs": content})
+    sizes = {array.shape[:1] for array in outputs.values()}
+    if len(sizes) != 1 or () in sizes:
+        raise _invalid(
+            "The outputs do not have one row for each instance; ask in column format, with "
+            "'inputs' in place of 'instances'"
+        )
+    if len(values) == 1:
+        return _json({"predictions": next(iter(values.values()))})
+    rows = zip(*values.values(), strict=True)
+    return _json({"predictions": [dict(zip(values, row, strict=True)) for row in rows]})
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        # A number such as 1e999 is none of any type; the names NaN and Infinity are allowed.
+        document = json.loads(body.decode("utf-8"), parse_float=_finite)
+    except RecursionError:
+        raise _invalid("JSON Parse error: nested too deeply") from None
+    except ValueError as error:  # not JSON, not UTF-8, or an integer of thousands of digits
+        raise _invalid(f"JSON Parse error: {error}") from None
+    if not isinstance(document, dict):
+        raise _invalid("Expected the body to be a JSON object")
+    return document
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and not _is_base64(value)
+
+
+def _is_base64(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
+
+
+def _only(names: Any) -> str:
+    if len(names) != 1:
+        raise _invalid(f"Expected an object with the inputs {sorted(names)}; received plain values")
+    return next(iter(names))
+
+
+def _tensor(value: Any, name: str, spec: Spec) -> np.ndarray:
+    shape, leaves = _flatten(value, name)
+    dtype = spec.dtype.as_numpy_dtype
+    convert = _CONVERTERS.get(np.dtype(dtype).kind)
+    if convert is None:
+        raise ServingError(
+            "UNIMPLEMENTED", f"JSON has no values of the type {spec.dtype.name}, input '{name}'."
+        )
+    try:
+        values = [convert(leaf, np.dtype(dtype)) for leaf in leaves]
+    except _TypeMismatchError as error:
+        raise _invalid(f"Input '{name}' has a value that is not of type {spec.dtype.name}") from (
+            error
+        )
+    array = np.empty(len(values), dtype)
+    array[:] = values
+    return array.reshape(shape)
+
+
+def _flatten(value: Any, name: str) -> tuple[list[int], list[Any]]:
+    """Shape and values of a list of lists, level by level: no recursion, however deep it is."""
+    level, shape = [value], []
+    while level and isinstance(level[0], list):
+        size = len(level[0])
+        if any(not isinstance(item, list) or len(item) != size for item in level):
+            raise _invalid(f"Input '{name}' has lists of different lengths at one level")
+        shape.append(size)
+        level = [item for items in level for item in items]
+    if any(isinstance(item, list) for item in level):
+        raise _invalid(f"Input '{name}' has lists and values at one level")
+    return shape, level
+
+
+class _TypeMismatchError(ValueError):
+    pass
+
+
+def _to_bytes(value: Any, dtype: np.dtype) -> bytes:
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        if _is_base64(value):
+            return base64.b64decode(value["b64"], validate=True)
+    except (UnicodeEncodeError, binascii.Error) as error:  # half a surrogate pair; no base64
+        raise _TypeMismatchError from error
+    raise _TypeMismatchError
+
+
+def _to_bool(value: Any, dtype: np.dtype) -> bool:
+    if not isinstance(value, bool):
+        raise _TypeMismatchError
+    return value
+
+
+def _to_integer(value: Any, dtype: np.dtype) -> int:
+    limits = np.iinfo(dtype)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _TypeMismatchError
+    if not limits.min <= value <= limits.max:
+        raise _TypeMismatchError
+    return value
+
+
+def _to_float(value: Any, dtype: np.dtype) -> float:
+    limits = np.finfo(dtype)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _TypeMismatchError
+    # A whole number that the type cannot hold exactly is refused, as TensorFlow Serving does.
+    largest = 2 ** (limits.nmant + 1) - 1 if isinstance(value, int) else float(limits.max)
+    if abs(value) > largest and value not in (math.inf, -math.inf):
+        raise _TypeMismatchError
+    return float(value)
+
+
+_CONVERTERS: dict[str, Callable[[Any, np.dtype], Any]] = {
+    "O": _to_bytes,
+    "b": _to_bool,
+    "i": _to_integer,
+    "u": _to_integer,
+    "f": _to_float,
+}
+
+
+def _plain(array: np.ndarray, name: str) -> Any:
+    if array.dtype == object:
+        encode = _as_base64 if name.endswith(_BYTES_SUFFIX) else _as_text
+        return _each(array.tolist(), encode)
+    if array.dtype.kind == "f":
+        # The shortest digits that mean this number in its own precision: 0.2, not 0.2000000029.
+        return np.array(array.astype(str), object).astype(float).tolist()
+    return array.tolist()
+
+
+def _each(value: Any, function: Callable[[bytes], Any]) -> Any:
+    return [_each(item, function) for item in value] if isinstance(value, list) else function(value)
+
+
+def _as_base64(value: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(value).decode("ascii")}
+
+
+def _as_text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode("utf-8")
+
+
+def _invalid(message: str) -> ServingError:
+    return ServingError("INVALID_ARGUMENT", f"{message}.")

@@ -1,0 +1,50 @@
+"""The page at `/`: one file, nothing from elsewhere, and the policy that says so."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from pathlib import Path
+
+_FILE = Path(__file__).with_name("page.html")
+_MODEL = "{{model}}"
+
+
+class Page:
+    """The page of one model.
+
+    Args:
+        model: The model's name.
+
+    Attributes:
+        html: The page.
+        headers: What forbids the browser to load, run or send anything else.
+    """
+
+    def __init__(self, model: str) -> None:
+        template = _FILE.read_text("utf-8")
+        self.html = template.replace(_MODEL, html.escape(model))
+        policy = {
+            "default-src": "'none'",
+            "script-src": _hash_of("script", template),
+            "style-src": _hash_of("style", template),
+            "connect-src": "'self'",
+            "img-src": "data:",  # the empty icon, or browsers ask for one
+            "base-uri": "'none'",
+            "form-action": "'none'",
+            "frame-ancestors": "'none'",
+        }
+        self.headers = {
+            "content-security-policy": "; ".join(map(" ".join, policy.items())),
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+            "cache-control": "no-cache",
+        }
+
+
+def _hash_of(tag: str, page: str) -> str:
+    (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest())
+    return f"'sha256-{digest.decode('ascii')}'"

@@ -1,0 +1,208 @@
+"""TensorFlow Serving's REST API, health, metrics and the page, as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+from google.protobuf import json_format, message
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.json_tensors import PredictBody, answer
+from keras_addnorm.serving.server.metrics import Observed
+from keras_addnorm.serving.server.page import Page
+from keras_addnorm.serving.server.service import Service, find_signature
+
+# As TensorFlow Serving has them, whose names of models hold neither slash nor colon.
+_CALL = re.compile(
+    r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)",
+    re.IGNORECASE,
+)
+_QUESTION = re.compile(
+    r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?",
+    re.IGNORECASE,
+)
+_LARGEST_VERSION = 2**63 - 1
+# Reading and writing more than this is left to a thread, so that others do not wait.
+_MUCH = 64 * 1024
+# A body is read, and thrown away, up to so many times the limit: a client that still sends would
+# not see the answer.
+_DRAINED = 8
+
+
+def make_app(service: Service) -> Starlette:
+    """Makes the application.
+
+    Args:
+        service: What answers.
+
+    Returns:
+        The application.
+    """
+    handlers = _Handlers(service)
+    return Starlette(
+        routes=[
+            Route("/", handlers.page, methods=["GET"]),
+            Route("/healthz", handlers.healthz, methods=["GET"]),
+            Route("/readyz", handlers.readyz, methods=["GET"]),
+            Route("/metrics", handlers.metrics, methods=["GET"]),
+            Route("/v1/{rest:path}", handlers.ask, methods=["GET"]),
+            Route("/v1/{rest:path}", handlers.call, methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: _http_error},
+    )
+
+
+class _Handlers:
+    """One method a kind of request."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._page = Page(service.versions.name)
+
+    async def page(self, request: Request) -> Response:
+        return Response(self._page.html, media_type="text/html", headers=self._page.headers)
+
+    async def healthz(self, request: Request) -> Response:
+        return _json({"status": "alive"})
+
+    async def readyz(self, request: Request) -> Response:
+        if self._service.is_ready:
+            return _json({"status": "ready"})
+        return _json({"status": "stopping" if self._service.is_stopping else "loading"}, 503)
+
+    async def metrics(self, request: Request) -> Response:
+        metrics = self._service.metrics
+        return Response(metrics.text(), headers={"content-type": metrics.content_type})
+
+    async def ask(self, request: Request) -> Response:
+        """Answers GET: status and metadata."""
+        try:
+            return self._ask(request)
+        except ServingError as error:
+            return _error(error)
+
+    async def call(self, request: Request) -> Response:
+        """Answers POST: predict."""
+        try:
+            with self._service.metrics.observe("rest") as observed:
+                return await self._call(request, observed)
+        except ServingError as error:
+            return _error(error)
+
+    def _ask(self, request: Request) -> Response:
+        name, version, label, metadata = _parts(_QUESTION, request)
+        if not name:
+            raise ServingError("INVALID_ARGUMENT", "Missing model name in request.")
+        number = _number(version, label)
+        if not metadata:
+            return _json(_plain(self._service.status(name, number)))
+        spec, signatures = self._service.metadata(name, number)
+        return _json(
+            {"model_spec": _plain(spec), "metadata": {"signature_def": _plain(signatures)}}
+        )
+
+    async def _call(self, request: Request, observed: Observed) -> Response:
+        name, version, label, method = _parts(_CALL, request)
+        number = _number(version, label)
+        body = await self._body(request)
+        if body is None:
+            return _too_large(self._service.settings.max_body_bytes)
+        if method.lower() != "predict":
+            raise ServingError(
+                "UNIMPLEMENTED", f"This server has no '{method}'; its models answer 'predict'."
+            )
+        parsed = await _in_thread_if(len(body) > _MUCH, PredictBody.parse, body)
+        loaded = self._service.versions.find(name, number)
+        signature = find_signature(loaded, parsed.signature_name, "INVALID_ARGUMENT")
+        outputs = await self._service.predict(
+            observed, signature, lambda: parsed.tensors(signature)
+        )
+        is_much = sum(array.nbytes for array in outputs.values()) > _MUCH
+        content = await _in_thread_if(is_much, _answer, outputs, parsed.is_row_format)
+        return Response(content, media_type="application/json")
+
+    async def _body(self, request: Request) -> bytes | None:
+        """Reads the body; `None` if it is too large."""
+        limit = self._service.settings.max_body_bytes
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > _DRAINED * limit:
+            return None
+        body, size = bytearray(), 0
+        try:
+            async with asyncio.timeout(self._service.settings.timeout):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size <= limit:
+                        body += chunk
+                    elif size > _DRAINED * limit:
+                        break
+        except TimeoutError:
+            raise ServingError("DEADLINE_EXCEEDED", "The body did not arrive in time.") from None
+        except ClientDisconnect:
+            raise ServingError("CANCELLED", "The client has gone.") from None
+        return bytes(body) if size <= limit else None
+
+
+def _parts(pattern: re.Pattern[str], request: Request) -> tuple[str, ...]:
+    path = request.url.path
+    found = pattern.fullmatch(request.scope["path"])
+    if found is None:
+        raise ServingError("INVALID_ARGUMENT", f"Malformed request: {request.method} {path[:200]}")
+    return tuple(part or "" for part in found.groups())
+
+
+def _number(version: str, label: str) -> int | None:
+    if label:
+        raise ServingError(
+            "INVALID_ARGUMENT", f"Unrecognized servable version label: {label[:100]}"
+        )
+    if not version:
+        return None
+    if len(version) > 19 or int(version) > _LARGEST_VERSION:
+        raise ServingError("INVALID_ARGUMENT", "Failed to convert version to numeric: too large.")
+    return int(version)
+
+
+async def _in_thread_if(condition: bool, function: Any, *arguments: Any) -> Any:
+    if condition:
+        return await asyncio.to_thread(function, *arguments)
+    return function(*arguments)
+
+
+def _answer(outputs: Any, is_row_format: bool) -> bytes:
+    return answer(outputs, is_row_format=is_row_format)
+
+
+def _plain(content: message.Message) -> dict[str, Any]:
+    return json_format.MessageToDict(
+        content, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(json.dumps(content, indent=1), status, media_type="application/json")
+
+
+def _error(error: ServingError) -> Response:
+    return _json({"error": error.message}, error.http_status)
+
+
+def _too_large(limit: int) -> Response:
+    response = _json({"error": f"The request is larger than {limit} bytes."}, 413)
+    response.headers["connection"] = "close"
+    return response
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _json(
+        {"error": f"{error.detail}: {request.method} {request.url.path[:200]}"}, (error.status_code)
+    )

@@ -1,0 +1,156 @@
+"""What the server does, whatever the protocol: predictions, metadata, status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_pb2,
+)
+
+from keras_addnorm.serving.errors import CODES, ServingError
+from keras_addnorm.serving.server.loaded_version import Arrays, LoadedVersion, Signature
+from keras_addnorm.serving.server.metrics import Metrics, Observed
+from keras_addnorm.serving.server.scheduler import Scheduler
+from keras_addnorm.serving.server.settings import Settings
+from keras_addnorm.serving.server.versions import Versions
+
+
+class Service:
+    """One model and all that is asked of it.
+
+    Args:
+        settings: The limits.
+        versions: The versions of the model.
+        scheduler: What computes.
+        metrics: What is counted.
+    """
+
+    def __init__(
+        self, settings: Settings, versions: Versions, scheduler: Scheduler, metrics: Metrics
+    ) -> None:
+        self.settings = settings
+        self.versions = versions
+        self.metrics = metrics
+        self._scheduler = scheduler
+        self.is_stopping = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be answered now."""
+        return self.versions.current is not None and not self.is_stopping
+
+    async def predict(
+        self,
+        observed: Observed,
+        signature: Signature,
+        inputs: Callable[[], Arrays],
+        timeout: float | None = None,
+    ) -> Arrays:
+        """Computes a signature.
+
+        Args:
+            observed: Where to note the signature.
+            signature: The signature.
+            inputs: What makes its inputs.
+            timeout: Seconds that the client waits, if it said so.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            ServingError: If that cannot be done.
+        """
+        observed.signature = signature.name
+        arrays = inputs()
+        signature.check(arrays)
+        return await self._scheduler.run(signature, arrays, timeout)
+
+    def metadata(
+        self, name: str, version: int | None = None
+    ) -> tuple[model_pb2.ModelSpec, get_model_metadata_pb2.SignatureDefMap]:
+        """Describes the signatures of a version.
+
+        Args:
+            name: The model's name.
+            version: The version; `None` for the one that is served.
+
+        Returns:
+            Which version it is, and its signatures.
+
+        Raises:
+            ServingError: If it is not there.
+        """
+        loaded = self.versions.find(name, version)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        for key, definition in loaded.signature_defs.items():
+            signatures.signature_def[key].CopyFrom(definition)
+        return model_spec(name, loaded), signatures
+
+    def status(
+        self, name: str, version: int | None = None
+    ) -> get_model_status_pb2.GetModelStatusResponse:
+        """Tells how the versions fare.
+
+        Args:
+            name: The model's name.
+            version: The version; `None` for all.
+
+        Returns:
+            Their states, the highest version first.
+
+        Raises:
+            ServingError: If there is none.
+        """
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for state in self.versions.states(name, version):
+            entry = response.model_version_status.add()
+            entry.version = state.version
+            entry.state = entry.State.Value(state.state)
+            if state.error_code != "OK":
+                entry.status.error_code = CODES[state.error_code][0]
+            entry.status.error_message = state.error_message
+        return response
+
+
+def model_spec(name: str, version: LoadedVersion, signature: str = "") -> model_pb2.ModelSpec:
+    """Names what has answered.
+
+    Args:
+        name: The model's name.
+        version: The version.
+        signature: The signature.
+
+    Returns:
+        The message.
+    """
+    spec = model_pb2.ModelSpec(name=name, signature_name=signature)
+    spec.version.value = version.number
+    return spec
+
+
+def find_signature(version: LoadedVersion, name: str, code: str) -> Signature:
+    """Finds a signature by name.
+
+    Args:
+        version: The version.
+        name: The name.
+        code: What to answer if there is none. TensorFlow Serving says `INVALID_ARGUMENT` over REST
+            and `FAILED_PRECONDITION` over gRPC.
+
+    Returns:
+        The signature.
+
+    Raises:
+        ServingError: If there is none.
+    """
+    signature = version.signatures.get(name)
+    if signature is None:
+        raise ServingError(
+            code,
+            f'Serving signature name: "{name[:100]}" not found in signature def. Expected one of '
+            f"{sorted(version.signatures)}.",
+        )
+    return signature
