@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from exported import export_toy
 
 from keras_addnorm.data import Tokenizer
 
@@ -31,6 +32,12 @@ def texts():
 def new_texts():
     """Texts that the vocabularies were not trained on."""
     return make_texts(300, seed=5)
+
+
+@pytest.fixture(scope="session")
+def toy(texts, tmp_path_factory):
+    """A small exported model; making it takes longer than most tests."""
+    return export_toy(texts, tmp_path_factory.mktemp("exported") / "toy")
 
 
 @pytest.fixture(scope="session", params=["unigram", "bpe"])

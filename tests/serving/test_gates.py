@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from exported import LENGTHS, ROWS, export_toy
+from exported import LENGTHS, ROWS
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
@@ -26,11 +26,6 @@ HOSTILE = (
     "ba" * 50_000,
     "mon " * 5_000,
 )
-
-
-@pytest.fixture(scope="module")
-def toy(texts, tmp_path_factory):
-    return export_toy(texts, tmp_path_factory.mktemp("gates") / "toy")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from exported import LENGTHS, MAX_LENGTH, ROWS, export_toy, make_model
+from exported import LENGTHS, MAX_LENGTH, ROWS, make_model
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_addnorm.decoding import Beam, Greedy, translate
@@ -14,11 +14,6 @@ from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.batching import Buckets, map_in_batches
 
 T = 7
-
-
-@pytest.fixture(scope="module")
-def toy(texts, tmp_path_factory):
-    return export_toy(texts, tmp_path_factory.mktemp("signatures") / "toy")
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from keras_addnorm.serving.server.loaded_version import (
 )
 
 _BYTES_SUFFIX = "_bytes"
+_MOST_AXES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,13 +191,15 @@ def _tensor(value: Any, name: str, spec: Spec) -> np.ndarray:
 
 
 def _flatten(value: Any, name: str) -> tuple[list[int], list[Any]]:
-    """Shape and values of a list of lists, level by level: no recursion, however deep it is."""
+    """Shape and values of a list of lists, level by level, without recursion."""
     level, shape = [value], []
     while level and isinstance(level[0], list):
         size = len(level[0])
         if any(not isinstance(item, list) or len(item) != size for item in level):
             raise _invalid(f"Input '{name}' has lists of different lengths at one level")
         shape.append(size)
+        if len(shape) > _MOST_AXES:
+            raise _invalid(f"Input '{name}' is nested too deeply")
         level = [item for items in level for item in items]
     if any(isinstance(item, list) for item in level):
         raise _invalid(f"Input '{name}' has lists and values at one level")

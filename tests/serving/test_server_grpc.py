@@ -1,0 +1,293 @@
+"""The server over gRPC, asked with the official stubs."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from held import held
+from small_models import fetch, scores, shout, write_version
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from keras_addnorm.serving import load_translator
+from keras_addnorm.serving.server import Settings, running
+
+LIMIT = 100_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("grpc") / "shouter"
+    directory.mkdir()
+    write_version(directory, 3)
+    with running(
+        Settings(directory, port=0, grpc_port=0, max_body_bytes=LIMIT, queue=1, workers=1)
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        yield channel
+
+
+@pytest.fixture
+def stub(channel):
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+@pytest.fixture
+def models(channel):
+    return model_service_pb2_grpc.ModelServiceStub(channel)
+
+
+def request(texts=None, *, model="shouter", version=None, signature="", **inputs):
+    message = predict_pb2.PredictRequest()
+    message.model_spec.name = model
+    message.model_spec.signature_name = signature
+    if version is not None:
+        message.model_spec.version.value = version
+    if texts is not None:
+        inputs["texts"] = np.array(texts, object)
+    for name, value in inputs.items():
+        message.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return message
+
+
+def outputs(answer):
+    return {name: tf.make_ndarray(tensor) for name, tensor in answer.outputs.items()}
+
+
+def refused(call, message, code):
+    with pytest.raises(grpc.RpcError) as error:
+        call(message, timeout=60)
+    assert error.value.code() == code, error.value.details()
+    for secret in ("Traceback", "node ", ".py", "Unexpected"):
+        assert secret not in error.value.details()
+    return error.value.details()
+
+
+def test_predict(stub):
+    texts = ["ba", "ärger", ""]
+    for message in (request(texts), request(texts, version=3, signature="serving_default")):
+        answer = stub.Predict(message, timeout=60)
+        found = outputs(answer)
+        assert [text.decode() for text in found["translations"]] == shout(texts)
+        np.testing.assert_allclose(found["scores"], scores(texts), rtol=1e-6)
+        assert answer.model_spec.name == "shouter"
+        assert answer.model_spec.version.value == 3
+        assert answer.model_spec.signature_name == "serving_default"
+
+
+def test_answers_are_those_of_the_translator(toy, texts):
+    expected = load_translator(toy.path)(texts[:5])
+    with (
+        running(Settings(toy.path.parent, port=0, grpc_port=0, warm_up=False)) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+    ):
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        found = outputs(stub.Predict(request(texts[:5], model="toy"), timeout=60))
+    assert [text.decode() for text in found["translations"]] == [text for text, _ in expected]
+    np.testing.assert_allclose(found["scores"], [score for _, score in expected], atol=1e-5)
+
+
+def test_tensors_of_every_type(stub):
+    inputs = {
+        "half": np.array([0.5, 1], np.float16),
+        "single": np.array([0.25, 1], np.float32),
+        "double": np.array([1, 2.5]),
+        "small": np.array([-128, 126], np.int8),
+        "big": np.array([2**63 - 1, 0], np.int64),
+        "flag": np.array([True, False]),
+    }
+    found = outputs(stub.Predict(request(signature="numbers", **inputs), timeout=60))
+    np.testing.assert_array_equal(found["sum"], [1.75, 4.5])
+    np.testing.assert_array_equal(found["small"], [-127, 127])
+    np.testing.assert_array_equal(found["big"], inputs["big"])
+    np.testing.assert_array_equal(found["flag"], [False, True])
+    raw = np.array([b"\x00\xff\x00", b""], object)
+    found = outputs(stub.Predict(request(signature="echo", value=raw), timeout=60))
+    assert found["value_bytes"].tolist() == raw.tolist()
+    found = outputs(stub.Predict(request(signature="matrix", x=np.ones((2, 3), "f")), timeout=60))
+    assert found["total"] == 6
+    empty = outputs(stub.Predict(request([]), timeout=60))
+    assert empty["translations"].shape == empty["scores"].shape == (0,)
+
+
+def test_only_the_outputs_that_are_asked_for(stub):
+    message = request(["a"])
+    message.output_filter.append("scores")
+    assert set(stub.Predict(message, timeout=60).outputs) == {"scores"}
+    message.output_filter.append("scores")
+    refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
+    message.output_filter[:] = ["nothing"]
+    details = refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
+    assert "output tensor alias not found" in details
+
+
+def labelled():
+    message = request(["a"])
+    message.model_spec.version_label = "stable"
+    return message
+
+
+def with_tensor(**fields):
+    message = request()
+    tensor = tensor_pb2.TensorProto(**fields.pop("tensor", {}))
+    for size in fields.pop("sizes", ()):
+        tensor.tensor_shape.dim.add(size=size)
+    message.inputs["texts"].CopyFrom(tensor)
+    return message
+
+
+STRING = {"dtype": types_pb2.DT_STRING, "string_val": [b"a"]}
+BAD = {
+    "no model": (request(["a"], model=""), "INVALID_ARGUMENT"),
+    "another model": (request(["a"], model="other"), "NOT_FOUND"),
+    "another version": (request(["a"], version=2), "NOT_FOUND"),
+    "a label": (labelled(), "INVALID_ARGUMENT"),
+    "another signature": (request(["a"], signature="none"), "FAILED_PRECONDITION"),
+    "no input": (request(), "INVALID_ARGUMENT"),
+    "another input": (request(text=["a"]), "INVALID_ARGUMENT"),
+    "one input more": (request(["a"], more=["a"]), "INVALID_ARGUMENT"),
+    "numbers": (
+        with_tensor(tensor={"dtype": 1, "float_val": [1.0]}, sizes=[1]),
+        "INVALID_ARGUMENT",
+    ),
+    "a matrix": (request([["a"]]), "INVALID_ARGUMENT"),
+    "a scalar": (with_tensor(tensor=STRING), "INVALID_ARGUMENT"),
+    "another width": (
+        request(signature="matrix", x=np.ones((2, 2), "f")),
+        "INVALID_ARGUMENT",
+    ),
+    "what the model refuses": (request(["good", "bad"]), "INVALID_ARGUMENT"),
+    "a tensor without type": (with_tensor(sizes=[1]), "INVALID_ARGUMENT"),
+    "an unknown type": (with_tensor(tensor={"dtype": 99}, sizes=[1]), "INVALID_ARGUMENT"),
+    "a resource": (with_tensor(tensor={"dtype": 20}, sizes=[1]), "INVALID_ARGUMENT"),
+    "a variant": (with_tensor(tensor={"dtype": 21}, sizes=[1]), "INVALID_ARGUMENT"),
+    "a tensor of any size": (with_tensor(tensor=STRING, sizes=[10**12]), "INVALID_ARGUMENT"),
+    "a size that overflows": (with_tensor(tensor=STRING, sizes=[2**62, 4]), "INVALID_ARGUMENT"),
+    "a negative size": (with_tensor(tensor=STRING, sizes=[-1]), "INVALID_ARGUMENT"),
+    "two negative sizes": (with_tensor(tensor=STRING, sizes=[-1, -1]), "INVALID_ARGUMENT"),
+    "fewer places than values": (with_tensor(tensor=STRING, sizes=[0]), "INVALID_ARGUMENT"),
+    "very many axes": (with_tensor(tensor=STRING, sizes=[1] * 300), "INVALID_ARGUMENT"),
+    "bytes that are no strings": (
+        with_tensor(tensor={"dtype": types_pb2.DT_STRING, "tensor_content": b"abc"}, sizes=[1]),
+        "INVALID_ARGUMENT",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_requests(stub, name):
+    message, code = BAD[name]
+    assert refused(stub.Predict, message, grpc.StatusCode[code])
+    assert outputs(stub.Predict(request(["a"]), timeout=60))["translations"] == [b"A"]
+
+
+def test_one_value_may_stand_for_several(stub):
+    found = outputs(stub.Predict(with_tensor(tensor=STRING, sizes=[3]), timeout=60))
+    assert found["translations"].tolist() == [b"A"] * 3
+
+
+def test_broken_messages_and_frames(server, channel, stub):
+    call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    good = request(["ba", "di"]).SerializeToString()
+    generator = np.random.default_rng(5)
+    codes = set()
+    for _ in range(40):
+        broken = bytearray(good)
+        broken[generator.integers(len(broken))] = generator.integers(256)
+        try:
+            call(bytes(broken[: generator.integers(len(broken) + 1)]), timeout=60)
+        except grpc.RpcError as error:
+            codes.add(error.code().name)
+            assert "Traceback" not in error.details()
+    assert "INTERNAL" in codes  # a message that is none
+    assert codes <= {"INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"}
+    refused(call, b"\xff\xff\xff", grpc.StatusCode.INTERNAL)
+    refused(call, b"", grpc.StatusCode.INVALID_ARGUMENT)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    for data in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        preface + b"\x00\x00",
+        preface + bytes(range(256)) * 20,
+        preface + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" + b"\xff\xff\xff\x01\x25\x00\x00\x00\x01",
+    ):
+        with socket.create_connection(("127.0.0.1", server.grpc_port)) as connection:
+            connection.sendall(data)
+    assert outputs(stub.Predict(request(["a"]), timeout=60))["translations"] == [b"A"]
+
+
+def test_large_messages_are_refused(stub):
+    refused(stub.Predict, request(["a" * 2 * LIMIT]), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    text = "a" * (LIMIT - 100)
+    found = outputs(stub.Predict(request([text]), timeout=60))
+    assert found["translations"] == [text.upper().encode()]
+
+
+def test_what_the_server_does_not_have(stub):
+    message = classification_pb2.ClassificationRequest()
+    refused(stub.Classify, message, grpc.StatusCode.UNIMPLEMENTED)
+
+
+def test_a_full_queue_and_a_deadline(server, stub):
+    with held(server) as (entered, release), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(stub.Predict, request(["first"]), timeout=60)
+        assert entered.acquire(timeout=60)
+        second = pool.submit(stub.Predict, request(["second"]), timeout=60)
+        while "keras_addnorm_queue_length 1.0" not in fetch(server, "/metrics")[2]:
+            pass
+        details = refused(stub.Predict, request(["third"]), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert "queue is full" in details
+        release.set()
+        answers = [outputs(future.result())["translations"] for future in (first, second)]
+        assert answers == [[b"FIRST"], [b"SECOND"]]
+    with held(server):
+        with pytest.raises(grpc.RpcError) as error:
+            stub.Predict(request(["late"]), timeout=0.05)
+        assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert outputs(stub.Predict(request(["a"]), timeout=60))["translations"] == [b"A"]
+
+
+def status_request(model="shouter", version=None):
+    message = get_model_status_pb2.GetModelStatusRequest()
+    message.model_spec.name = model
+    if version is not None:
+        message.model_spec.version.value = version
+    return message
+
+
+def test_status(models):
+    for version in (None, 3):
+        (state,) = models.GetModelStatus(status_request(version=version)).model_version_status
+        assert (state.version, state.State.Name(state.state)) == (3, "AVAILABLE")
+        assert (state.status.error_code, state.status.error_message) == (0, "")
+    refused(models.GetModelStatus, status_request("other"), grpc.StatusCode.NOT_FOUND)
+    refused(models.GetModelStatus, status_request(version=4), grpc.StatusCode.NOT_FOUND)
+    refused(models.GetModelStatus, status_request(""), grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def test_metadata(stub):
+    message = get_model_metadata_pb2.GetModelMetadataRequest()
+    message.model_spec.name = "shouter"
+    refused(stub.GetModelMetadata, message, grpc.StatusCode.INVALID_ARGUMENT)
+    message.metadata_field.append("signature_def")
+    answer = stub.GetModelMetadata(message)
+    assert answer.model_spec.version.value == 3
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    assert answer.metadata["signature_def"].Unpack(signatures)
+    default = signatures.signature_def["serving_default"]
+    assert default.inputs["texts"].dtype == types_pb2.DT_STRING
+    assert set(default.outputs) == {"translations", "scores"}
