@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import threading
 import urllib.parse
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ _DTYPES: dict[str, Any] = {
 
 
 class RestRoad:
-    """Calls over HTTP, on one connection a thread that is kept open.
+    """Calls over HTTP, on connections that are kept open: as many as there are calls at once.
 
     Args:
         url: Scheme, host, port, and a path in front of `/v1` if there is one.
@@ -58,19 +58,20 @@ class RestRoad:
         self._host, self._port = parts.hostname, parts.port
         path = f"{parts.path.rstrip('/')}/v1/models/{urllib.parse.quote(model, safe='')}"
         self._path = path if version is None else f"{path}/versions/{version}"
-        self._of_thread = threading.local()
+        self._idle: deque[http.client.HTTPConnection] = deque()
         self._dtypes: dict[str, dict[str, Any]] = {}
 
     def predict(
         self, signature: str, inputs: dict[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
         """Computes a signature."""
+        # First, so that an answer that was computed is not lost with a server that goes away.
+        dtypes = self._dtypes_of(signature, timeout)
         body = {
             "signature_name": signature,
             "inputs": {name: _plain(array.tolist()) for name, array in inputs.items()},
         }
         outputs = self._ask("POST", f"{self._path}:predict", timeout, body)["outputs"]
-        dtypes = self._dtypes_of(signature, timeout)
         if len(dtypes) == 1:  # a single output comes without its name
             (name,) = dtypes
             outputs = {name: outputs}
@@ -93,10 +94,9 @@ class RestRoad:
         ]
 
     def close(self) -> None:
-        """Ends the connection of this thread."""
-        connection = getattr(self._of_thread, "connection", None)
-        if connection is not None:
-            connection.close()
+        """Ends the connections."""
+        while self._idle:
+            self._idle.pop().close()
 
     def _dtypes_of(self, signature: str, timeout: float) -> dict[str, Any]:
         """JSON does not say which numbers are float32; the model's metadata does."""
@@ -107,7 +107,7 @@ class RestRoad:
                 key: {name: _DTYPES.get(info["dtype"]) for name, info in entry["outputs"].items()}
                 for key, entry in definitions.items()
             }
-        return self._dtypes[signature]
+        return self._dtypes.get(signature, {})
 
     def _ask(self, method: str, path: str, timeout: float, body: Any = None) -> Any:
         content = None if body is None else json.dumps(body).encode("ascii")
@@ -129,24 +129,27 @@ class RestRoad:
         try:
             connection.request(method, path, content, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            return response.status, response.read()
-        except TimeoutError as error:
+            answer = response.status, response.read()
+        except BaseException as error:
             connection.close()
-            raise ServingError(
-                "DEADLINE_EXCEEDED", f"No answer from {self._host} within {timeout:.3g} seconds."
-            ) from error
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise ServingError(
-                "UNAVAILABLE", f"No connection to {self._host}:{self._port}: {error}"
-            ) from error
+            if isinstance(error, TimeoutError):
+                raise ServingError(
+                    "DEADLINE_EXCEEDED",
+                    f"No answer from {self._host} within {timeout:.3g} seconds.",
+                ) from error
+            if isinstance(error, OSError | http.client.HTTPException):
+                raise ServingError(
+                    "UNAVAILABLE", f"No connection to {self._host}:{self._port}: {error}"
+                ) from error
+            raise
+        self._idle.append(connection)
+        return answer
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection | None
-        connection = getattr(self._of_thread, "connection", None)
-        if connection is None:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
             connection = self._kind(self._host, self._port)
-            self._of_thread.connection = connection
         connection.timeout = timeout
         if connection.sock is not None:
             connection.sock.settimeout(timeout)

@@ -211,7 +211,7 @@ def test_status_and_metadata(server):
         ("/v1/models/shouter/versions/" + "9" * 5000, 400, "too large"),
         ("/v1/models/shouter/nonsense", 400, "Malformed request: GET"),
         ("/v1/models/..", 404, "Could not find any versions of model .."),
-        ("/v1/models/..%2F..%2Fetc%2Fpasswd", 400, "Malformed request"),
+        ("/v1/models/..%2F..%2Fetc%2Fpasswd", 404, "Could not find any versions of model ../.."),
         ("/v1/models/shouter/versions/../../../etc/passwd", 400, "Malformed request"),
         ("/v1/models/%00", 404, "Could not find"),
         ("/nowhere", 404, "Not Found"),

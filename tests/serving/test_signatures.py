@@ -48,6 +48,11 @@ def strings(array):
     return np.vectorize(lambda text: text.decode())(array).tolist()
 
 
+def pieces(tokenizer, ids):
+    """The piece of each id, (B, T); nothing at padding."""
+    return [[tokenizer.pieces[i].text if i else "" for i in row] for row in ids]
+
+
 @pytest.mark.parametrize("name", ["translate_nbest", "translate_nbest_xla"])
 def test_nbest_with_alignments(toy, module, sources, name):
     assert len(sources) == 200
@@ -62,6 +67,8 @@ def test_nbest_with_alignments(toy, module, sources, name):
     assert strings(found["translations"]) == texts
     np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)
     np.testing.assert_array_equal(found["alignments"], expected.alignments)
+    named = [pieces(toy.tokenizers.target, best) for best in np.asarray(expected.ids)]
+    assert strings(found["pieces"]) == named
 
 
 def test_the_best_of_nbest_is_the_translation(module, sources):
@@ -103,6 +110,7 @@ def test_tokenize(toy, module, sources):
     expected = rows(toy, sources)
     np.testing.assert_array_equal(found["lengths"], [len(row) for row in expected])
     np.testing.assert_array_equal(found["token_ids"], padded(expected, max(map(len, expected))))
+    assert strings(found["pieces"]) == pieces(toy.tokenizers.source, found["token_ids"])
 
 
 def test_encode(toy, module, sources):

@@ -84,7 +84,11 @@ class Server:
         listener = _listen(self.settings.host, self.settings.port)
         self.port = listener.getsockname()[1]
         web = _WebServer(self._web_config())
-        rpc = self._grpc_server()
+        try:
+            rpc = self._grpc_server()
+        except OSError:
+            listener.close()
+            raise
         if rpc is not None:
             await rpc.start()
         web_task = asyncio.create_task(web.serve([listener]))
@@ -102,7 +106,8 @@ class Server:
     def stop(self) -> None:
         """Begins to stop; may be called from any thread."""
         if self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+                self._loop.call_soon_threadsafe(self._stopping.set)
 
     def wait_until_ready(self, timeout: float) -> bool:
         """Waits, in another thread, until the first version is served.
@@ -222,11 +227,9 @@ def running(settings: Settings, *, timeout: float = 120.0) -> Iterator[Server]:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise OSError(f"Cannot listen at {_bracketed(host)}:{port}: {error}") from error
-    listener.set_inheritable(True)
-    return listener
 
 
 def _bracketed(host: str) -> str:

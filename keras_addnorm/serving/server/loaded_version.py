@@ -24,6 +24,7 @@ Arrays = dict[str, np.ndarray]
 DEFAULT_SIGNATURE = "serving_default"
 WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
 
+_WHERE = ("Graph execution error", "Detected at", "<stack traces", " ", "\t")
 _CODE_NAMES = {number: name for name, (number, _) in CODES.items()}
 
 
@@ -134,9 +135,8 @@ class Signature:
         try:
             return {name: out.numpy() for name, out in self.function(**tensors).items()}
         except tf.errors.OpError as error:
-            # The lines after the first name nodes of the graph.
-            message = (error.message or type(error).__name__).partition("\n")[0]
-            raise ServingError(_CODE_NAMES.get(error.error_code, "UNKNOWN"), message) from error
+            code = _CODE_NAMES.get(error.error_code, "UNKNOWN")
+            raise ServingError(code, _said_by_tensorflow(error)) from error
 
 
 class LoadedVersion:
@@ -217,6 +217,13 @@ def _signature_defs(path: Path) -> dict[str, meta_graph_pb2.SignatureDef]:
         if "serve" in graph.meta_info_def.tags:
             return dict(graph.signature_def)
     raise ServingError("INVALID_ARGUMENT", "The model has no graph with the tag 'serve'.")
+
+
+def _said_by_tensorflow(error: tf.errors.OpError) -> str:
+    """The line that says what is wrong, among those that say where in the graph."""
+    lines = (error.message or "").splitlines()
+    telling = [line for line in lines if line.strip() and not line.startswith(_WHERE)]
+    return telling[0].partition(" [[")[0] if telling else type(error).__name__
 
 
 def _shown(shape: tuple[int | None, ...] | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import urllib.parse
 from typing import Any
 
 from google.protobuf import json_format, message
@@ -152,11 +153,12 @@ class _Handlers:
 
 
 def _parts(pattern: re.Pattern[str], request: Request) -> tuple[str, ...]:
-    path = request.url.path
-    found = pattern.fullmatch(request.scope["path"])
+    # Taken apart as it was sent: what is quoted does not separate.
+    path = request.scope["raw_path"].decode("latin-1")
+    found = pattern.fullmatch(path)
     if found is None:
         raise ServingError("INVALID_ARGUMENT", f"Malformed request: {request.method} {path[:200]}")
-    return tuple(part or "" for part in found.groups())
+    return tuple(urllib.parse.unquote(part or "") for part in found.groups())
 
 
 def _number(version: str, label: str) -> int | None:

@@ -1,0 +1,271 @@
+"""The client: both roads give the same, wait for servers, and say what is wrong."""
+
+import http.server
+import json
+import socket
+import threading
+from concurrent import futures
+
+import grpc
+import numpy as np
+import pytest
+from held import held
+from small_models import scores, shout, write_broken_version, write_version
+
+from keras_addnorm.serving import Client, ServingError, Translation, client
+from keras_addnorm.serving.server import Settings, running
+
+ROADS = ("rest", "grpc")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("client") / "shouter"
+    directory.mkdir()
+    write_version(directory, 3)
+    write_broken_version(directory, 4)
+    with running(Settings(directory, port=0, grpc_port=0)) as server:
+        yield server
+
+
+def connect(server, road, model="shouter", **options):
+    target = (
+        f"http://127.0.0.1:{server.port}" if road == "rest" else f"127.0.0.1:{server.grpc_port}"
+    )
+    return Client(target, model=model, **options)
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_translate(server, road):
+    texts = ["ba", "ärger", "", "a" * 1000]
+    with connect(server, road) as client:
+        found = client.translate(iter(texts))
+        assert [text for text, _ in found] == shout(texts)
+        assert [score for _, score in found] == pytest.approx(scores(texts))
+        assert isinstance(found[0], Translation)
+        assert client.translate(["\ufb01n\tde"])[0].text == "FIN DE"  # as load_translator reads it
+        assert client.translate([]) == []
+        with pytest.raises(TypeError, match="Expected several texts; received one"):
+            client.translate("one")
+
+
+def test_both_roads_give_the_same_arrays(server):
+    inputs = {
+        "half": np.array([0.5, 1], np.float16),
+        "single": np.array([0.25, 1], np.float32),
+        "double": [1.0, 2.5],
+        "small": np.array([-128, 126], np.int8),
+        "big": [2**63 - 1, 0],
+        "flag": [True, False],
+    }
+    found = {}
+    for road in ROADS:
+        with connect(server, road) as client:
+            found[road] = [
+                client.predict("numbers", **inputs),
+                client.predict("echo", value=[b"\xff\x00", b""]),
+                client.predict("echo", value=["ä\x00"]),
+                client.predict("matrix", x=np.full((2, 3), 0.1, np.float32)),
+                client.predict("padded", texts=["a b", "c"]),
+                client.predict(texts=["a"]),
+            ]
+    for rest, remote in zip(*found.values(), strict=True):
+        assert rest.keys() == remote.keys()
+        for name, array in rest.items():
+            np.testing.assert_array_equal(array, remote[name])
+            assert (array.dtype, array.shape) == (remote[name].dtype, remote[name].shape)
+    assert found["rest"][1]["value_bytes"].tolist() == [b"\xff\x00", b""]
+    assert found["rest"][2]["value_bytes"].tolist() == ["ä\x00".encode()]
+    assert found["rest"][4]["words"].tolist() == [["a", "b"], ["c", ""]]
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_status(server, road):
+    with connect(server, road) as client:
+        refused, served = client.status()
+        assert served == (3, "AVAILABLE", "OK", "")
+        assert refused[:3] == (4, "END", "INVALID_ARGUMENT")
+        assert refused.error_message.startswith("Refused: ")
+    with connect(server, road, version=3) as client:
+        assert client.status() == [served]
+        assert client.translate(["a"])[0].text == "A"
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_what_is_wrong(server, road):
+    with connect(server, road) as client:
+        for call, code, words in (
+            (lambda: client.predict("none", texts=["a"]), None, "none"),
+            (lambda: client.predict(texts=[1]), "INVALID_ARGUMENT", "texts"),
+            (lambda: client.predict(text=["a"]), "INVALID_ARGUMENT", "text"),
+            (lambda: client.translate(["bad"]), "INVALID_ARGUMENT", "a bad text"),
+        ):
+            with pytest.raises(ServingError) as error:
+                call()
+            assert words in error.value.message
+            assert error.value.code == (
+                code or ("INVALID_ARGUMENT" if road == "rest" else "FAILED_PRECONDITION")
+            )
+    for options in ({"model": "other"}, {"version": 9}):
+        with connect(server, road, **options) as client, pytest.raises(ServingError) as error:
+            client.translate(["a"])
+        assert error.value.code == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_time_is_up(server, road):
+    with held(server), connect(server, road, timeout=0.1) as client:
+        with pytest.raises(ServingError) as error:
+            client.translate(["a"])
+        assert error.value.code == "DEADLINE_EXCEEDED"
+    with connect(server, road) as client:
+        assert client.translate(["a"])[0].text == "A"
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_many_threads_share_a_client(server, road):
+    with connect(server, road) as client, futures.ThreadPoolExecutor(5) as pool:
+        texts = [[f"t{i}"] for i in range(40)]
+        found = list(pool.map(client.translate, texts))
+    assert [[text for text, _ in each] for each in found] == [shout(text) for text in texts]
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses that a client makes, without making them."""
+    made = []
+    monkeypatch.setattr(client.time, "sleep", made.append)
+    monkeypatch.setattr(client.random, "uniform", lambda low, high: high)
+    return made
+
+
+class Scripted:
+    """An HTTP server that answers what it is told to, one after the other."""
+
+    def __init__(self, *answers):
+        self.asked = 0
+        script, scripted = iter(answers), self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                scripted.asked += 1
+                status, body = next(script)
+                if status is None:  # hang up without a word
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments):
+                pass
+
+        self._server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/prefix/"
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def failure(status):
+    return status, json.dumps({"error": f"number {status}"}).encode()
+
+
+GOOD = (200, b'{"model_version_status": []}')
+
+
+def test_what_passes_is_tried_again(pauses):
+    with Scripted(failure(503), failure(429), (None, b""), GOOD) as scripted:
+        assert Client(scripted.url, model="m").status() == []
+    assert scripted.asked == 4
+    assert pauses == [0.1, 0.2, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "INVALID_ARGUMENT"),
+        (404, "NOT_FOUND"),
+        (413, "INVALID_ARGUMENT"),
+        (500, "INTERNAL"),
+        (501, "UNIMPLEMENTED"),
+        (504, "DEADLINE_EXCEEDED"),
+        (418, "UNKNOWN"),
+    ],
+)
+def test_what_stays_is_not_tried_again(pauses, status, code):
+    with Scripted(failure(status)) as scripted, pytest.raises(ServingError) as error:
+        Client(scripted.url, model="m").status()
+    assert (error.value.code, error.value.message) == (code, f"number {status}")
+    assert pauses == []
+
+
+def test_tries_end(pauses):
+    with Scripted(*[failure(503)] * 3) as scripted, pytest.raises(ServingError, match="number 503"):
+        Client(scripted.url, model="m", retries=2).status()
+    assert (scripted.asked, pauses) == (3, [0.1, 0.2])
+    with Scripted(failure(503)) as scripted, pytest.raises(ServingError, match="number 503"):
+        Client(scripted.url, model="m", retries=99, timeout=0.05).status()
+    assert scripted.asked == 1  # the next try would come too late
+
+
+def test_an_answer_of_another_kind_of_server():
+    with Scripted((200, b"<html>")) as scripted, pytest.raises(ServingError, match="is not JSON"):
+        Client(scripted.url, model="m").status()
+
+
+@pytest.mark.parametrize("scheme", ["http://", "grpc://"])
+def test_nobody_is_there(pauses, scheme):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    client = Client(f"{scheme}127.0.0.1:{port}", model="m", retries=1)
+    with pytest.raises(ServingError) as error:
+        client.status()
+    assert error.value.code == "UNAVAILABLE"
+    assert pauses == [0.1]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("", {"model": "m"}),
+        ("localhost:1", {"model": ""}),
+        ("http://", {"model": "m"}),
+        ("localhost:1", {"model": "m", "timeout": 0}),
+        ("localhost:1", {"model": "m", "retries": -1}),
+    ],
+)
+def test_arguments_that_make_no_sense(target, options):
+    with pytest.raises(ValueError, match="Expected a"):
+        Client(target, **options)
+
+
+def test_an_official_stub_server_is_understood_too():
+    """Another server on the official messages, as TensorFlow Serving is one."""
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    class Servicer(prediction_service_pb2_grpc.PredictionServiceServicer):
+        def Predict(self, request, context):
+            answer = predict_pb2.PredictResponse(model_spec=request.model_spec)
+            answer.outputs["translations"].CopyFrom(request.inputs["texts"])
+            count = len(tf.make_ndarray(request.inputs["texts"]))
+            answer.outputs["scores"].CopyFrom(tf.make_tensor_proto(np.ones(count, np.float32)))
+            return answer
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with Client(f"127.0.0.1:{port}", model="m") as client:
+        assert client.translate(["a", "b"]) == [("a", 1.0), ("b", 1.0)]
+    server.stop(None).wait()

@@ -1,0 +1,245 @@
+"""Versions come, go and break while requests are answered."""
+
+import itertools
+import shutil
+import threading
+
+import pytest
+from small_models import (
+    fetch,
+    remove_version,
+    shout,
+    write_broken_version,
+    write_version,
+)
+
+from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server import Server, Settings, running
+from keras_addnorm.serving.server.versions import Versions
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory):
+    """Versions to copy: saving one takes longer than loading it."""
+    directory = tmp_path_factory.mktemp("templates")
+    write_version(directory, 1, "one ")
+    write_version(directory, 2, "two ")
+    return directory
+
+
+@pytest.fixture
+def directory(tmp_path, templates):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    copy(templates / "1", folder / "1")
+    return folder
+
+
+def copy(template, place):
+    hidden = place.with_name(f".{place.name}-new")
+    shutil.copytree(template, hidden)
+    hidden.rename(place)
+
+
+def states(versions):
+    return {
+        state.version: (state.state, state.error_code) for state in versions.states(versions.name)
+    }
+
+
+def test_the_highest_good_version_is_served(directory, templates):
+    copy(templates / "2", directory / "20")
+    write_broken_version(directory, 30)
+    for name in ("latest", ".4-new", "007x"):
+        (directory / name).mkdir()
+    (directory / "40").write_text("a file")
+    versions = Versions(directory, "model")
+    with pytest.raises(ServingError, match="UNAVAILABLE: Model 'model' is still being loaded"):
+        versions.find("model")
+    versions.refresh()
+    assert versions.find("model").number == versions.find("model", 20).number == 20
+    assert states(versions) == {30: ("END", "INVALID_ARGUMENT"), 20: ("AVAILABLE", "OK")}
+    with pytest.raises(ServingError, match=r"NOT_FOUND: .*Specific\(model, 1\)"):
+        versions.find("model", 1)
+    with pytest.raises(ServingError, match=r"NOT_FOUND: .*Latest\(other\)"):
+        versions.find("other")
+
+
+def test_a_new_version_takes_over_and_the_old_one_is_freed(directory, templates):
+    versions = Versions(directory, "model")
+    versions.refresh()
+    old = versions.find("model")
+    in_flight = old.signatures["serving_default"]
+    copy(templates / "2", directory / "2")
+    versions.refresh()
+    assert versions.find("model").number == 2
+    assert states(versions) == {2: ("AVAILABLE", "OK"), 1: ("UNLOADING", "OK")}
+    import numpy as np
+
+    texts = {"texts": np.array(["a"], object)}
+    assert in_flight(texts)["translations"].tolist() == [b"one A"]
+    del old, in_flight
+    versions.refresh()
+    assert states(versions) == {2: ("AVAILABLE", "OK"), 1: ("END", "OK")}
+    remove_version(directory, 1)
+    versions.refresh()
+    assert states(versions) == {2: ("AVAILABLE", "OK")}
+
+
+def test_a_broken_version_is_refused_until_it_changes(directory, templates, caplog):
+    versions = Versions(directory, "model")
+    versions.refresh()
+    served = versions.current
+    write_broken_version(directory, 2)
+    versions.refresh()
+    versions.refresh()
+    assert versions.current is served
+    assert states(versions)[2] == ("END", "INVALID_ARGUMENT")
+    (refused,) = versions.states("model", 2)
+    assert refused.error_message.startswith("Refused: ")
+    assert str(directory) not in refused.error_message
+    assert caplog.text.count("Refused version 2 of model 'model'") == 1  # not every second
+    remove_version(directory, 2)
+    copy(templates / "2", directory / "2")
+    versions.refresh()
+    assert versions.current.number == 2
+
+
+def test_a_version_that_is_taken_away_gives_way(directory, templates):
+    copy(templates / "2", directory / "2")
+    versions = Versions(directory, "model")
+    versions.refresh()
+    remove_version(directory, 2)
+    versions.refresh()
+    assert versions.current.number == 1
+    remove_version(directory, 1)
+    versions.refresh()
+    assert versions.current.number == 1  # better the last one than none
+
+
+@pytest.mark.parametrize("what", ["the version", "a folder in it", "a file in it"])
+def test_links_that_lead_out_are_refused(directory, templates, what):
+    if what == "the version":
+        (directory / "2").symlink_to(templates / "2")
+    else:
+        copy(templates / "2", directory / "2")
+        name = "variables" if what == "a folder in it" else "saved_model.pb"
+        path = directory / "2" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.symlink_to(templates / "2" / name)
+    versions = Versions(directory, "model")
+    versions.refresh()
+    assert versions.current.number == 1
+    (refused,) = versions.states("model", 2)
+    assert (refused.state, refused.error_code) == ("END", "PERMISSION_DENIED")
+    assert "leads out of the model's folder" in refused.error_message
+
+
+def test_the_folder_itself_may_be_a_link(directory, tmp_path):
+    (tmp_path / "link").symlink_to(directory)
+    (directory / "5").symlink_to("1")
+    versions = Versions(tmp_path / "link", "model")
+    versions.refresh()
+    assert versions.current.number == 5
+
+
+def test_warm_up(tmp_path):
+    write_version(tmp_path, 1, warm_up=["a", "b"])
+    write_version(tmp_path, 2, warm_up=["a", "bad"])
+    versions = Versions(tmp_path, "model")
+    versions.refresh()
+    assert versions.current.number == 1
+    (refused,) = versions.states("model", 2)
+    assert "a bad text" in refused.error_message
+    cold = Versions(tmp_path, "model", warm_up=False)
+    cold.refresh()
+    assert cold.current.number == 2
+
+
+def test_nothing_is_unpickled_or_run(directory, tmp_path):
+    """Files that Python would run by itself, beside a good model, stay files."""
+    mark = tmp_path / "mark"
+    code = f"open({str(mark)!r}, 'w')"
+    for name in ("__init__.py", "sitecustomize.py", "saved_model.py"):
+        (directory / "1" / name).write_text(code)
+    (directory / "1" / "model.pkl").write_bytes(
+        b"cbuiltins\nexec\n(V" + code.encode() + b"\ntR."  # what pickle would run
+    )
+    (directory / "1" / "keras_metadata.pb").write_bytes(b"\xff" * 30)
+    versions = Versions(directory, "model")
+    versions.refresh()
+    assert versions.current.number == 1
+    assert not mark.exists()
+
+
+def test_swaps_lose_no_request(directory, templates):
+    """Clients ask all the time while versions come, break and go."""
+    settings = Settings(directory, port=0, grpc_port=None, poll_seconds=0.01)
+    with running(settings) as server:
+        texts = [f"text {i}" for i in range(7)]
+        done, wrong, answered = threading.Event(), [], itertools.count()
+        known = [shout(texts, mark) for mark in ("one ", "two ")]
+
+        def ask():
+            while not done.is_set():
+                status, _, answer = fetch(server, "/v1/models/model:predict", {"inputs": texts})
+                if status != 200 or answer["outputs"]["translations"] not in known:
+                    wrong.append((status, answer))
+                next(answered)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for version in range(2, 8):
+            if version == 4:
+                write_broken_version(directory, version)
+                _wait_for(server, version, "END")
+            else:
+                copy(templates / str(1 + version % 2), directory / str(version))
+                _wait_for(server, version, "AVAILABLE")
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        assert next(answered) > 6
+        assert "keras_addnorm_model_version 7.0" in fetch(server, "/metrics")[2]
+        _, _, status = fetch(server, "/v1/models/model/versions/4")
+        (entry,) = status["model_version_status"]
+        assert (entry["state"], entry["status"]["error_code"]) == ("END", "INVALID_ARGUMENT")
+        assert entry["status"]["error_message"].startswith("Refused: ")
+
+
+def _wait_for(server, version, state):
+    for _ in range(6000):
+        code, _, answer = fetch(server, f"/v1/models/model/versions/{version}")
+        if code == 200 and answer["model_version_status"][0]["state"] == state:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"version {version} has not become {state}: {answer}")
+
+
+def test_a_server_without_a_model_does_not_start(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no exported model in"):
+        Server(Settings(tmp_path / "nowhere"))
+    write_broken_version(tmp_path, 1)
+    with (
+        pytest.raises(RuntimeError, match="has not started") as error,
+        running(Settings(tmp_path, port=0, grpc_port=0)),
+    ):
+        raise AssertionError
+    assert "No version in" in str(error.value.__cause__)
+
+
+def test_ports_that_are_taken(directory):
+    with running(Settings(directory, port=0, grpc_port=0)) as server:
+        for ports in (
+            {"port": server.port, "grpc_port": 0},
+            {"port": 0, "grpc_port": server.grpc_port},
+        ):
+            with (
+                pytest.raises(RuntimeError, match="has not started") as error,
+                running(Settings(directory, **ports)),
+            ):
+                raise AssertionError
+            assert isinstance(error.value.__cause__, OSError)
+            assert "Cannot listen at 127.0.0.1" in str(error.value.__cause__)
