@@ -4,14 +4,14 @@ Each contender computes `norm(x + f)`, and in the second table also the gradient
 that of `f`, too) and of the norm's weights. The backend of Keras is the one that KERAS_BACKEND
 names: TensorFlow with and without XLA, or JAX under `jax.jit`; torch stands beside either.
 
-The last column is the share of a copy's bandwidth, which is 1 for a program that touches each
-number once and does nothing else. With N numbers in x, forward moves at least 3 N (reads x and f,
-writes y), forward and backward 6 N (then reads x + f and the gradient of y, writes that of x), and
-a copy 2 N:
+Times on a busy machine say little; processor time (`cpu ms`) says more, and with `--threads 1` the
+smallest of all rounds says most: a second table takes it. Its `call` rows are compiled functions
+that do nothing: what it costs to start one from Python is in the other rows, too. Its last column
+is the share of a copy's bandwidth, which is 1 for a program that touches each number once and does
+nothing else. With N numbers in x, forward moves at least 3 N (reads x and f, writes y), forward and
+backward 6 N (then reads x + f and the gradient of y, writes that of x), and a copy 2 N:
 
-    share = (arrays moved / median time) / (2 / median time of a copy)
-
-Times on a busy machine say little; processor time (`cpu ms`) says more, and `--threads 1` most.
+    share = (arrays moved / time) / (2 / time of a copy)
 """
 
 from __future__ import annotations
@@ -115,6 +115,25 @@ def jax_runs(
     return {"JAX": lambda: jax.block_until_ready(step(x, f, weights, upstream))}
 
 
+def empty_calls() -> dict[str, Run]:
+    """Compiled functions that do nothing."""
+    import keras
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        function, one = jax.jit(lambda x: x + 1), jax.numpy.ones(1)
+        return {"call, JAX": lambda: jax.block_until_ready(function(one))}
+    import tensorflow as tf
+
+    return {
+        f"call, {how}": functools.partial(
+            tf.function(lambda x: x + 1, jit_compile=jit, autograph=False), tf.ones(1)
+        )
+        for how, jit in {"XLA": True, "no XLA": False}.items()
+    }
+
+
 def torch_contender(problem: Problem, backward: bool) -> Run:
     import torch
 
@@ -153,25 +172,28 @@ def main() -> None:
 
     shape = tuple(int(size) for size in arguments.shape.split(","))
     problem = Problem(shape, arguments.norm)
-    figures = {}
+    figures: dict[str, dict[str, dict[str, float]]] = {}
     for what, arrays_moved in ARRAYS_MOVED.items():
         backward = what != "forward"
         contenders = {
             "torch": torch_contender(problem, backward),
             **keras_contenders(problem, backward),
-            "copy": copy_contender(problem),
         }
-        timings = measure.in_turn(contenders, rounds=arguments.rounds, calls=3)
-        copy = timings.pop("copy")
+        references = {**empty_calls(), "copy": copy_contender(problem)}
+        timings = measure.in_turn(contenders | references, rounds=arguments.rounds, calls=3)
         print(f"\n{arguments.norm} {list(shape)}, {arguments.threads} threads, {what}")
         print(measure.table(timings, reference="torch"))
-        print(f"a copy takes {copy.median_cpu_ms:.2f} ms; share of its bandwidth:")
-        figures[what] = {"copy": copy.to_dict()}
+        copy, torch = (timings[name].best_cpu_ms for name in ("copy", "torch"))
+        print(f"{'':16} {'best cpu ms':>12} {'/ torch':>8} {'share of a copy':>16}")
+        figures[what] = {name: timing.to_dict() for name, timing in timings.items()}
         for name, timing in timings.items():
-            share = arrays_moved / timing.median_cpu_ms / (2 / copy.median_cpu_ms)
-            share *= arguments.threads
-            print(f"    {name:16} {share:.2f}")
-            figures[what][name] = {**timing.to_dict(), "share_of_copy_bandwidth": share}
+            best = timing.best_cpu_ms
+            line = f"{name:16} {best:12.2f} {best / torch:8.2f}"
+            if name in contenders:
+                share = arguments.threads * arrays_moved / best / (2 / copy)
+                figures[what][name]["share_of_copy_bandwidth"] = share
+                line += f" {share:16.2f}"
+            print(line)
     if arguments.json:
         measure.write_json(arguments.json, {**vars(arguments), "figures": figures})
 
