@@ -25,6 +25,7 @@ from keras_addnorm.runs.config import (
 )
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.export import FORMATS
 from keras_addnorm.runs.process import (
     import_keras_quietly,
     import_tensorflow_quietly,
@@ -99,13 +100,18 @@ _EXPORT = """\
 Writes a SavedModel that takes strings and returns strings: DIRECTORY/<version>/, ready for
 TensorFlow Serving, and for every program that has TensorFlow. See saved_models/README.md.
 
-With --format ctranslate2 DIRECTORY is a model for CTranslate2, the fastest road on a CPU where
-TensorFlow is not needed; its README.md says how to translate with it.
+The other formats write DIRECTORY for a runtime without TensorFlow; its README.md has the code that
+translates with it, and docs/runtimes.md says what each can do:
+
+  ctranslate2   a fast C++ runtime with its own search: the fastest road on a CPU
+  onnx          graphs of the encoder and of a step of the decoder, for ONNX Runtime and others
+  litert        the same in one file for LiteRT, on phones and small devices
 
 examples:
   keras-addnorm export --run-dir runs/mine saved_models/mine
   keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
   keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
+  keras-addnorm export --run-dir runs/mine onnx/mine --format onnx --max-length 64
 """
 
 _SERVE = """\
@@ -321,8 +327,8 @@ def _add_export(commands: Any, name: str) -> None:
     parser.add_argument("--version", type=int, metavar="N", help="default: the next number")
     parser.add_argument(
         "--format",
-        choices=("saved_model", "ctranslate2"),
-        default="saved_model",
+        choices=tuple(FORMATS),
+        default=next(iter(FORMATS)),
         help="default: %(default)s",
     )
     parser.add_argument("--licence", metavar="TEXT", help="the model's licence, for its card")
@@ -330,20 +336,18 @@ def _add_export(commands: Any, name: str) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    is_saved_model = options.format == "saved_model"
-    if not is_saved_model and (options.version is not None or _given(options)):
+    chosen = FORMATS[options.format]
+    flags = {"version": options.version, "licence": options.licence}
+    own = {name: value for name, value in flags.items() if value is not None}
+    given = [*own, *_given(options)]
+    if refused := [key for key in given if not key.startswith(chosen.choices)]:
         raise UserError(
-            "A model for CTranslate2 has no version, and no search inside: expected neither "
-            "--version nor a setting. Give the search to CTranslate2 when you translate."
+            f"An export with --format {options.format} has no {', '.join(refused)} inside. "
+            f"Expected {' or '.join(chosen.choices) or 'neither a version nor a setting'}. "
+            "Give the search to the runtime when you translate."
         )
     run = _load_run(options)
-
-    from keras_addnorm.runs.export import export, export_for_ctranslate2
-
-    if is_saved_model:
-        print(export(run, options.directory, options.version, options.licence))
-    else:
-        print(export_for_ctranslate2(run, options.directory))
+    print(chosen.write(run, options.directory, **own))
 
 
 def _add_serve(commands: Any, name: str) -> None:

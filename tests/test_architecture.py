@@ -67,8 +67,16 @@ HOUSE = {
     ),
     "data": _room(backends=True),
     "serving": _room("data", "diagnostics", "decoding", "models", "schemes", backends=True),
-    # Each of its packages is optional, and imported inside the function that needs it.
-    "interop": _room("data", "models", "layers", "schemes", "norms"),
+    # Each of its packages is optional, and imported inside the function that needs it. Graphs for
+    # other runtimes are traced with TensorFlow, inside functions as well.
+    "interop": _room(
+        "data",
+        "models",
+        "layers",
+        "schemes",
+        "norms",
+        backend_files=frozenset({"interop/graphs.py", "interop/onnx.py", "interop/litert.py"}),
+    ),
     "runs": _room(*_LIBRARY, "data", "serving", "interop", backends=True),
     # `keras-addnorm --help` answers at once because nothing heavy is imported for it.
     "cli": _room("runs", "__init__", only=frozenset()),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,12 @@ import numpy as np
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.interop.folders import (
+    new_folder,
+    require_model,
+    require_new,
+    require_tokenizers,
+)
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -188,19 +192,11 @@ def export_ctranslate2(
         ```
     """
     ctranslate2 = _import_ctranslate2()
-    if not isinstance(model, Seq2SeqTransformer):
-        raise TypeError(
-            f"Expected a Seq2SeqTransformer to export; received a {type(model).__name__}."
-        )
+    require_model(model)
     tokenizers = TokenizerPair.of(tokenizer)
     _check_config(model.config)
-    _check_tokenizers(model.config, tokenizers)
-    directory = Path(directory)
-    if directory.exists():
-        raise FileExistsError(
-            f"Cannot export to '{directory}': it exists. Expected a folder to make. Pass another "
-            "name, or remove it first."
-        )
+    require_tokenizers(model.config, tokenizers)
+    directory = require_new(directory)
 
     spec = _specification(ctranslate2.specs, model)
     spec.register_source_vocabulary([piece.text for piece in tokenizers.source.pieces])
@@ -213,17 +209,11 @@ def export_ctranslate2(
     spec.validate()
     spec.optimize()
 
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}-"))
-    try:
-        spec.save(str(temporary))
-        tokenizers.save(temporary)
+    with new_folder(directory) as folder:
+        spec.save(str(folder))
+        tokenizers.save(folder)
         readme = _README.format(name=directory.name, max_length=model.config.max_length)
-        (temporary / "README.md").write_text(readme, encoding="utf-8")
-        temporary.chmod(0o755)
-        temporary.rename(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        (folder / "README.md").write_text(readme, encoding="utf-8")
     return directory
 
 
@@ -265,17 +255,6 @@ def _require(name: str, received: Any, expected: Any) -> None:
             f"The format of CTranslate2 cannot say this model's {name}. Expected "
             f"{' or '.join(map(repr, expected))}. Received: {received!r}. Use "
             "keras_addnorm.serving.export_saved_model, which exports every model."
-        )
-
-
-def _check_tokenizers(config: Seq2SeqConfig, tokenizers: TokenizerPair) -> None:
-    expected = (config.source_vocabulary_size, config.target_vocabulary_size)
-    received = (tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
-    if expected != received:
-        raise ValueError(
-            "The tokenizer does not belong to the model. Expected a source and a target "
-            f"vocabulary of {expected} pieces. Received: {received}. Pass the tokenizer that the "
-            "model was trained with."
         )
 
 

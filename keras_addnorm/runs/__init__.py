@@ -13,7 +13,7 @@ train(config, RunDirectory("runs/demo"))
 ```
 
 Importing this room is cheap, so that `keras-addnorm --help` answers at once: Keras and TensorFlow
-are imported by its modules `train`, `evaluate`, `export` and `demo`, not here.
+are imported by its modules `train`, `evaluate` and `demo`, and by `export` when it exports.
 """
 
 from keras_addnorm.runs.config import (

@@ -1,30 +1,17 @@
-"""Exports a trained run: as one SavedModel, or for another runtime."""
+"""Exports a trained run: as one SavedModel, or for another runtime.
+
+Nothing heavy is imported before something is exported: the command reads the table of formats.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_addnorm.interop import export_ctranslate2
-from keras_addnorm.runs.build import TrainedRun, as_user_errors
-from keras_addnorm.serving import export_saved_model
-
-
-def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
-    """Exports a run for CTranslate2, which is told how to search when it translates.
-
-    Args:
-        run: A trained run.
-        directory: The folder to make.
-
-    Returns:
-        The folder.
-
-    Raises:
-        UserError: If the folder exists, CTranslate2 is missing, or cannot say the model.
-    """
-    with as_user_errors():
-        return export_ctranslate2(run.model, run.tokenizers, directory)
+if TYPE_CHECKING:
+    from keras_addnorm.runs.build import TrainedRun
 
 
 def export(
@@ -46,6 +33,9 @@ def export(
     Raises:
         UserError: If the version exists already.
     """
+    from keras_addnorm.runs.build import as_user_errors
+    from keras_addnorm.serving import export_saved_model
+
     search = run.config.evaluation
     with as_user_errors():
         return export_saved_model(
@@ -70,3 +60,87 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
         "scores": run.directory.read_scores(),
         "licence": licence,
     }
+
+
+def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
+    """Exports a run for CTranslate2, which is told how to search when it translates.
+
+    Args:
+        run: A trained run.
+        directory: The folder to make.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: If the folder exists, CTranslate2 is missing, or cannot say the model.
+    """
+    from keras_addnorm.interop import export_ctranslate2
+    from keras_addnorm.runs.build import as_user_errors
+
+    with as_user_errors():
+        return export_ctranslate2(run.model, run.tokenizers, directory)
+
+
+def export_for_onnx(run: TrainedRun, directory: Path) -> Path:
+    """Exports a run as ONNX graphs, with room for as many tokens as its configuration says.
+
+    Args:
+        run: A trained run.
+        directory: The folder to make.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: If the folder exists, a package is missing, or ONNX cannot say the model.
+    """
+    from keras_addnorm.interop import export_onnx
+    from keras_addnorm.runs.build import as_user_errors
+
+    limit = run.config.evaluation.max_length
+    with as_user_errors():
+        return export_onnx(run.model, directory, tokenizer=run.tokenizers, max_length=limit)
+
+
+def export_for_litert(run: TrainedRun, directory: Path) -> Path:
+    """Exports a run for LiteRT: for one text at a time, of as many tokens as the model knows.
+
+    Args:
+        run: A trained run.
+        directory: The folder to make.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: If the folder exists, or LiteRT cannot say the model.
+    """
+    from keras_addnorm.interop import export_litert
+    from keras_addnorm.runs.build import as_user_errors
+
+    limit = run.config.evaluation.max_length
+    with as_user_errors():
+        return export_litert(run.model, directory, tokenizer=run.tokenizers, max_length=limit)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that a run can be exported in.
+
+    Attributes:
+        write: Takes the run, the folder, and arguments of its own; returns the folder that it made.
+        choices: What can be chosen: these arguments, and beginnings of settings' keys.
+    """
+
+    write: Callable[..., Path]
+    choices: tuple[str, ...] = ()
+
+
+# The ONE table of formats.
+FORMATS = {
+    "saved_model": Format(export, choices=("version", "licence", "evaluation.")),
+    "ctranslate2": Format(export_for_ctranslate2),
+    "onnx": Format(export_for_onnx, choices=("evaluation.max_length",)),
+    "litert": Format(export_for_litert, choices=("evaluation.max_length",)),
+}

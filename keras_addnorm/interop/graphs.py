@@ -1,0 +1,276 @@
+"""A model as three graphs of named tensors, which other runtimes can say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm import __version__
+from keras_addnorm.layers import positions
+from keras_addnorm.models import Seq2SeqTransformer
+
+Tensor = Any
+Size = int | str
+
+_SELF, _CROSS = "self_attention", "cross_attention"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How long the graphs' axes are; a name stands for an axis that may have any length.
+
+    Args:
+        max_length: Room in the self-attentions' caches: how many tokens can be decoded.
+        batch: Number of sources.
+        rows: Number of rows that are decoded at once, a multiple of `batch`: hypotheses of one
+            source, side by side, share what their cross-attention reads.
+        source_length: Number of source tokens.
+        target_length: Number of target tokens of the teacher-forced model.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
+
+    max_length: int
+    batch: Size = "batch"
+    rows: Size = "rows"
+    source_length: Size = "source_length"
+    target_length: Size = "target_length"
+
+    def __post_init__(self) -> None:
+        for name, size in dataclasses.asdict(self).items():
+            if not isinstance(size, str) and (not isinstance(size, int) or size < 1):
+                raise ValueError(
+                    f"`{name}` of the export has to be a positive integer. Received: {size!r}"
+                )
+
+
+@dataclass(frozen=True)
+class NamedTensor:
+    """An input or an output of a graph; a name in its shape stands for an axis of any length."""
+
+    name: str
+    shape: tuple[Size, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A traced function of named tensors.
+
+    Attributes:
+        name: What it is.
+        function: TensorFlow's concrete function, which returns a dict.
+        inputs: What it takes.
+        outputs: What it returns.
+    """
+
+    name: str
+    function: Any
+    inputs: tuple[NamedTensor, ...]
+    outputs: tuple[NamedTensor, ...]
+
+
+def trace(model: Seq2SeqTransformer, sizes: Sizes) -> tuple[Graph, Graph, Graph]:
+    """Trace a model with TensorFlow.
+
+    The outputs of the encoder are, by name, inputs of the decoder's step: the mask of the source,
+    empty caches for the self-attentions, and what the cross-attentions read. The step returns the
+    self-attentions' caches for its next call, with `new_` in front of their names: in some formats
+    an output cannot have the name of an input.
+
+    Args:
+        model: The model.
+        sizes: How long the axes are.
+
+    Returns:
+        The graphs `teacher_forced`, `encoder` and `decoder_step`.
+
+    Raises:
+        RuntimeError: If Keras runs on another backend.
+        ValueError: If the model does not compute in float32, or has fewer positions.
+    """
+    _require_tensorflow()
+    _require_float32(model)
+    _require_positions(model, sizes)
+    source = NamedTensor("source", (sizes.batch, sizes.source_length), "int32")
+    target = NamedTensor("target", (sizes.batch, sizes.target_length), "int32")
+    mask = NamedTensor("source_mask", source.shape, "bool")
+    token = NamedTensor("token", (sizes.rows,), "int32")
+    index = NamedTensor("index", (), "int32")
+    vocabulary_size = model.config.target_vocabulary_size
+
+    def teacher_forced(source: Tensor, target: Tensor) -> dict[str, Tensor]:
+        return {"logits": model({"source": source, "target": target}, training=False)}
+
+    def encoder(source: Tensor) -> dict[str, Tensor]:
+        memory, source_mask = model.encode(source)
+        cache = model.initial_cache(memory, ops.shape(source)[0], sizes.max_length)
+        return {"source_mask": source_mask, **_by_name(cache)}
+
+    def decoder_step(
+        token: Tensor, index: Tensor, source_mask: Tensor, **caches: Tensor
+    ) -> dict[str, Tensor]:
+        cache = _by_layer(caches, model.config.num_decoder_layers)
+        logits, cache = model.decode_step(token, cache, index, source_mask)
+        kept = _by_name(cache, kinds=[_SELF])
+        return {"logits": logits, **{f"new_{name}": kept[name] for name in kept}}
+
+    encode = _concrete(encoder, [source])
+    caches = _CacheTensors(sizes, _heads(encode.structured_outputs, model))
+    logits = NamedTensor("logits", (*target.shape, vocabulary_size), "float32")
+    next_logits = NamedTensor("logits", (sizes.rows, vocabulary_size), "float32")
+    taken = (token, index, mask, *caches.of(sizes.rows))
+    kept = [
+        dataclasses.replace(tensor, name=f"new_{tensor.name}")
+        for tensor in caches.of(sizes.rows, kinds=[_SELF])
+    ]
+    given = (source, target)
+    return (
+        Graph("teacher_forced", _concrete(teacher_forced, given), given, (logits,)),
+        Graph("encoder", encode, (source,), (mask, *caches.of(sizes.batch))),
+        Graph("decoder_step", _concrete(decoder_step, taken), taken, (next_logits, *kept)),
+    )
+
+
+def write_card(
+    folder: Path,
+    format_name: str,
+    files: Mapping[str, str],
+    graphs: Iterable[Graph],
+    model: Seq2SeqTransformer,
+    sizes: Sizes,
+    versions: Mapping[str, str],
+) -> None:
+    """Write `model.json`: what there is to run, and what one has to know for it.
+
+    Args:
+        folder: The folder of the export.
+        format_name: The name of the format.
+        files: The file of each graph.
+        graphs: The graphs.
+        model: The model.
+        sizes: How long the axes are.
+        versions: Of the packages that made the files.
+    """
+    config = model.config
+    card = {
+        "format": format_name,
+        "max_length": sizes.max_length,
+        "special_ids": {
+            "pad_id": config.pad_id,
+            "start_id": config.start_id,
+            "end_id": config.end_id,
+        },
+        "graphs": {
+            graph.name: {
+                "file": files[graph.name],
+                "inputs": [dataclasses.asdict(tensor) for tensor in graph.inputs],
+                "outputs": [dataclasses.asdict(tensor) for tensor in graph.outputs],
+            }
+            for graph in graphs
+        },
+        "config": config.to_dict(),
+        "versions": {"keras_addnorm": __version__, "keras": keras.__version__, **versions},
+    }
+    text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+    (folder / "model.json").write_text(text, encoding="utf-8")
+
+
+def _require_tensorflow() -> None:
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            "The graphs of an export are traced with TensorFlow. Expected Keras to run on it. "
+            f"Received: the backend {keras.backend.backend()!r}. Save the model, start Python "
+            "with KERAS_BACKEND=tensorflow, load the model there (files are the same on every "
+            "backend), and export it."
+        )
+
+
+def _require_float32(model: Seq2SeqTransformer) -> None:
+    policy = model.decoder.dtype_policy
+    if policy.compute_dtype != "float32":
+        raise ValueError(
+            "The graphs of an export compute in float32. Expected a model that does. Received a "
+            f"model with the dtype policy {policy.name!r}. Make one with the same config and "
+            'dtype="float32", and give it the weights: set_weights(model.get_weights()).'
+        )
+
+
+def _require_positions(model: Seq2SeqTransformer, sizes: Sizes) -> None:
+    limit = model.config.max_length
+    if not isinstance(model.decoder_embedding.position_encoding, positions.LearnedPositions):
+        return
+    for name in ("max_length", "source_length", "target_length"):
+        size = getattr(sizes, name)
+        if isinstance(size, int) and size > limit:
+            raise ValueError(
+                f"The export would be longer than the table of learned positions. Expected {name} "
+                f"<= {limit}. Received: {size}"
+            )
+
+
+def _concrete(function: Callable[..., dict[str, Tensor]], inputs: Iterable[NamedTensor]) -> Any:
+    import tensorflow as tf
+
+    # By name: the decoder's step takes as many caches as the model has.
+    specs = {
+        tensor.name: tf.TensorSpec(
+            [None if isinstance(size, str) else size for size in tensor.shape],
+            tensor.dtype,
+            tensor.name,
+        )
+        for tensor in inputs
+    }
+    return tf.function(function, autograph=False).get_concrete_function(**specs)
+
+
+def _by_name(
+    cache: list[dict[str, Tensor]], kinds: Iterable[str] = (_SELF, _CROSS)
+) -> dict[str, Tensor]:
+    # The cache of a pruned sublayer is empty, and other runtimes do not like empty tensors.
+    return {
+        f"{kind}_{index}": layer[kind]
+        for index, layer in enumerate(cache)
+        for kind in kinds
+        if 0 not in layer[kind].shape
+    }
+
+
+def _by_layer(caches: dict[str, Tensor], num_layers: int) -> list[dict[str, Tensor]]:
+    empty = ops.zeros((1, 0))
+    return [
+        {kind: caches.get(f"{kind}_{index}", empty) for kind in (_SELF, _CROSS)}
+        for index in range(num_layers)
+    ]
+
+
+def _heads(outputs: Mapping[str, Any], model: Seq2SeqTransformer) -> dict[str, tuple[int, ...]]:
+    """Return the number of key/value heads and their width, for each cache that there is."""
+    layers = range(model.config.num_decoder_layers)
+    names = [f"{kind}_{index}" for index in layers for kind in (_SELF, _CROSS)]
+    return {name: tuple(outputs[name].shape[3:]) for name in names if name in outputs}
+
+
+@dataclass(frozen=True)
+class _CacheTensors:
+    sizes: Sizes
+    heads: Mapping[str, tuple[int, ...]]
+
+    def of(self, rows: Size, kinds: Iterable[str] = (_SELF, _CROSS)) -> tuple[NamedTensor, ...]:
+        """Return the caches, those of the self-attentions with a number of rows."""
+        sizes = self.sizes
+        axes = {_SELF: (rows, 2, sizes.max_length), _CROSS: (sizes.batch, 2, sizes.source_length)}
+        return tuple(
+            NamedTensor(name, (*axes[kind], *heads), "float32")
+            for name, heads in self.heads.items()
+            for kind in kinds
+            if name.startswith(kind)
+        )

@@ -1,0 +1,59 @@
+"""What an export says of itself, with a greedy search that runs as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_README = """\
+# A translation model for {runtime}
+
+{about}
+
+`model.json` names inputs, outputs, shapes and special ids. All outputs of `encoder` are inputs of
+`decoder_step`, by the same names; `decoder_step` returns the next token's logits and, with `new_`
+in front of their names, the self-attentions' caches for its next call. `teacher_forced` gives the
+logits of a whole target. Token ids are those of the tokenizer that the model was trained with; if
+the export was given it, it is here: `keras_addnorm.data.TokenizerPair.load("{name}")`.
+
+Greedy search, which gives the tokens of the model's own `generate`:
+
+```python
+{code}```
+"""
+
+_GREEDY = '''
+
+def greedy(source):
+    """Translate rows of token ids, int32 (B, S), each ended with end_id, padded with pad_id."""
+    state = encoder(source=source)
+    token = np.full(len(source), ids["start_id"], "int32")
+    is_over = ~state["source_mask"].any(axis=1)
+    columns = []
+    for index in range(card["max_length"]):
+        outputs = decoder_step(token=token, index=np.array(index, "int32"), **state)
+        logits = outputs.pop("logits")
+        logits[:, [ids["pad_id"], ids["start_id"]]] = -np.inf
+        token = np.where(is_over, ids["pad_id"], logits.argmax(axis=1)).astype("int32")
+        columns.append(token)
+        state |= {name.removeprefix("new_"): cache for name, cache in outputs.items()}
+        is_over |= token == ids["end_id"]
+        if is_over.all():
+            break
+    return np.stack(columns, axis=1)
+'''
+
+
+def write_readme(folder: Path, name: str, runtime: str, about: str, set_up: str) -> None:
+    """Write `README.md`.
+
+    Args:
+        folder: The folder of the export.
+        name: The name that the folder will have.
+        runtime: The name of the runtime.
+        about: What the files are.
+        set_up: Code that makes `encoder` and `decoder_step`, functions from named arrays to a dict
+            of arrays, and `ids` and `card` from `model.json`, with `FOLDER` in place of the name.
+    """
+    code = set_up.replace("FOLDER", name) + _GREEDY
+    text = _README.format(runtime=runtime, about=about, name=name, code=code)
+    (folder / "README.md").write_text(text, encoding="utf-8")

@@ -1,0 +1,402 @@
+"""The same model in ONNX Runtime and in LiteRT: the same logits, the same tokens."""
+
+import builtins
+import dataclasses
+import functools
+import json
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ai_edge_litert.interpreter
+import ai_edge_litert.schema_py_generated as litert_schema
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from keras_addnorm import schemes
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.interop import export_litert, export_onnx, graphs
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+ROOT = Path(__file__).parents[2]
+BATCH, SOURCE_LENGTH, MAX_LENGTH = 5, 7, 11
+
+CASES = {
+    "post_ln": {"num_decoder_layers": 2},
+    "pre_ln, pruned": {
+        "scheme": "pre_ln",
+        "norm": "rms_norm",
+        "activation": "swiglu",
+        "pruned_sublayers": ("encoder/0/feed_forward", "decoder/0/self_attention"),
+    },
+    "rotary, grouped heads": {
+        "scheme": "sandwich_ln",
+        "positions": "rotary",
+        "attention": {"num_key_value_heads": 2},
+    },
+    "sub_ln, t5, own ids": {
+        "scheme": "sub_ln",
+        "positions": "t5",
+        "activation": "gelu",
+        "tie_embeddings": False,
+        "pad_id": 3,
+        "start_id": 0,
+        "end_id": 1,
+    },
+}
+
+
+def small_config(**fields):
+    return Seq2SeqConfig(
+        **{
+            "source_vocabulary_size": 19,
+            "target_vocabulary_size": 23,
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 1,
+            "hidden_dim": 24,
+            "intermediate_dim": 29,
+            "num_heads": 4,
+            "max_length": 13,
+        }
+        | fields
+    )
+
+
+def make_model(config):
+    model = Seq2SeqTransformer(config)
+    generator = np.random.default_rng(5)
+    for weight in model.trainable_weights:
+        # Norms' gains, biases and branch scales start at constants: a swap would not be seen.
+        noise = generator.normal(size=weight.shape)
+        is_table = weight.path.endswith("embeddings")
+        weight.assign(1.5 * weight + (0.0 if is_table else 0.2) * noise)
+    return model
+
+
+def source_rows(config, batch, length):
+    """Random sources of all lengths, the first one full and the last one padding alone."""
+    ordinary = [i for i in range(19) if i not in (config.pad_id, config.start_id, config.end_id)]
+    rows = np.random.default_rng(7).choice(ordinary, (batch, length)).astype("int32")
+    for row, end in enumerate(np.linspace(length - 1, 0, batch).astype(int)):
+        rows[row, end:] = config.pad_id
+        rows[row, end] = config.end_id if end else config.pad_id
+    return rows
+
+
+def target_rows(config, batch, length):
+    ordinary = [i for i in range(23) if i not in (config.pad_id, config.start_id, config.end_id)]
+    rows = np.random.default_rng(8).choice(ordinary, (batch, length)).astype("int32")
+    rows[:, 0] = config.start_id
+    return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """An export, and how its graphs are run."""
+
+    name: str
+    export: Callable[..., Path]
+    load: Callable[[Path, str], Callable[..., dict[str, np.ndarray]]]
+    sizes: dict[str, int]
+    described: Callable[[Path, str], tuple[dict[str, Any], dict[str, Any]]]
+
+
+def onnx_graph(directory, name):
+    session = onnxruntime.InferenceSession(directory / f"{name}.onnx")
+    outputs = [output.name for output in session.get_outputs()]
+    return lambda **inputs: dict(zip(outputs, session.run(outputs, inputs), strict=True))
+
+
+def onnx_description(directory, name):
+    types = {"tensor(int32)": "int32", "tensor(float)": "float32", "tensor(bool)": "bool"}
+    session = onnxruntime.InferenceSession(directory / f"{name}.onnx")
+    return tuple(
+        {value.name: (value.shape, types[value.type]) for value in values}
+        for values in (session.get_inputs(), session.get_outputs())
+    )
+
+
+def litert_graph(directory, name):
+    interpreter = ai_edge_litert.interpreter.Interpreter(str(directory / "model.tflite"))
+    return interpreter.get_signature_runner(name)
+
+
+def litert_description(directory, name):
+    runner = litert_graph(directory, name)
+    return tuple(
+        {key: (value["shape"].tolist(), value["dtype"].__name__) for key, value in details.items()}
+        for details in (runner.get_input_details(), runner.get_output_details())
+    )
+
+
+FIXED_SIZES = {"batch_size": BATCH, "source_length": SOURCE_LENGTH, "max_length": MAX_LENGTH}
+RUNTIMES = {
+    runtime.name: runtime
+    for runtime in (
+        Runtime("onnx", export_onnx, onnx_graph, {"max_length": MAX_LENGTH}, onnx_description),
+        Runtime("litert", export_litert, litert_graph, FIXED_SIZES, litert_description),
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Models and their exports, each made once."""
+
+    @functools.cache
+    def model(case):
+        return make_model(small_config(**CASES[case]))
+
+    @functools.cache
+    def directory(case, name):
+        runtime = RUNTIMES[name]
+        return runtime.export(model(case), tmp_path_factory.mktemp(name) / "model", **runtime.sizes)
+
+    return types.SimpleNamespace(model=model, directory=directory)
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return request.param
+
+
+@pytest.fixture
+def model(made, case):
+    return made.model(case)
+
+
+@pytest.fixture(params=RUNTIMES)
+def runtime(request):
+    return RUNTIMES[request.param]
+
+
+@pytest.fixture
+def directory(made, case, runtime):
+    return made.directory(case, runtime.name)
+
+
+def run_steps(runtime, directory, source, target, rows_per_source=1):
+    """Decodes given targets step by step."""
+    state = runtime.load(directory, "encoder")(source=source)
+    for name in state:
+        if name.startswith("self_attention"):
+            state[name] = np.repeat(state[name], rows_per_source, axis=0)
+    decoder_step = runtime.load(directory, "decoder_step")
+    steps = []
+    for index, token in enumerate(target.T):
+        outputs = decoder_step(token=token, index=np.array(index, "int32"), **state)
+        steps.append(outputs.pop("logits"))
+        state |= {name.removeprefix("new_"): cache for name, cache in outputs.items()}
+    return np.stack(steps, axis=1)
+
+
+def test_the_teacher_forced_graph(model, runtime, directory):
+    source = source_rows(model.config, BATCH, SOURCE_LENGTH)
+    target = target_rows(model.config, BATCH, MAX_LENGTH)
+    target[1, 3:] = target[2, 8:] = model.config.pad_id
+    expected = keras.ops.convert_to_numpy(model({"source": source, "target": target}))
+    found = runtime.load(directory, "teacher_forced")(source=source, target=target)
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-4)
+    assert np.ptp(expected) > 3
+
+
+def test_the_cached_steps_are_the_teacher_forced_model(model, runtime, directory):
+    source = source_rows(model.config, BATCH, SOURCE_LENGTH)
+    target = target_rows(model.config, BATCH, MAX_LENGTH)
+    expected = keras.ops.convert_to_numpy(model({"source": source, "target": target}))
+    found = run_steps(runtime, directory, source, target)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def run_readme(directory, monkeypatch):
+    monkeypatch.chdir(directory.parent)
+    readme = (directory / "README.md").read_text(encoding="utf-8")
+    names = {}
+    exec(readme.split("```python\n")[1].split("```")[0], names)
+    return names["greedy"]
+
+
+def test_the_readmes_greedy_search_finds_our_tokens(model, directory, monkeypatch):
+    source = source_rows(model.config, BATCH, SOURCE_LENGTH)
+    found = run_readme(directory, monkeypatch)(source)
+    expected, _ = model.generate(source, max_length=MAX_LENGTH, jit_compile=False)
+    used = found.shape[1]
+    np.testing.assert_array_equal(found, expected[:, :used])
+    assert np.all(expected[:, used:] == model.config.pad_id)
+    assert np.all(found[-1] == model.config.pad_id)
+    assert len({tuple(row) for row in found}) > 2
+
+
+def test_the_card_says_what_the_graphs_take(model, runtime, directory):
+    card = json.loads((directory / "model.json").read_text(encoding="utf-8"))
+    assert set(card["graphs"]) == {"teacher_forced", "encoder", "decoder_step"}
+    for name, graph in card["graphs"].items():
+        assert (directory / graph["file"]).is_file()
+        described = runtime.described(directory, name)
+        for values, real in zip((graph["inputs"], graph["outputs"]), described, strict=True):
+            said = {value["name"]: (value["shape"], value["dtype"]) for value in values}
+            assert said == real
+    names = ("pad_id", "start_id", "end_id")
+    assert card["special_ids"] == {name: getattr(model.config, name) for name in names}
+    assert Seq2SeqConfig.from_dict(card["config"]) == model.config
+    assert card["max_length"] == MAX_LENGTH
+
+
+@pytest.fixture(scope="module")
+def small(made):
+    return made.model("post_ln")
+
+
+@pytest.fixture(scope="module")
+def small_onnx(made):
+    return made.directory("post_ln", "onnx")
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    words = np.random.default_rng(3).choice([*"abcde"], (97, 5))
+    texts = ["".join(word) for word in words]
+    return TokenizerPair(
+        Tokenizer.train(texts, vocabulary_size=19), Tokenizer.train(texts, vocabulary_size=23)
+    )
+
+
+@pytest.fixture(scope="module")
+def small_litert(small, tmp_path_factory, tokenizers):
+    directory = tmp_path_factory.mktemp("litert") / "new" / "model"
+    return export_litert(small, directory, tokenizer=tokenizers)
+
+
+def test_onnx_takes_other_sizes(small, small_onnx):
+    source = source_rows(small.config, 3, 17)
+    target = target_rows(small.config, 3, 19)
+    expected = keras.ops.convert_to_numpy(small({"source": source, "target": target}))
+    found = onnx_graph(small_onnx, "teacher_forced")(source=source, target=target)["logits"]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_onnx_steps_take_several_rows_for_a_source(small, small_onnx):
+    """The hypotheses of a beam share what their cross-attention reads."""
+    source = source_rows(small.config, 3, 5)
+    target = target_rows(small.config, 6, 4)
+    repeated = np.repeat(source, 2, axis=0)
+    expected = keras.ops.convert_to_numpy(small({"source": repeated, "target": target}))
+    found = run_steps(RUNTIMES["onnx"], small_onnx, source, target, rows_per_source=2)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_onnx_files_hold_each_weight_once(small, small_onnx):
+    for name in ("teacher_forced", "encoder", "decoder_step"):
+        graph = onnx.load(small_onnx / f"{name}.onnx").graph
+        numbers = sum(np.prod(tensor.dims) for tensor in graph.initializer)
+        # Besides the weights there are the frequencies of positions, shapes and indices.
+        assert numbers < 1.1 * small.count_params(), name
+
+
+def test_the_litert_file_has_built_in_operations_only_and_each_weight_once(small, small_litert):
+    content = (small_litert / "model.tflite").read_bytes()
+    model = litert_schema.ModelT.InitFromObj(litert_schema.Model.GetRootAs(content))
+    # TensorFlow's own operations are custom ones with names such as b"FlexErf".
+    assert [code.customCode for code in model.operatorCodes if code.customCode is not None] == []
+    assert litert_schema.BuiltinOperator.CUSTOM not in {
+        code.builtinCode for code in model.operatorCodes
+    }
+    assert len(model.operatorCodes) > 10
+    size = sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None)
+    # Besides the weights there are shapes and indices.
+    assert 4 * small.count_params() < size < 4.4 * small.count_params()
+
+
+def test_litert_alone_translates_one_text_at_a_time(small, small_litert, monkeypatch):
+    """Its defaults: one source, of as many tokens as the model knows."""
+    source = np.array([[7, 11, 13, 2, *[0] * 9]], "int32")
+    expected, _ = small.generate(source[:, :4], jit_compile=False)
+    found = run_readme(small_litert, monkeypatch)(source)
+    np.testing.assert_array_equal(found, expected[:, : found.shape[1]])
+
+
+def test_the_folders(small_onnx, small_litert, tokenizers):
+    names = {"teacher_forced.onnx", "encoder.onnx", "decoder_step.onnx", "model.json", "README.md"}
+    assert {path.name for path in small_onnx.iterdir()} == names
+    names = {"model.tflite", "model.json", "README.md", "source.model", "target.model"}
+    assert {path.name for path in small_litert.iterdir()} == names
+    assert TokenizerPair.load(small_litert) == tokenizers
+    assert list(small_litert.parent.iterdir()) == [small_litert], "a temporary folder was left"
+
+
+def test_the_page_shows_the_readmes_code(small_onnx):
+    readme = (small_onnx / "README.md").read_text(encoding="utf-8")
+    code = readme.split("```python\n")[1].split("```")[0]
+    assert code in (ROOT / "docs" / "runtimes.md").read_text(encoding="utf-8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Unsayable(schemes.PostLN):
+    """A scheme with an operation that neither runtime knows."""
+
+    def merge(self, residual, branch, parts):
+        return super().merge(residual, keras.ops.erfinv(keras.ops.tanh(branch)), parts)
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_what_cannot_be_said_is_named(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+    schemes.register("unsayable", Unsayable)
+    model = Seq2SeqTransformer(small_config(scheme="unsayable"))
+    with pytest.raises(ValueError, match=r"cannot say this model.*Erfinv.*export_saved_model"):
+        RUNTIMES[name].export(model, tmp_path / "model", **RUNTIMES[name].sizes)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_errors(name, small, tmp_path, monkeypatch):
+    export = RUNTIMES[name].export
+    target = tmp_path / "model"
+    with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer.*received a int"):
+        export(3, target)
+    with pytest.raises(FileExistsError, match="it exists"):
+        export(small, tmp_path)
+    tokenizer = Tokenizer.train(["ab"], vocabulary_size=7)
+    with pytest.raises(ValueError, match=r"\(19, 23\) pieces. Received: \(7, 7\)"):
+        export(small, target, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=r"`max_length` of the export.*Received: 0"):
+        export(small, target, max_length=0)
+    half = Seq2SeqTransformer(small.config, dtype="mixed_float16")
+    with pytest.raises(ValueError, match=r"compute in float32.*'mixed_float16'"):
+        export(half, target)
+    learned = Seq2SeqTransformer(small_config(positions="learned"))
+    with pytest.raises(ValueError, match=r"learned positions. Expected max_length <= 13"):
+        export(learned, target, max_length=14)
+    with monkeypatch.context() as patch:
+        patch.setattr(graphs.keras.backend, "backend", lambda: "jax")
+        with pytest.raises(RuntimeError, match=r"'jax'.*KERAS_BACKEND=tensorflow"):
+            export(small, target)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_onnx_says_what_to_install(small, tmp_path, monkeypatch):
+    real_import = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "tf2onnx":
+            raise ImportError(name, name=name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"tf2onnx.*pip install 'keras-addnorm\[onnx\]'"):
+        export_onnx(small, tmp_path / "model")
+
+
+@pytest.mark.parametrize("module", ["onnx", "litert"])
+def test_a_failure_leaves_nothing(module, small, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError("full")
+
+    monkeypatch.setattr(f"keras_addnorm.interop.{module}._convert", full)
+    with pytest.raises(OSError, match="full"):
+        RUNTIMES[module].export(small, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
