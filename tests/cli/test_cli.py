@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,10 @@ def test_the_recipe_is_a_configuration():
             ["export", "--run-dir", "DIR", "d", "--format", "ctranslate2", "--num-beams", "1"],
             "when",
         ),
+        (
+            ["export", "--run-dir", "DIR", "d", "--format", "onnx", "--num-beams", "1"],
+            "Expected evaluation.max_length",
+        ),
     ],
 )
 def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, message):
@@ -130,6 +135,20 @@ def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, 
     assert err.startswith("keras-addnorm: ")
     assert message in err
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("name", ["onnx", "litert"])
+def test_other_runtimes_get_the_model_and_its_limit(capsys, monkeypatch, tmp_path, name):
+    def export(*arguments, **choices):
+        return arguments, choices
+
+    config = RunConfig.from_dict({"evaluation": {"max_length": 17}})
+    run = types.SimpleNamespace(model="model", tokenizers="tokenizers", config=config)
+    monkeypatch.setattr(cli, "_load_run", lambda _: run)
+    monkeypatch.setattr(f"keras_addnorm.interop.export_{name}", export)
+    status, out, _ = _main(capsys, "export", "--run-dir", tmp_path, "d", "--format", name)
+    expected = ("model", Path("d")), {"tokenizer": "tokenizers", "max_length": 17}
+    assert (status, out) == (0, f"{expected}\n")
 
 
 def test_standard_input_has_to_be_text(capsys, monkeypatch):
