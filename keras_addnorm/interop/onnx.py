@@ -65,9 +65,10 @@ def export_onnx(
     """Writes a model as three ONNX graphs.
 
     `encoder.onnx` takes `source` and gives all that `decoder_step.onnx` takes besides the `token`
-    and its `index`; the step gives the `logits` of the next token and the self-attentions' caches
-    for its next call. `teacher_forced.onnx` takes `source` and `target` and gives the `logits` of
-    all positions. Ids are int32. In ONNX Runtime on a CPU the logits are the model's to 1e-5.
+    and its `index`; the step gives the `logits` of the next token and, with `new_` in front of
+    their names, the self-attentions' caches for its next call. `teacher_forced.onnx` takes `source`
+    and `target` and gives the `logits` of all positions. Ids are int32. The logits are the model's
+    to 1e-4.
 
     Batch and lengths are free. A step may decode more rows than there are sources, the hypotheses
     of each side by side: repeat the self-attentions' caches, not the cross-attentions'.

@@ -26,26 +26,24 @@ ROOT = Path(__file__).parents[2]
 BATCH, SOURCE_LENGTH, MAX_LENGTH = 5, 7, 11
 
 CASES = {
-    "post_ln": {"num_decoder_layers": 2},
-    "pre_ln, pruned": {
+    "post_ln, sinusoidal": {"num_decoder_layers": 2},
+    "pre_ln, t5, own ids, pruned": {
         "scheme": "pre_ln",
         "norm": "rms_norm",
         "activation": "swiglu",
-        "pruned_sublayers": ("encoder/0/feed_forward", "decoder/0/self_attention"),
-    },
-    "rotary, grouped heads": {
-        "scheme": "sandwich_ln",
-        "positions": "rotary",
-        "attention": {"num_key_value_heads": 2},
-    },
-    "sub_ln, t5, own ids": {
-        "scheme": "sub_ln",
         "positions": "t5",
-        "activation": "gelu",
         "tie_embeddings": False,
         "pad_id": 3,
         "start_id": 0,
         "end_id": 1,
+        "num_decoder_layers": 2,
+        "pruned_sublayers": ("encoder/0/feed_forward", "decoder/0/self_attention"),
+    },
+    "sub_ln, rotary, grouped heads": {
+        "scheme": "sub_ln",
+        "activation": "gelu",
+        "positions": "rotary",
+        "attention": {"num_key_value_heads": 2},
     },
 }
 
@@ -144,19 +142,34 @@ RUNTIMES = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Models and their exports, each made once."""
+def tokenizers():
+    words = np.random.default_rng(3).choice([*"abcde"], (97, 5))
+    texts = ["".join(word) for word in words]
+    return TokenizerPair(
+        Tokenizer.train(texts, vocabulary_size=19), Tokenizer.train(texts, vocabulary_size=23)
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, tokenizers):
+    """Models, what they generate, and their exports, each made once."""
 
     @functools.cache
     def model(case):
         return make_model(small_config(**CASES[case]))
 
     @functools.cache
+    def generated(case):
+        source = source_rows(model(case).config, BATCH, SOURCE_LENGTH)
+        return model(case).generate(source, max_length=MAX_LENGTH, jit_compile=False)[0]
+
+    @functools.cache
     def directory(case, name):
         runtime = RUNTIMES[name]
-        return runtime.export(model(case), tmp_path_factory.mktemp(name) / "model", **runtime.sizes)
+        path = tmp_path_factory.mktemp(name) / "new" / "model"
+        return runtime.export(model(case), path, tokenizer=tokenizers, **runtime.sizes)
 
-    return types.SimpleNamespace(model=model, directory=directory)
+    return types.SimpleNamespace(model=model, generated=generated, directory=directory)
 
 
 @pytest.fixture(params=CASES)
@@ -220,10 +233,10 @@ def run_readme(directory, monkeypatch):
     return names["greedy"]
 
 
-def test_the_readmes_greedy_search_finds_our_tokens(model, directory, monkeypatch):
+def test_the_readmes_greedy_search_finds_our_tokens(made, case, model, directory, monkeypatch):
     source = source_rows(model.config, BATCH, SOURCE_LENGTH)
     found = run_readme(directory, monkeypatch)(source)
-    expected, _ = model.generate(source, max_length=MAX_LENGTH, jit_compile=False)
+    expected = made.generated(case)
     used = found.shape[1]
     np.testing.assert_array_equal(found, expected[:, :used])
     assert np.all(expected[:, used:] == model.config.pad_id)
@@ -246,29 +259,22 @@ def test_the_card_says_what_the_graphs_take(model, runtime, directory):
     assert card["max_length"] == MAX_LENGTH
 
 
-@pytest.fixture(scope="module")
+FIRST = next(iter(CASES))
+
+
+@pytest.fixture
 def small(made):
-    return made.model("post_ln")
+    return made.model(FIRST)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def small_onnx(made):
-    return made.directory("post_ln", "onnx")
+    return made.directory(FIRST, "onnx")
 
 
-@pytest.fixture(scope="module")
-def tokenizers():
-    words = np.random.default_rng(3).choice([*"abcde"], (97, 5))
-    texts = ["".join(word) for word in words]
-    return TokenizerPair(
-        Tokenizer.train(texts, vocabulary_size=19), Tokenizer.train(texts, vocabulary_size=23)
-    )
-
-
-@pytest.fixture(scope="module")
-def small_litert(small, tmp_path_factory, tokenizers):
-    directory = tmp_path_factory.mktemp("litert") / "new" / "model"
-    return export_litert(small, directory, tokenizer=tokenizers)
+@pytest.fixture
+def small_litert(made):
+    return made.directory(FIRST, "litert")
 
 
 def test_onnx_takes_other_sizes(small, small_onnx):
@@ -307,25 +313,36 @@ def test_the_litert_file_has_built_in_operations_only_and_each_weight_once(small
     }
     assert len(model.operatorCodes) > 10
     size = sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None)
-    # Besides the weights there are shapes and indices.
-    assert 4 * small.count_params() < size < 4.4 * small.count_params()
+    # Besides the weights there is what follows from the fixed sizes: positions, masks, shapes.
+    assert 4 * small.count_params() < size < 5 * small.count_params()
 
 
-def test_litert_alone_translates_one_text_at_a_time(small, small_litert, monkeypatch):
-    """Its defaults: one source, of as many tokens as the model knows."""
-    source = np.array([[7, 11, 13, 2, *[0] * 9]], "int32")
-    expected, _ = small.generate(source[:, :4], jit_compile=False)
-    found = run_readme(small_litert, monkeypatch)(source)
-    np.testing.assert_array_equal(found, expected[:, : found.shape[1]])
+def test_litert_is_for_one_source_of_any_length_by_default(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_addnorm.interop.litert._convert", lambda graphs: b"")
+    card = json.loads((export_litert(small, tmp_path / "model") / "model.json").read_text())
+    inputs = card["graphs"]["teacher_forced"]["inputs"]
+    assert [(value["name"], value["shape"]) for value in inputs] == [
+        ("source", [1, 13]),
+        ("target", [1, 13]),
+    ]
+    assert card["max_length"] == 13
 
 
-def test_the_folders(small_onnx, small_litert, tokenizers):
-    names = {"teacher_forced.onnx", "encoder.onnx", "decoder_step.onnx", "model.json", "README.md"}
-    assert {path.name for path in small_onnx.iterdir()} == names
-    names = {"model.tflite", "model.json", "README.md", "source.model", "target.model"}
-    assert {path.name for path in small_litert.iterdir()} == names
-    assert TokenizerPair.load(small_litert) == tokenizers
-    assert list(small_litert.parent.iterdir()) == [small_litert], "a temporary folder was left"
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("onnx", {"teacher_forced.onnx", "encoder.onnx", "decoder_step.onnx"}),
+        ("litert", {"model.tflite"}),
+    ],
+)
+def test_the_folders(name, files, made, tokenizers):
+    directory = made.directory(FIRST, name)
+    assert {path.name for path in directory.iterdir()} == {
+        *("model.json", "README.md", "source.model", "target.model"),
+        *files,
+    }
+    assert TokenizerPair.load(directory) == tokenizers
+    assert list(directory.parent.iterdir()) == [directory], "a temporary folder was left"
 
 
 def test_the_page_shows_the_readmes_code(small_onnx):
@@ -352,8 +369,18 @@ def test_what_cannot_be_said_is_named(name, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture(scope="module")
+def half():
+    return Seq2SeqTransformer(small_config(), dtype="mixed_float16")
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return Seq2SeqTransformer(small_config(positions="learned"))
+
+
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_errors(name, small, tmp_path, monkeypatch):
+def test_errors(name, small, half, learned, tmp_path, monkeypatch):
     export = RUNTIMES[name].export
     target = tmp_path / "model"
     with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer.*received a int"):
@@ -365,16 +392,13 @@ def test_errors(name, small, tmp_path, monkeypatch):
         export(small, target, tokenizer=tokenizer)
     with pytest.raises(ValueError, match=r"`max_length` of the export.*Received: 0"):
         export(small, target, max_length=0)
-    half = Seq2SeqTransformer(small.config, dtype="mixed_float16")
     with pytest.raises(ValueError, match=r"compute in float32.*'mixed_float16'"):
         export(half, target)
-    learned = Seq2SeqTransformer(small_config(positions="learned"))
     with pytest.raises(ValueError, match=r"learned positions. Expected max_length <= 13"):
         export(learned, target, max_length=14)
-    with monkeypatch.context() as patch:
-        patch.setattr(graphs.keras.backend, "backend", lambda: "jax")
-        with pytest.raises(RuntimeError, match=r"'jax'.*KERAS_BACKEND=tensorflow"):
-            export(small, target)
+    monkeypatch.setattr(graphs.keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match=r"'jax'.*KERAS_BACKEND=tensorflow"):
+        export(small, target)
     assert list(tmp_path.iterdir()) == []
 
 
