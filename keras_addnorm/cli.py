@@ -26,11 +26,7 @@ from keras_addnorm.runs.config import (
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.export import FORMATS
-from keras_addnorm.runs.process import (
-    import_keras_quietly,
-    import_tensorflow_quietly,
-    restart_with_allocator_settings,
-)
+from keras_addnorm.runs.process import import_tensorflow_quietly, prepare_for_keras
 from keras_addnorm.runs.serve import serve_settings
 
 _DESCRIPTION = """\
@@ -161,7 +157,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     if own_process:
-        restart_with_allocator_settings()
         options.prepare()
     try:
         options.run(options)
@@ -198,7 +193,7 @@ def _command(
     summary: str,
     description: str,
     run: Callable[[Any], None],
-    prepare: Callable[[], None] = import_keras_quietly,
+    prepare: Callable[[], None] = prepare_for_keras,
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -351,7 +346,8 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _add_serve(commands: Any, name: str) -> None:
-    # A served model needs no Keras.
+    # A served model needs no Keras; and a server is to give memory back, which the allocator's
+    # settings for training are against.
     parser = _command(
         commands, name, "serve a SavedModel", _SERVE, _serve, prepare=import_tensorflow_quietly
     )

@@ -30,6 +30,12 @@ def restart_with_allocator_settings() -> None:
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **_ALLOCATOR})
 
 
+def prepare_for_keras() -> None:
+    """Readies the process of a command that computes with Keras."""
+    restart_with_allocator_settings()
+    import_keras_quietly()
+
+
 def import_keras_quietly() -> None:
     """Imports Keras without what TensorFlow writes about its build and missing GPUs.
 

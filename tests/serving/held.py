@@ -12,10 +12,10 @@ def held(server, name="serving_default"):
     original = signatures[name]
     entered, release = threading.Semaphore(0), threading.Event()
 
-    def wait(**tensors):
+    def wait(**arrays):
         entered.release()
         assert release.wait(60)
-        return original.function(**tensors)
+        return original.function(**arrays)
 
     signatures[name] = dataclasses.replace(original, function=wait)
     try:

@@ -1,6 +1,5 @@
 """The command in a process of its own: it needs no Keras, and it leaves nobody unanswered."""
 
-import os
 import re
 import signal
 import subprocess
@@ -32,7 +31,6 @@ def test_sigterm_answers_what_is_in_flight(tmp_path):
     write_version(directory, 1)
     process = subprocess.Popen(
         [sys.executable, "-c", _COMMAND, "serve", directory, "--port=0", "--grpc-port=0"],
-        env={**os.environ, "KERAS_ADDNORM_ALLOCATOR": "default"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

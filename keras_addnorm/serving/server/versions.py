@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import gc
 import logging
@@ -61,7 +62,8 @@ class Versions:
     def refresh(self) -> None:
         """Looks at the folder. Blocks while it loads; call it in one thread at a time."""
         if any(state.state == "UNLOADING" for state in self._states.values()):
-            gc.collect()  # a module of TensorFlow refers to itself: nobody else would free it
+            gc.collect()  # a graph refers to itself: nobody else would free it
+            _give_memory_back()
         found = existing_versions(self._directory)
         self._forget_others(found)
         for version in reversed(found):
@@ -133,7 +135,7 @@ class Versions:
         _log.info("Serving version %d of model '%s'.", version, self.name)
         if old is not None:
             self._states[old.number] = VersionState(old.number, "UNLOADING")
-            weakref.finalize(old.module, self._unloaded, old.number).atexit = False
+            weakref.finalize(old.session, self._unloaded, old.number).atexit = False
         return True
 
     def _load(self, path: Path) -> LoadedVersion:
@@ -162,6 +164,13 @@ class Versions:
             if version not in found and version != served and state.state == "END":
                 del self._states[version]
                 self._refused.pop(version, None)
+
+
+def _give_memory_back() -> None:
+    """Gives freed memory to the system, as TensorFlow Serving does; the C library would keep it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
 
 
 _Files = tuple[tuple[str, int, int], ...]
