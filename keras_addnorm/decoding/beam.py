@@ -76,6 +76,11 @@ class Beam(Strategy):
         """One row a hypothesis."""
         return self.num_beams
 
+    @property
+    def rows_per_beam(self) -> int:
+        """All of a sentence."""
+        return self.num_beams
+
     def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Decode until every sentence is done.
 
@@ -296,7 +301,8 @@ def _reorder(cache: Cache, origin: Tensor, num_beams: int) -> Cache:
     """Return the cache of the hypotheses that go on; `origin` `(B G, K)` says whose it is."""
     first = num_beams * ops.arange(ops.shape(origin)[0], dtype="int32")
     rows = ops.reshape(origin + ops.expand_dims(first, -1), (-1,))
-    return keras.tree.map_structure(lambda tensor: ops.take(tensor, rows, axis=0), cache)
+    reordered = keras.tree.map_structure(lambda tensor: ops.take(tensor, rows, axis=0), cache.rows)
+    return cache._replace(rows=reordered)
 
 
 def _best_of_all(layout: Layout, length_penalty: LengthPenalty, state: _State, task: Task) -> Found:

@@ -80,6 +80,11 @@ class DiverseBeam(Strategy):
         """One row a hypothesis."""
         return self.num_beams
 
+    @property
+    def rows_per_beam(self) -> int:
+        """Those of a group."""
+        return self.num_beams // self.num_groups
+
     def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Decode until every sentence is done.
 
@@ -91,7 +96,7 @@ class DiverseBeam(Strategy):
         Returns:
             The best hypotheses of all groups.
         """
-        layout = Layout(self.num_groups, self.num_beams // self.num_groups, self.num_return)
+        layout = Layout(self.num_groups, self.rows_per_beam, self.num_return)
         return search_beams(self, layout, self._candidates, step, cache, task)
 
     def _candidates(self, sums: Tensor, count: int) -> Candidates:

@@ -46,6 +46,11 @@ class Greedy(Strategy):
         """One row a sentence."""
         return 1
 
+    @property
+    def rows_per_beam(self) -> int:
+        """Each goes its own way."""
+        return 1
+
     def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Decode until every row has ended.
 

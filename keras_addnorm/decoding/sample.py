@@ -83,6 +83,11 @@ class Sample(Strategy):
         """One row a draw."""
         return self.num_return
 
+    @property
+    def rows_per_beam(self) -> int:
+        """Each goes its own way."""
+        return 1
+
     def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Draw until every row has ended.
 

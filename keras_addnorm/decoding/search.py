@@ -13,10 +13,11 @@ from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step
+from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
+from keras_addnorm.layers.caches import heads_first
 
 Tensor = Any
 
@@ -91,35 +92,45 @@ def search(
     """
     config, strategy = model.config, request.strategy
     memory, memory_mask = model.encode(source_ids)
-    rows = ops.shape(source_ids)[0] * strategy.rows_per_sentence
-    layers = model.initial_cache(memory, rows, request.max_length)
-    # Keys and values of the memory do not change and belong to no hypothesis: the loop carries
-    # and reorders only those of the self-attention.
+    count = strategy.rows_per_beam
+    beams = ops.shape(source_ids)[0] * (strategy.rows_per_sentence // count)
+    layers = heads_first(model.initial_cache(memory, beams, count * request.max_length))
+    # Keys and values of the memory do not change and belong to no hypothesis.
     fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
-    cache = {"self_attention": [layer["self_attention"] for layer in layers]}
+    # Those of a beam are read through the table of ancestors: only the table is ever reordered.
+    table = ops.zeros((beams * count, request.max_length), dtype="int32")
+    cache = Cache({"ancestors": table}, [layer["self_attention"] for layer in layers])
+    own = ops.tile(ops.arange(count, dtype="int32"), (beams,))
 
     def cached_step(tokens: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
-        own = cache["self_attention"]
-        layers = [{**layer, "self_attention": o} for layer, o in zip(fixed, own, strict=True)]
-        logits, layers, *scores = model.decode_step(tokens, layers, index, memory_mask, **options)
-        return logits, {"self_attention": [layer["self_attention"] for layer in layers]}, *scores
+        ancestors = write_column(cache.rows["ancestors"], index, own)
+        by_beam = ops.reshape(ancestors, (-1, count, request.max_length))
+        layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
+        logits, layers, *scores = model.decode_step(
+            tokens, layers, index, memory_mask, ancestors=by_beam if count > 1 else None, **options
+        )
+        shared = [layer["self_attention"] for layer in layers]
+        return logits, Cache({**cache.rows, "ancestors": ancestors}, shared), *scores
 
     step: Step = cached_step
     bonus = None
     coverage = get_coverage(strategy.coverage_penalty)
     if coverage is not None:
         mask = ops.repeat(memory_mask, strategy.rows_per_sentence, axis=0)
-        cache["attention"] = ops.zeros(ops.shape(mask), dtype="float32")
+        cache = cache._replace(
+            rows={**cache.rows, "attention": ops.zeros(ops.shape(mask), dtype="float32")}
+        )
 
         def reading_step(tokens: Tensor, index: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
             logits, new, scores = cached_step(tokens, index, cache, return_attention_scores=True)
-            # (N, H, 1, S) -> (N, S)
+            # (M, H, n, S) -> (M, n, S) -> (N, S)
             attention = ops.cast(scores[coverage.layer]["cross_attention"], "float32")
-            attention = ops.mean(attention[:, :, 0], axis=1)
-            return logits, {**new, "attention": cache["attention"] + attention}
+            attention = ops.reshape(ops.mean(attention, axis=1), ops.shape(mask))
+            total = cache.rows["attention"] + attention
+            return logits, new._replace(rows={**new.rows, "attention": total})
 
         def bonus_of(cache: Cache) -> Tensor:
-            return coverage.term(cache["attention"], mask)
+            return coverage.term(cache.rows["attention"], mask)
 
         step, bonus = reading_step, bonus_of
 

@@ -10,8 +10,19 @@ import keras
 from keras import ops
 
 Tensor = Any
-Cache = Any
-"""Any nested structure of tensors whose first axis counts rows."""
+
+
+class Cache(NamedTuple):
+    """What the model keeps from step to step, in two nested structures of tensors.
+
+    Args:
+        rows: Their first axis counts rows: when hypotheses are reordered, so are these.
+        shared: These stay as they are.
+    """
+
+    rows: Any
+    shared: Any = ()
+
 
 Step = Callable[[Tensor, Tensor, Cache], tuple[Tensor, Cache]]
 """`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`."""

@@ -37,6 +37,11 @@ class Strategy(abc.ABC):
     def rows_per_sentence(self) -> int:
         """Number of rows that are decoded for each sentence."""
 
+    @property
+    @abc.abstractmethod
+    def rows_per_beam(self) -> int:
+        """Number of rows, side by side, that may go on from one another."""
+
     @abc.abstractmethod
     def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Decode until every sentence is done.

@@ -11,6 +11,7 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
+from keras_addnorm.layers.caches import KeysValues, keys_values, write, write_hypotheses
 from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
@@ -197,7 +198,10 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked."""
+        """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked.
+
+        Keys and values come heads first, `(B, G, S, K)`.
+        """
         if not return_attention_scores and self._may_be_fused(training):
             return fused_attention(queries, keys, values, mask), None
         logits = self._logits(queries, keys, distances, is_causal)
@@ -223,7 +227,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     def _logits(
         self, queries: Tensor, keys: Tensor, distances: Tensor | None, is_causal: bool
     ) -> Tensor:
-        # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S)
+        # (B, T, H, K) x (B, G, S, K) -> (B, H, T, S)
         logits = _products(queries, keys)
         if self.positions is not None:
             logits = _plus(logits, self.positions.query_logits(queries, distances))
@@ -371,7 +375,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
-        cache: Tensor | None = None,
+        cache: Tensor | KeysValues | None = None,
         cache_update_index: int | Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
@@ -385,7 +389,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
             use_causal_mask: Whether to hide later positions. A cache always does.
             cache: Keys and values of earlier positions, `(B, 2, S, G, K)`, from `empty_cache` or
-                an earlier call. Keys are stored as they are compared: normalised and rotated.
+                an earlier call. Keys are stored as they are compared: normalised and rotated. With
+                `KeysValues`, the rows `x[:, i]` are hypotheses at one position.
             cache_update_index: Position of `x[:, 0]` in the cache.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
@@ -400,34 +405,46 @@ class MultiHeadSelfAttention(MultiHeadAttention):
                 "`cache_update_index`, or neither. Received only "
                 f"{'cache_update_index' if cache is None else 'cache'}."
             )
-        offset = 0 if cache is None else cache_update_index
         is_causal = use_causal_mask or cache is not None
-        num_queries = ops.shape(x)[1]
-        at = ops.arange(num_queries, dtype="int32") + offset
+        at, distances = self._places(x, cache, cache_update_index)
         queries = self._project_queries(x, at)
         keys, values = self._project_keys_values(x, at)
         if cache is None:
             padding_mask = explicit_or_implicit(padding_mask, x)
+            store = KeysValues.of(keys, values)
         else:
-            cache, keys, values = _write_cache(cache, keys, values, cache_update_index)
-        num_keys = ops.shape(keys)[1]
-        visible = position_mask(num_queries, num_keys, offset, is_causal, self.attention.window)
+            put = write_hypotheses if isinstance(cache, KeysValues) else write
+            cache = put(cache, keys, values, cache_update_index)
+            store = keys_values(cache)
+        visible = position_mask(distances, is_causal, self.attention.window)
         context, weights = self._attend(
             queries,
-            keys,
-            values,
+            *store,
             combine_masks(padding_mask, attention_mask, visible),
-            distances=(
-                None if self.positions is None else key_distances(num_queries, num_keys, offset)
-            ),
+            distances=distances,
             is_causal=is_causal,
             return_attention_scores=return_attention_scores,
             training=training,
         )
-        self.show_heads(values, weights, context, padding_mask, padding_mask, training)
+        if cache is None:
+            self.show_heads(values, weights, context, padding_mask, padding_mask, training)
         # With a cache the mask speaks of other positions than those of x.
         y = self._project_output(context, padding_mask if cache is None else None, training)
         return pack(y, weights if return_attention_scores else None, cache)
+
+    def _places(
+        self, x: Tensor, cache: Tensor | KeysValues | None, index: int | Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the positions of the queries, `(T,)`, and the keys' distances from them."""
+        num_queries = ops.shape(x)[1]
+        if isinstance(cache, KeysValues):
+            count = x.shape[1]
+            at = ops.zeros((count,), dtype="int32") + index
+            keys = ops.arange(cache.keys.shape[2], dtype="int32") // count
+            return at, keys - ops.expand_dims(at, -1)
+        offset, num_keys = (0, num_queries) if cache is None else (index, cache.shape[2])
+        at = ops.arange(num_queries, dtype="int32") + offset
+        return at, key_distances(num_queries, num_keys, offset)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
         """Return a cache with room for `max_length` positions.
@@ -479,7 +496,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         memory: Tensor | None = None,
         memory_padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        cache: Tensor | None = None,
+        cache: Tensor | KeysValues | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
@@ -492,7 +509,8 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             memory_padding_mask: `(B, S)`, True at real tokens; `None` for the mask attached to
                 `memory`.
             attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
-            cache: The memory's keys and values from `project_memory`, `(B, 2, S, G, K)`.
+            cache: The memory's keys and values from `project_memory`, `(B, 2, S, G, K)`, or the
+                same heads first.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
 
@@ -504,12 +522,13 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             ValueError: If there is neither a memory nor a cache.
         """
         if cache is not None:
-            keys, values = cache[:, 0], cache[:, 1]
+            store = keys_values(cache)
             # (n B, T, D) -> (B, n T, D)
-            rows = ops.reshape(x, (ops.shape(keys)[0], -1, x.shape[-1]))
+            rows = ops.reshape(x, (ops.shape(store.keys)[0], -1, x.shape[-1]))
         elif memory is not None:
             memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
             keys, values = self._project_keys_values(memory)
+            store = KeysValues.of(keys, values)
             rows = x
         else:
             raise ValueError(
@@ -519,14 +538,14 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         mask = combine_masks(memory_padding_mask, attention_mask)
         context, weights = self._attend(
             self._project_queries(rows),
-            keys,
-            values,
+            *store,
             mask,
             return_attention_scores=return_attention_scores,
             training=training,
         )
         query_mask = explicit_or_implicit(None, x)
-        self.show_heads(values, weights, context, memory_padding_mask, query_mask, training)
+        if cache is None:
+            self.show_heads(values, weights, context, memory_padding_mask, query_mask, training)
         # With a cache, the rows of x are others than those of its mask.
         y = self._project_output(context, query_mask if cache is None else None, training)
         if cache is not None:
@@ -562,24 +581,24 @@ def divide_heads(hidden_dim: int, num_heads: int) -> int:
 
 
 def _products(queries: Tensor, keys: Tensor) -> Tensor:
-    # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S); H/G queries share a key, which is not copied
-    num_heads, num_groups = queries.shape[2], keys.shape[2]
+    # (B, T, H, K) x (B, G, S, K) -> (B, H, T, S); H/G queries share a key, which is not copied
+    num_heads, num_groups = queries.shape[2], keys.shape[1]
     if num_heads == num_groups:
-        return ops.einsum("bthk,bshk->bhts", queries, keys)
+        return ops.einsum("bthk,bhsk->bhts", queries, keys)
     batch, length, _, width = ops.shape(queries)
     queries = ops.reshape(queries, (batch, length, num_groups, num_heads // num_groups, width))
-    logits = ops.einsum("btgrk,bsgk->bgrts", queries, keys)
-    return ops.reshape(logits, (batch, num_heads, length, ops.shape(keys)[1]))
+    logits = ops.einsum("btgrk,bgsk->bgrts", queries, keys)
+    return ops.reshape(logits, (batch, num_heads, length, ops.shape(keys)[2]))
 
 
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    # (B, H, T, S) x (B, S, G, K) -> (B, T, H, K)
-    num_heads, num_groups = weights.shape[1], values.shape[2]
+    # (B, H, T, S) x (B, G, S, K) -> (B, T, H, K)
+    num_heads, num_groups = weights.shape[1], values.shape[1]
     if num_heads == num_groups:
-        return ops.einsum("bhts,bshk->bthk", weights, values)
+        return ops.einsum("bhts,bhsk->bthk", weights, values)
     batch, _, length, num_keys = ops.shape(weights)
     weights = ops.reshape(weights, (batch, num_groups, num_heads // num_groups, length, num_keys))
-    context = ops.einsum("bgrts,bsgk->btgrk", weights, values)
+    context = ops.einsum("bgrts,bgsk->btgrk", weights, values)
     return ops.reshape(context, (batch, length, num_heads, values.shape[-1]))
 
 
@@ -592,20 +611,3 @@ def _by_row(weights: Tensor, length: int | Tensor) -> Tensor:
     batch, heads, _, keys = ops.shape(weights)
     by_row = ops.transpose(ops.reshape(weights, (batch, heads, -1, length, keys)), (0, 2, 1, 3, 4))
     return ops.reshape(by_row, (-1, heads, length, keys))
-
-
-def _write_cache(
-    cache: Tensor, keys: Tensor, values: Tensor, index: int | Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    # (B, T, H, K), twice -> (B, 2, T, H, K)
-    update = ops.cast(ops.stack([keys, values], axis=1), cache.dtype)
-    # Not `ops.slice_update`: with TensorFlow that is an operation of XLA, which stock TensorFlow
-    # Serving refuses to run.
-    num_new = ops.shape(update)[2]
-    offset = ops.arange(cache.shape[2], dtype="int32") - index
-    is_new = ops.logical_and(offset >= 0, offset < num_new)
-    spread = update
-    if update.shape[2] != 1:
-        spread = ops.take(update, ops.clip(offset, 0, num_new - 1), axis=2)
-    cache = ops.where(ops.reshape(is_new, (-1, 1, 1)), spread, cache)
-    return cache, cache[:, 0], cache[:, 1]

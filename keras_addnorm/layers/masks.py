@@ -33,18 +33,12 @@ def causal_mask(
 
 
 def position_mask(
-    num_queries: int | Tensor,
-    num_keys: int | Tensor,
-    offset: int | Tensor = 0,
-    is_causal: bool = False,
-    window: int | None = None,
+    distances: Tensor, is_causal: bool = False, window: int | None = None
 ) -> Tensor | None:
     """Let each query see the keys that its position allows.
 
     Args:
-        num_queries: Number of query positions, T.
-        num_keys: Number of key positions, S.
-        offset: Position of the first query among the keys.
+        distances: `key position - query position`, `(T, S)`, from `key_distances`.
         is_causal: Whether to hide later keys.
         window: Whether to hide keys that are `window` or more positions away; `None` for not.
 
@@ -53,14 +47,14 @@ def position_mask(
 
     Example:
     ```python
-    position_mask(3, 4, window=2)
+    position_mask(key_distances(3, 4), window=2)
     # [[True, True, False, False], [True, True, True, False], [False, True, True, True]]
     ```
     """
-    causal = causal_mask(num_queries, num_keys, offset) if is_causal else None
+    causal = distances <= 0 if is_causal else None
     if window is None:
         return causal
-    near = ops.abs(key_distances(num_queries, num_keys, offset)) < window
+    near = ops.abs(distances) < window
     return near if causal is None else ops.logical_and(near, causal)
 
 

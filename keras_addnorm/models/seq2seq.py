@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.layers import PositionalEmbedding, Projection
+from keras_addnorm.layers.caches import is_ancestor
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -140,6 +141,7 @@ class Seq2SeqTransformer(keras.Model):
         index: int | Tensor,
         memory_padding_mask: Tensor | None = None,
         return_attention_scores: bool = False,
+        ancestors: Tensor | None = None,
     ) -> Any:
         """Decode one position.
 
@@ -149,6 +151,8 @@ class Seq2SeqTransformer(keras.Model):
             index: The position, from 0.
             memory_padding_mask: `(B, S)`, from `encode`.
             return_attention_scores: Whether to return the attention weights too.
+            ancestors: For n hypotheses that share a self-attention cache of `KeysValues`: which of
+                them wrote each position, `(N / n, n, max_length)` int32.
 
         Returns:
             Logits for the next token, `(N, V)`, and the updated cache; with
@@ -156,13 +160,18 @@ class Seq2SeqTransformer(keras.Model):
             `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`.
         """
         x = self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index)
+        if ancestors is not None:
+            # (N, 1, D) -> (N / n, n, D)
+            x = keras.ops.reshape(x, (-1, ancestors.shape[1], x.shape[-1]))
         x, *scores, cache = self.decoder(
             x,
             memory_padding_mask=memory_padding_mask,
+            attention_mask=None if ancestors is None else is_ancestor(ancestors),
             cache=cache,
             cache_update_index=index,
             return_attention_scores=return_attention_scores,
         )
+        x = keras.ops.reshape(x, (-1, 1, x.shape[-1]))
         return (self._logits(x)[:, 0], cache, *scores)
 
     def decode_sequence(

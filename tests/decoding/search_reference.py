@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 from keras import ops
 
+from keras_addnorm.decoding.steps import Cache
 from keras_addnorm.decoding.task import Task
 
 
@@ -46,12 +47,12 @@ def step_on(table):
     flat = ops.convert_to_tensor(table.reshape(-1, vocabulary_size).astype("float32"))
 
     def step(tokens, index, cache):
-        node = cache["node"]
+        node, sentence = cache.rows["node"], cache.rows["sentence"]
         # A row that has ended reads padding and may leave the tree: what it says must not count.
         moved = ops.minimum(child(node, tokens, vocabulary_size), table.shape[1] - 1)
         node = ops.where(ops.equal(index, 0), node, moved)
-        logits = ops.take(flat, cache["sentence"] * table.shape[1] + node, axis=0)
-        return logits, {"node": node, "sentence": cache["sentence"]}
+        logits = ops.take(flat, sentence * table.shape[1] + node, axis=0)
+        return logits, Cache({"node": node, "sentence": sentence})
 
     return step
 
@@ -77,7 +78,7 @@ def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **tas
         task["source_ids"] = sources
     task["source_ids"] = ops.convert_to_tensor(np.asarray(task["source_ids"], "int32"))
     task = Task(max_length=max_length, ids=ids, **task)
-    found = strategy.search(step or step_on(table), cache, task)
+    found = strategy.search(step or step_on(table), Cache(cache), task)
     return type(found)(*(ops.convert_to_numpy(tensor) for tensor in found))
 
 
