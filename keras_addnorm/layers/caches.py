@@ -113,7 +113,6 @@ def write_hypotheses(
     Returns:
         The cache with them.
     """
-
     count, slots = keys.shape[1], cache.keys.shape[2]
     is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
 
