@@ -100,6 +100,8 @@ def search(
     # Those of a beam are read through the table of ancestors: only the table is ever reordered.
     table = ops.zeros((beams * count, request.max_length), dtype="int32")
     cache = Cache({"ancestors": table}, [layer["self_attention"] for layer in layers])
+    batch_size = source_ids.shape[0]
+    turned_table = model.turned_table(batch_size and batch_size * strategy.rows_per_sentence)
     own = ops.tile(ops.arange(count, dtype="int32"), (beams,))
 
     def cached_step(tokens: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
@@ -107,7 +109,13 @@ def search(
         by_beam = ops.reshape(ancestors, (-1, count, request.max_length))
         layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
         logits, layers, *scores = model.decode_step(
-            tokens, layers, index, memory_mask, ancestors=by_beam if count > 1 else None, **options
+            tokens,
+            layers,
+            index,
+            memory_mask,
+            ancestors=by_beam if count > 1 else None,
+            turned_table=turned_table,
+            **options,
         )
         shared = [layer["self_attention"] for layer in layers]
         return logits, Cache({**cache.rows, "ancestors": ancestors}, shared), *scores

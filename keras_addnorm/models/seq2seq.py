@@ -142,6 +142,7 @@ class Seq2SeqTransformer(keras.Model):
         memory_padding_mask: Tensor | None = None,
         return_attention_scores: bool = False,
         ancestors: Tensor | None = None,
+        turned_table: Tensor | None = None,
     ) -> Any:
         """Decode one position.
 
@@ -153,6 +154,7 @@ class Seq2SeqTransformer(keras.Model):
             return_attention_scores: Whether to return the attention weights too.
             ancestors: For n hypotheses that share a self-attention cache of `KeysValues`: which of
                 them wrote each position, `(N / n, n, max_length)` int32.
+            turned_table: From the method of this name.
 
         Returns:
             Logits for the next token, `(N, V)`, and the updated cache; with
@@ -172,7 +174,22 @@ class Seq2SeqTransformer(keras.Model):
             return_attention_scores=return_attention_scores,
         )
         x = keras.ops.reshape(x, (-1, 1, x.shape[-1]))
-        return (self._logits(x)[:, 0], cache, *scores)
+        return (self._logits(x, turned_table)[:, 0], cache, *scores)
+
+    def turned_table(self, num_rows: int | None) -> Tensor | None:
+        """Return the output table as `decode_step` reads it fastest, made once before a loop.
+
+        Args:
+            num_rows: Number of rows that are decoded, `None` if it is unknown while tracing.
+
+        Returns:
+            The tied table transposed; `None` where it is best as it lies.
+        """
+        # One row is a product of its own that reads the table as it lies; of many rows, turning
+        # the table is a small part. In between it would be turned again at each step.
+        if self.vocabulary_projection is not None or num_rows is None or not 2 <= num_rows <= 32:
+            return None
+        return self.decoder_embedding.turned_table()
 
     def decode_sequence(
         self,
@@ -203,9 +220,9 @@ class Seq2SeqTransformer(keras.Model):
         x, *scores = outputs if return_attention_scores else (outputs,)
         return (self._logits(x), *scores)
 
-    def _logits(self, x: Tensor) -> Tensor:
+    def _logits(self, x: Tensor, turned_table: Tensor | None = None) -> Tensor:
         if self.vocabulary_projection is None:
-            return self.decoder_embedding(x, reverse=True)
+            return self.decoder_embedding(x, reverse=True, turned_table=turned_table)
         return self.vocabulary_projection(x)
 
     def generate(
