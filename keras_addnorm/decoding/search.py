@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from keras import ops
@@ -51,7 +51,7 @@ def decode(
 
     Args:
         model: A `Seq2SeqTransformer`, or any object with its `encode`, `initial_cache`,
-            `decode_step` and `config`.
+            `turned_table`, `decode_step` and `config`.
         source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
         num_beams: The short way to say the strategy: number of hypotheses; 1 is greedy search.
         length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
@@ -92,34 +92,7 @@ def search(
     """
     config, strategy = model.config, request.strategy
     memory, memory_mask = model.encode(source_ids)
-    count = strategy.rows_per_beam
-    beams = ops.shape(source_ids)[0] * (strategy.rows_per_sentence // count)
-    layers = heads_first(model.initial_cache(memory, beams, count * request.max_length))
-    # Keys and values of the memory do not change and belong to no hypothesis.
-    fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
-    # Those of a beam are read through the table of ancestors: only the table is ever reordered.
-    table = ops.zeros((beams * count, request.max_length), dtype="int32")
-    cache = Cache({"ancestors": table}, [layer["self_attention"] for layer in layers])
-    batch_size = source_ids.shape[0]
-    turned_table = model.turned_table(batch_size and batch_size * strategy.rows_per_sentence)
-    own = ops.tile(ops.arange(count, dtype="int32"), (beams,))
-
-    def cached_step(tokens: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
-        ancestors = write_column(cache.rows["ancestors"], index, own)
-        by_beam = ops.reshape(ancestors, (-1, count, request.max_length))
-        layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
-        logits, layers, *scores = model.decode_step(
-            tokens,
-            layers,
-            index,
-            memory_mask,
-            ancestors=by_beam if count > 1 else None,
-            turned_table=turned_table,
-            **options,
-        )
-        shared = [layer["self_attention"] for layer in layers]
-        return logits, Cache({**cache.rows, "ancestors": ancestors}, shared), *scores
-
+    cached_step, cache = _cached_step(model, memory, memory_mask, request)
     step: Step = cached_step
     bonus = None
     coverage = get_coverage(strategy.coverage_penalty)
@@ -152,3 +125,41 @@ def search(
         bonus,
     )
     return strategy.search(step, cache, task)
+
+
+def _cached_step(
+    model: Any, memory: Tensor, memory_mask: Tensor, request: Request
+) -> tuple[Callable[..., Any], Cache]:
+    """Return the model's step, and its caches before the first one."""
+    strategy, length = request.strategy, request.max_length
+    count = strategy.rows_per_beam
+    num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
+    layers = heads_first(model.initial_cache(memory, num_beams, count * length))
+    # What is the same at each step stays outside the loop: keys and values of the memory belong to
+    # no hypothesis.
+    fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
+    num_sentences = memory.shape[0]
+    turned_table = model.turned_table(num_sentences and num_sentences * strategy.rows_per_sentence)
+    # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
+    # that is ever reordered.
+    own = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
+    nobody = ops.zeros((num_beams * count, length), dtype="int32")
+    start = Cache({"ancestors": nobody}, [layer["self_attention"] for layer in layers])
+
+    def step(tokens: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
+        ancestors = write_column(cache.rows["ancestors"], index, own)
+        by_beam = ops.reshape(ancestors, (-1, count, length)) if count > 1 else None
+        layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
+        logits, layers, *scores = model.decode_step(
+            tokens,
+            layers,
+            index,
+            memory_mask,
+            ancestors=by_beam,
+            turned_table=turned_table,
+            **options,
+        )
+        shared = [layer["self_attention"] for layer in layers]
+        return logits, Cache({**cache.rows, "ancestors": ancestors}, shared), *scores
+
+    return step, start

@@ -159,7 +159,8 @@ class Seq2SeqTransformer(keras.Model):
         Returns:
             Logits for the next token, `(N, V)`, and the updated cache; with
             `return_attention_scores`, last, a list of dicts, one a layer: `"self_attention"`
-            `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`.
+            `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`; of hypotheses that
+            share a cache, `(N / n, H, n, n max_length)` and `(N / n, H, n, S)`.
         """
         x = self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index)
         if ancestors is not None:

@@ -13,6 +13,7 @@ from layers_reference import array, padding, random, randomize
 
 from keras_addnorm import schemes
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
+from keras_addnorm.layers.caches import heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 B, T, S, D, H = 2, 4, 3, 16, 4
@@ -110,6 +111,45 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
         return ops.while_loop(lambda t, ys, cache: t < T, advance, state)[1]
 
     np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
+)
+def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention):
+    """As do rows with caches of their own, which are copied when hypotheses are reordered."""
+    n, rng = 3, np.random.default_rng(5)
+    embedding, decoder = make("pre_ln", kind, attention)
+    cache = decoder.initial_cache(B * n, T, MEMORY)
+    shared = heads_first(decoder.initial_cache(B, T * n, MEMORY))
+    ancestors = np.zeros((B, n, T), "int32")
+    for t in range(T):
+        tokens = rng.integers(3, 11, B * n).astype("int32")
+        expected, cache = step(embedding, decoder, tokens, cache, t)
+        ancestors[:, :, t] = np.arange(n)
+        y, shared = decoder(
+            ops.reshape(embedding(tokens[:, None], start_index=t), (B, n, D)),
+            memory_padding_mask=MEMORY_MASK,
+            attention_mask=is_ancestor(ops.convert_to_tensor(ancestors)),
+            cache=shared,
+            cache_update_index=t,
+        )
+        np.testing.assert_allclose(array(y).reshape(B * n, 1, D), expected, rtol=1e-5, atol=1e-5)
+        origin = rng.integers(0, n, (B, n))
+        ancestors = np.take_along_axis(ancestors, origin[:, :, None], axis=1)
+        rows = (origin + n * np.arange(B)[:, None]).reshape(-1)
+        cache = [
+            {**layer, "self_attention": ops.take(layer["self_attention"], rows, axis=0)}
+            for layer in cache
+        ]
+
+
+def test_ancestors_as_a_mask():
+    table = ops.convert_to_tensor([[[0, 1], [0, 0]]], dtype="int32")
+    # Slots: position 0 of hypotheses 0 and 1, then position 1 of them.
+    np.testing.assert_array_equal(
+        is_ancestor(table), [[[True, False, False, True], [True, False, True, False]]]
+    )
 
 
 @pytest.mark.parametrize("kind", POSITIONS, ids=str)

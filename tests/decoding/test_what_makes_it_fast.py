@@ -1,0 +1,80 @@
+"""What the compiled loop does not do: turn, tile or reorder what does not change."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_addnorm.decoding import decode
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+B, S, D, H, V, T = 3, 5, 14, 2, 23, 4
+K = D // H
+SOURCE = np.array([[4, 5, 6, 7, 2], [8, 9, 2, 0, 0], [10, 2, 0, 0, 0]], "int32")
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = Seq2SeqConfig(
+        source_vocabulary_size=11,
+        target_vocabulary_size=V,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        hidden_dim=D,
+        intermediate_dim=13,
+        num_heads=H,
+        max_length=T,
+    )
+    return Seq2SeqTransformer(config)
+
+
+def lines_of_the_loop(model, num_beams):
+    """The instructions that XLA's program runs at each step."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def compiled(ids):
+        return decode(model, ids, num_beams=num_beams, max_length=T)
+
+    hlo = compiled.experimental_get_compiler_ir(tf.constant(SOURCE))(stage="optimized_hlo")
+    parts = {part.split(" ", 1)[0]: part for part in re.split(r"\n+(?=%|ENTRY)", hlo)}
+    (body,) = {name for part in parts.values() for name in re.findall(r"body=(%[^,\s]+)", part)}
+    names, lines = [body], []
+    for name in names:
+        lines += parts[name].splitlines()
+        called = re.findall(r"(?:calls|to_apply)=(%[^,\s]+)", parts[name])
+        names += [other for other in called if other not in names]
+    return lines
+
+
+def made_by(lines, operations):
+    """The sorted sizes of all that these operations make."""
+    pattern = re.compile(rf"= \w+\[([\d,]+)\]\S* (?:{'|'.join(operations)})\(")
+    found = (pattern.search(line) for line in lines)
+    return [sorted(map(int, match[1].split(","))) for match in found if match]
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_the_loop_moves_no_cache_and_no_table(model, num_beams):
+    lines = lines_of_the_loop(model, num_beams)
+    moved = made_by(lines, ("copy", "transpose", "gather", "concatenate"))
+    own, memory, table = [B, H, T * num_beams, K], [B, H, S, K], [V, D]
+    # They are there, as the products read them, and the memory's not once a hypothesis,
+    for shape in (own, memory):
+        assert any(f"[{','.join(map(str, shape))}]" in line for line in lines)
+    # but nothing moves them.
+    assert moved and not [s for s in moved if s in (sorted(own), sorted(memory), sorted(table))]
+
+
+@pytest.mark.parametrize(("num_rows", "is_turned"), [(None, 0), (1, 0), (2, 1), (32, 1), (33, 0)])
+def test_the_table_is_turned_for_a_few_rows(model, num_rows, is_turned):
+    turned = model.turned_table(num_rows)
+    assert (turned is not None) == is_turned
+    if is_turned:
+        x = np.random.default_rng(1).normal(size=(2, 1, D)).astype("float32")
+        np.testing.assert_allclose(
+            model.decoder_embedding(x, reverse=True, turned_table=turned),
+            model.decoder_embedding(x, reverse=True),
+            rtol=1e-5,
+            atol=1e-5,
+        )
