@@ -12,19 +12,19 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.layers import attention, masks
-from keras_addnorm.layers.caches import KeysValues
+from keras_addnorm.layers.caches import PositionsFirst
 
 SHAPES = {"short": (32, 24, 4, 32), "base": (8, 64, 8, 64), "long": (2, 256, 8, 64)}
 
 
 def in_steps(q, k, v, mask):
-    k, v = KeysValues.of(k, v)
-    weights = masks.masked_softmax(attention._products(q, k), mask)
-    return attention._weighted_sum(weights, v)
+    store = PositionsFirst(k, v)
+    weights = masks.masked_softmax(attention._products(q, store), mask)
+    return attention._weighted_sum(weights, store)
 
 
 def in_one(q, k, v, mask):
-    return attention.fused_attention(q, *KeysValues.of(k, v), mask)
+    return attention.fused_attention(q, k, v, mask)
 
 
 def with_gradients(function, arrays, mask, jit):

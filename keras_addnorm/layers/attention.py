@@ -11,7 +11,7 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
-from keras_addnorm.layers.caches import KeysValues, keys_values, write, write_hypotheses
+from keras_addnorm.layers.caches import HeadsFirst, PositionsFirst, read, write, write_hypotheses
 from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
@@ -190,25 +190,21 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     def _attend(
         self,
         queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        store: PositionsFirst | HeadsFirst,
         mask: Tensor | None,
         distances: Tensor | None = None,
         is_causal: bool = False,
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked.
-
-        Keys and values come heads first, `(B, G, S, K)`.
-        """
+        """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked."""
         if not return_attention_scores and self._may_be_fused(training):
-            return fused_attention(queries, keys, values, mask), None
-        logits = self._logits(queries, keys, distances, is_causal)
+            return fused_attention(queries, *store.positions_first(), mask), None
+        logits = self._logits(queries, store, distances, is_causal)
         sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
         weights = ops.cast(masked_softmax(logits, mask, sink), self.compute_dtype)
         dropped = self._weights_dropout(weights, training=training)
-        context = _weighted_sum(dropped, values)
+        context = _weighted_sum(dropped, store)
         if self.positions is not None:
             context = _plus(context, self.positions.context(dropped, distances))
         return context, weights
@@ -225,10 +221,14 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         return is_plain and not needs_weights and has_fused_attention()
 
     def _logits(
-        self, queries: Tensor, keys: Tensor, distances: Tensor | None, is_causal: bool
+        self,
+        queries: Tensor,
+        store: PositionsFirst | HeadsFirst,
+        distances: Tensor | None,
+        is_causal: bool,
     ) -> Tensor:
-        # (B, T, H, K) x (B, G, S, K) -> (B, H, T, S)
-        logits = _products(queries, keys)
+        # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S)
+        logits = _products(queries, store)
         if self.positions is not None:
             logits = _plus(logits, self.positions.query_logits(queries, distances))
         logits = ops.cast(logits, keras.backend.result_type(self.compute_dtype, "float32"))
@@ -375,7 +375,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
-        cache: Tensor | KeysValues | None = None,
+        cache: Tensor | HeadsFirst | None = None,
         cache_update_index: int | Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
@@ -390,7 +390,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             use_causal_mask: Whether to hide later positions. A cache always does.
             cache: Keys and values of earlier positions, `(B, 2, S, G, K)`, from `empty_cache` or
                 an earlier call. Keys are stored as they are compared: normalised and rotated. With
-                `KeysValues`, the rows `x[:, i]` are hypotheses at one position.
+                `HeadsFirst`, the rows `x[:, i]` are hypotheses at one position.
             cache_update_index: Position of `x[:, 0]` in the cache.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
@@ -411,15 +411,15 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         keys, values = self._project_keys_values(x, at)
         if cache is None:
             padding_mask = explicit_or_implicit(padding_mask, x)
-            store = KeysValues.of(keys, values)
+            store: PositionsFirst | HeadsFirst = PositionsFirst(keys, values)
         else:
-            put = write_hypotheses if isinstance(cache, KeysValues) else write
+            put = write_hypotheses if isinstance(cache, HeadsFirst) else write
             cache = put(cache, keys, values, cache_update_index)
-            store = keys_values(cache)
+            store = read(cache)
         visible = position_mask(distances, is_causal, self.attention.window)
         context, weights = self._attend(
             queries,
-            *store,
+            store,
             combine_masks(padding_mask, attention_mask, visible),
             distances=distances,
             is_causal=is_causal,
@@ -433,11 +433,11 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         return pack(y, weights if return_attention_scores else None, cache)
 
     def _places(
-        self, x: Tensor, cache: Tensor | KeysValues | None, index: int | Tensor | None
+        self, x: Tensor, cache: Tensor | HeadsFirst | None, index: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the positions of the queries, `(T,)`, and the keys' distances from them."""
         num_queries = ops.shape(x)[1]
-        if isinstance(cache, KeysValues):
+        if isinstance(cache, HeadsFirst):
             count = x.shape[1]
             at = ops.zeros((count,), dtype="int32") + index
             keys = ops.arange(cache.keys.shape[2], dtype="int32") // count
@@ -496,7 +496,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         memory: Tensor | None = None,
         memory_padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        cache: Tensor | KeysValues | None = None,
+        cache: Tensor | HeadsFirst | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
@@ -522,13 +522,13 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             ValueError: If there is neither a memory nor a cache.
         """
         if cache is not None:
-            store = keys_values(cache)
+            store = read(cache)
             # (n B, T, D) -> (B, n T, D)
             rows = ops.reshape(x, (ops.shape(store.keys)[0], -1, x.shape[-1]))
         elif memory is not None:
             memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
             keys, values = self._project_keys_values(memory)
-            store = KeysValues.of(keys, values)
+            store = PositionsFirst(keys, values)
             rows = x
         else:
             raise ValueError(
@@ -538,7 +538,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         mask = combine_masks(memory_padding_mask, attention_mask)
         context, weights = self._attend(
             self._project_queries(rows),
-            *store,
+            store,
             mask,
             return_attention_scores=return_attention_scores,
             training=training,
@@ -580,25 +580,28 @@ def divide_heads(hidden_dim: int, num_heads: int) -> int:
     )
 
 
-def _products(queries: Tensor, keys: Tensor) -> Tensor:
-    # (B, T, H, K) x (B, G, S, K) -> (B, H, T, S); H/G queries share a key, which is not copied
-    num_heads, num_groups = queries.shape[2], keys.shape[1]
+def _products(queries: Tensor, store: PositionsFirst | HeadsFirst) -> Tensor:
+    # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S); H/G queries share a key, which is not copied
+    axes = store.axes
+    num_heads, num_groups = queries.shape[2], store.keys.shape[axes.index("g")]
     if num_heads == num_groups:
-        return ops.einsum("bthk,bhsk->bhts", queries, keys)
+        return ops.einsum(f"btgk,{axes}->bgts", queries, store.keys)
     batch, length, _, width = ops.shape(queries)
     queries = ops.reshape(queries, (batch, length, num_groups, num_heads // num_groups, width))
-    logits = ops.einsum("btgrk,bgsk->bgrts", queries, keys)
-    return ops.reshape(logits, (batch, num_heads, length, ops.shape(keys)[2]))
+    logits = ops.einsum(f"btgrk,{axes}->bgrts", queries, store.keys)
+    num_keys = ops.shape(store.keys)[axes.index("s")]
+    return ops.reshape(logits, (batch, num_heads, length, num_keys))
 
 
-def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    # (B, H, T, S) x (B, G, S, K) -> (B, T, H, K)
-    num_heads, num_groups = weights.shape[1], values.shape[1]
+def _weighted_sum(weights: Tensor, store: PositionsFirst | HeadsFirst) -> Tensor:
+    # (B, H, T, S) x (B, S, G, K) -> (B, T, H, K)
+    axes, values = store.axes, store.values
+    num_heads, num_groups = weights.shape[1], values.shape[axes.index("g")]
     if num_heads == num_groups:
-        return ops.einsum("bhts,bhsk->bthk", weights, values)
+        return ops.einsum(f"bgts,{axes}->btgk", weights, values)
     batch, _, length, num_keys = ops.shape(weights)
     weights = ops.reshape(weights, (batch, num_groups, num_heads // num_groups, length, num_keys))
-    context = ops.einsum("bgrts,bgsk->btgrk", weights, values)
+    context = ops.einsum(f"bgrts,{axes}->btgrk", weights, values)
     return ops.reshape(context, (batch, length, num_heads, values.shape[-1]))
 
 

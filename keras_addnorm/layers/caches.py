@@ -1,4 +1,4 @@
-"""Caches in the order in which attention multiplies, for loops that decode many positions."""
+"""The two orders of keys and values, and caches in the order of loops that decode."""
 
 from __future__ import annotations
 
@@ -10,15 +10,34 @@ from keras import ops
 Tensor = Any
 
 
-class KeysValues(NamedTuple):
-    """A cache that products read as it lies: heads before positions, nothing to transpose.
+class PositionsFirst(NamedTuple):
+    """Keys and values as they are projected.
 
-    Attention takes it in the place of a tensor `(B, 2, S, G, K)` and gives the like back. Of the
-    cross-attention it is the memory's projection, from `heads_first`. Of the self-attention it is
-    that of the n hypotheses of a beam, side by side: the T queries of a call are not T positions,
-    but n hypotheses at one. Hypothesis j writes position s at `s n + j`, and reads what its
-    ancestors wrote, wherever that is: an attention mask from `is_ancestor` says so, and nothing is
-    copied when hypotheses are reordered. With n = 1 no mask is needed.
+    Args:
+        keys: `(B, S, G, K)`.
+        values: Of the same shape.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    axes = "bsgk"
+    """The order of the axes, in the letters of attention's products."""
+
+    def positions_first(self) -> PositionsFirst:
+        """Return this."""
+        return self
+
+
+class HeadsFirst(NamedTuple):
+    """Keys and values as products read them: nothing to transpose at each step of a loop.
+
+    As a cache, attention takes it in the place of a tensor `(B, 2, S, G, K)` and gives the like
+    back. Of the cross-attention it is the memory's projection, from `heads_first`. Of the
+    self-attention it is that of the n hypotheses of a beam, side by side: the T queries of a call
+    are not T positions, but n hypotheses at one. Hypothesis j writes position s at `s n + j`, and
+    reads what its ancestors wrote, wherever that is: an attention mask from `is_ancestor` says so,
+    and nothing is copied when hypotheses are reordered. With n = 1 no mask is needed.
 
     Args:
         keys: `(B, G, S, K)`; in self-attention `(B, G, S n, K)`.
@@ -28,28 +47,30 @@ class KeysValues(NamedTuple):
     keys: Tensor
     values: Tensor
 
-    @classmethod
-    def of(cls, keys: Tensor, values: Tensor) -> KeysValues:
-        """Return keys and values that come positions first, `(B, S, G, K)`, heads first."""
-        return cls(ops.swapaxes(keys, 1, 2), ops.swapaxes(values, 1, 2))
+    axes = "bgsk"
+    """See `PositionsFirst`."""
+
+    def positions_first(self) -> PositionsFirst:
+        """Return the same, transposed."""
+        return PositionsFirst(ops.swapaxes(self.keys, 1, 2), ops.swapaxes(self.values, 1, 2))
 
 
-def keys_values(cache: Tensor | KeysValues) -> KeysValues:
-    """Return the keys and values of a cache, heads first.
+def read(cache: Tensor | HeadsFirst) -> PositionsFirst | HeadsFirst:
+    """Return the keys and values of a cache.
 
     Args:
         cache: `(B, 2, S, G, K)`, or what is heads first already.
 
     Returns:
-        `(B, G, S, K)`, twice.
+        Them, in their order.
     """
-    if isinstance(cache, KeysValues):
+    if isinstance(cache, HeadsFirst):
         return cache
-    return KeysValues.of(cache[:, 0], cache[:, 1])
+    return PositionsFirst(cache[:, 0], cache[:, 1])
 
 
 def heads_first(caches: Any) -> Any:
-    """Return caches with `KeysValues` in the place of each tensor `(B, 2, S, G, K)`.
+    """Return caches with `HeadsFirst` in the place of each tensor `(B, 2, S, G, K)`.
 
     Args:
         caches: From `initial_cache`. Those of pruned sublayers, which have no heads, stay.
@@ -58,8 +79,12 @@ def heads_first(caches: Any) -> Any:
         The same structure.
     """
     return keras.tree.map_structure(
-        lambda cache: keys_values(cache) if len(cache.shape) == 5 else cache, caches
+        lambda cache: _turned(cache) if len(cache.shape) == 5 else cache, caches
     )
+
+
+def _turned(cache: Tensor) -> HeadsFirst:
+    return HeadsFirst(ops.swapaxes(cache[:, 0], 1, 2), ops.swapaxes(cache[:, 1], 1, 2))
 
 
 def is_ancestor(ancestors: Tensor) -> Tensor:
@@ -100,8 +125,8 @@ def write(cache: Tensor, keys: Tensor, values: Tensor, index: int | Tensor) -> T
 
 
 def write_hypotheses(
-    cache: KeysValues, keys: Tensor, values: Tensor, index: int | Tensor
-) -> KeysValues:
+    cache: HeadsFirst, keys: Tensor, values: Tensor, index: int | Tensor
+) -> HeadsFirst:
     """Write one position of each hypothesis.
 
     Args:
@@ -122,4 +147,4 @@ def write_hypotheses(
         new = ops.tile(new, (1, 1, slots // count, 1))
         return ops.where(ops.expand_dims(is_here, -1), new, tensor)
 
-    return KeysValues(written(cache.keys, keys), written(cache.values, values))
+    return HeadsFirst(written(cache.keys, keys), written(cache.values, values))

@@ -30,14 +30,13 @@ def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor 
 
     Args:
         queries: Scaled queries, `(B, T, H, K)`.
-        keys: Heads first, `(B, G, S, K)`.
-        values: `(B, G, S, K)`.
+        keys: `(B, S, G, K)`.
+        values: `(B, S, G, K)`.
         mask: Booleans that broadcast to `(B, H, T, S)`, or `None`.
 
     Returns:
         `(B, T, H, K)`.
     """
-    keys, values = ops.swapaxes(keys, 1, 2), ops.swapaxes(values, 1, 2)
     context = ops.dot_product_attention(queries, keys, values, mask=mask, scale=1.0)
     if mask is None:
         return context

@@ -152,7 +152,7 @@ class Seq2SeqTransformer(keras.Model):
             index: The position, from 0.
             memory_padding_mask: `(B, S)`, from `encode`.
             return_attention_scores: Whether to return the attention weights too.
-            ancestors: For n hypotheses that share a self-attention cache of `KeysValues`: which of
+            ancestors: For n hypotheses that share a self-attention cache of `HeadsFirst`: which of
                 them wrote each position, `(N / n, n, max_length)` int32.
             turned_table: From the method of this name.
 
