@@ -21,8 +21,10 @@ class PositionsFirst(NamedTuple):
     keys: Tensor
     values: Tensor
 
-    axes = "bsgk"
-    """The order of the axes, in the letters of attention's products."""
+    @property
+    def axes(self) -> str:
+        """The order of the axes, in the letters of attention's products."""
+        return "bsgk"
 
     def positions_first(self) -> PositionsFirst:
         """Return this."""
@@ -47,8 +49,10 @@ class HeadsFirst(NamedTuple):
     keys: Tensor
     values: Tensor
 
-    axes = "bgsk"
-    """See `PositionsFirst`."""
+    @property
+    def axes(self) -> str:
+        """See `PositionsFirst`."""
+        return "bgsk"
 
     def positions_first(self) -> PositionsFirst:
         """Return the same, transposed."""
