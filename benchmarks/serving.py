@@ -294,20 +294,30 @@ class Soak:
     def _change_versions(self, directory: Path, served: Served) -> list[float]:
         """Adds a version every tenth of the way, a broken one among them, and looks at memory."""
         memory = []
-        for step in range(1, 10):
-            while self.done < step * self._requests // 10:
-                time.sleep(0.05)
-            memory.append(served.megabytes())
-            print(
-                f"{self.done:6} requests, {memory[-1]:7.0f} MB, {len(self.wrong)} wrong", flush=True
-            )
-            if step == 5:
-                self._put_broken(directory, step + 1)
-            else:
-                self._put(directory, step + 1)
-            if step > 3:
-                shutil.rmtree(directory / str(step - 2))
+        with served.client("grpc") as client:
+            for step in range(1, 10):
+                while self.done < step * self._requests // 10:
+                    time.sleep(0.05)
+                if step == 5:
+                    self._put_broken(directory, step + 1)
+                else:
+                    self._put(directory, step + 1)
+                while not self._is_settled(client, step + 1):
+                    time.sleep(0.2)
+                time.sleep(1.0)  # the old version is freed
+                memory.append(served.megabytes())
+                print(
+                    f"{self.done:6} requests, {memory[-1]:7.0f} MB, {len(self.wrong)} wrong",
+                    flush=True,
+                )
+                if step > 3:
+                    shutil.rmtree(directory / str(step - 2))
         return memory
+
+    @staticmethod
+    def _is_settled(client: Client, version: int) -> bool:
+        states = {state.version: state.state for state in client.status()}
+        return states.get(version) in ("AVAILABLE", "END")
 
     def _put(self, directory: Path, version: int) -> None:
         hidden = directory / f".{version}"

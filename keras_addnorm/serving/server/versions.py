@@ -58,12 +58,14 @@ class Versions:
         self._warm_up = warm_up
         self._states: dict[int, VersionState] = {}
         self._refused: dict[int, _Files] = {}
+        self._is_tidy = True
 
     def refresh(self) -> None:
         """Looks at the folder. Blocks while it loads; call it in one thread at a time."""
-        if any(state.state == "UNLOADING" for state in self._states.values()):
+        if not self._is_tidy:
             gc.collect()  # a graph refers to itself: nobody else would free it
             _give_memory_back()
+            self._is_tidy = all(state.state != "UNLOADING" for state in self._states.values())
         found = existing_versions(self._directory)
         self._forget_others(found)
         for version in reversed(found):
@@ -135,7 +137,8 @@ class Versions:
         _log.info("Serving version %d of model '%s'.", version, self.name)
         if old is not None:
             self._states[old.number] = VersionState(old.number, "UNLOADING")
-            weakref.finalize(old.session, self._unloaded, old.number).atexit = False
+            self._is_tidy = False
+            weakref.finalize(old.session.graph, self._unloaded, old.number).atexit = False
         return True
 
     def _load(self, path: Path) -> LoadedVersion:
