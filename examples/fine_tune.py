@@ -5,8 +5,19 @@ first model learns to travel. From there it is trained on fewer sentences of sho
 these alone, once on these and as many of the old ones. Each is asked about both domains, so that
 the table shows what is learned and what is forgotten.
 
-python examples/fine_tune.py            # about a minute of processor time
+python examples/fine_tune.py            # 152 s of processor time
 python examples/fine_tune.py --smoke    # only tries that it runs
+
+Measured on two cores that were busy with other work (152 s of processor time took 6 minutes),
+218,880 parameters, 100 sentences of each domain to test with:
+
+    trained on                  travel: loss, exact   shopping: loss, exact
+    travel                            0.003  100.0%           9.929    0.0%
+    then shopping                     2.482    0.0%           0.330   22.0%
+    then shopping, travel             0.002  100.0%           0.138   65.0%
+
+Shopping alone drives out travelling; mixed with old sentences nothing is lost, and the new domain
+is learned better, too (from twice as many steps).
 """
 
 import argparse
@@ -102,7 +113,7 @@ class Trainer:
 
 def main(smoke: bool = False) -> dict[str, dict[str, Score]]:
     keras.utils.set_random_seed(1)
-    sizes = {"travel": 400, "shopping": 100} if smoke else {"travel": 3000, "shopping": 500}
+    sizes = {"travel": 400, "shopping": 100} if smoke else {"travel": 2000, "shopping": 800}
     domains = {
         name: Domain.collect(templates, sizes[name], 10 if smoke else 100)
         for name, templates in DOMAINS.items()
@@ -129,7 +140,7 @@ def main(smoke: bool = False) -> dict[str, dict[str, Score]]:
     )
     model = Seq2SeqTransformer(config)
 
-    trainer.fit(model, travel, epochs=2 if smoke else 5, peak=0.006)
+    trainer.fit(model, travel, epochs=2 if smoke else 4, peak=0.006)
     results = {"travel": trainer.score(model)}
     trained = model.get_weights()
     # Fine-tuning is `fit` with other data and a lower rate; nothing is frozen.
@@ -138,7 +149,7 @@ def main(smoke: bool = False) -> dict[str, dict[str, Score]]:
         ("then shopping, travel", [*shopping, *travel[: len(shopping)]]),
     ):
         model.set_weights(trained)
-        trainer.fit(model, pairs, epochs=2 if smoke else 4, peak=0.003)
+        trainer.fit(model, pairs, epochs=2 if smoke else 8, peak=0.003)
         results[name] = trainer.score(model)
 
     print(f"{model.count_params():,} parameters; {len(travel):,} and {len(shopping):,} sentences")
