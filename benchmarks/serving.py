@@ -261,7 +261,7 @@ class Soak:
             "wrong": len(self.wrong),
             "examples": self.wrong[:5],
             "megabytes": memory,
-            "growth": max(memory[len(memory) // 4 :]) / memory[len(memory) // 4] - 1,
+            "growth": _growth(memory),
             "versions": states,
         }
 
@@ -327,6 +327,16 @@ class Soak:
     def _put_broken(self, directory: Path, version: int) -> None:
         self._put(directory, version)
         (directory / str(version) / "saved_model.pb").write_bytes(b"\x0a\xff\xffnonsense")
+
+
+def _growth(memory: Sequence[float]) -> float:
+    """How much more the second half takes than the first, lows by lows and highs by highs.
+
+    Lows are one version, highs are two: the old one is being freed.
+    """
+    half = len(memory) // 2
+    first, second = memory[1:half], memory[half:]  # the first reading is the warm-up
+    return max(min(second) / min(first), max(second) / max(first)) - 1
 
 
 def main() -> int:
