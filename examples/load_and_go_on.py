@@ -5,8 +5,14 @@ stands. Keras finds our layers by their registered names, so a process that load
 no more than `import keras_addnorm.layers`. Two runs are compared: six epochs at once, and three,
 then a new process that loads the file and does the other three.
 
-python examples/load_and_go_on.py            # about a minute of processor time
+python examples/load_and_go_on.py            # 29 s of processor time
 python examples/load_and_go_on.py --smoke    # one epoch in place of three
+
+Measured on two cores that were busy with other work (29 s of processor time took a minute): 4,625
+parameters, no output differs by a single bit, and the losses of the epochs are the same:
+
+    at once          0.7079 0.6937 0.6942 0.6928 0.6917 0.6893
+    in two processes 0.7079 0.6937 0.6942 0.6928 0.6917 0.6893
 """
 
 import argparse
