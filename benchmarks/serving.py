@@ -38,7 +38,8 @@ NAME = "benchmark"
 CLIENTS = (1, 8, 64)
 SYLLABLES = ("ba", "di", "ku", "ler", "mon", "tö", "un", "vei", "zz", "aa", "ó", "ß")
 BATCH = {"on": 64, "off": 1}
-SIGNATURES = ("translate", "translate_xla")
+# The warm-up requests of an export are for the first one.
+SIGNATURES = ("serving_default", "translate_xla")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +176,7 @@ def ask(
 def throughput(directory: Path, road: str, requests: int) -> list[dict[str, object]]:
     """Asks with 1, 8 and 64 clients, with batching and without, with XLA and without."""
     rows: list[dict[str, object]] = []
-    print("batching signature      clients  requests/s  cpu ms/request   p50 ms   p95 ms   p99 ms")
+    print("batching signature       clients  requests/s  cpu ms/request   p50 ms   p95 ms   p99 ms")
     for batching, largest in BATCH.items():
         with serve(directory, f"--max-batch-size={largest}") as served:
             for signature, clients in itertools.product(SIGNATURES, CLIENTS):
@@ -197,7 +198,7 @@ def throughput(directory: Path, road: str, requests: int) -> list[dict[str, obje
                     }
                 )
                 print(
-                    f"{batching:8} {signature:14} {clients:7} {requests / wall:11.1f} {cpu:15.2f} "
+                    f"{batching:8} {signature:15} {clients:7} {requests / wall:11.1f} {cpu:15.2f} "
                     + " ".join(f"{cuts[p - 1]:8.1f}" for p in (50, 95, 99)),
                     flush=True,
                 )
@@ -207,7 +208,7 @@ def throughput(directory: Path, road: str, requests: int) -> list[dict[str, obje
 def first_requests(directory: Path, road: str) -> list[dict[str, object]]:
     """The first two requests of a server that has answered its warm-up requests, and of one not."""
     rows: list[dict[str, object]] = []
-    print("\nwarm-up signature        first ms  second ms")
+    print("\nwarm-up signature         first ms  second ms")
     for warm, signature in itertools.product((True, False), SIGNATURES):
         flag = "--warm-up" if warm else "--no-warm-up"
         with serve(directory, flag) as served, served.client(road) as client:
@@ -218,7 +219,7 @@ def first_requests(directory: Path, road: str) -> list[dict[str, object]]:
                 client.predict(signature, texts=[text])
                 times.append(1000 * (time.perf_counter() - begin))
         rows.append({"warm_up": warm, "signature": signature, "first_ms": times[0]})
-        print(f"{warm!s:7} {signature:14} {times[0]:9.1f} {times[1]:10.1f}", flush=True)
+        print(f"{warm!s:7} {signature:15} {times[0]:9.1f} {times[1]:10.1f}", flush=True)
     return rows
 
 
