@@ -62,7 +62,8 @@ parallel text (train.en, train.de, val.*, test.*, plain or .gz), or the built-in
 
 Settings come from --config, from the flags below, and from --set for any other field of the model;
 later ones win: run directory, then file, then flags, then --set. All of them are written to
-RUN_DIR/config.toml. The same command again goes on where an earlier one stopped, and
+RUN_DIR/config.toml. The same command again (or --resume and no settings) goes on where an earlier
+one stopped or was killed, and
 
   keras-addnorm train --run-dir runs/mine --epochs 30
 
@@ -164,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"keras-addnorm: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nStopped. The same command goes on after the last full epoch.", file=sys.stderr)
+        print("\nStopped. The same command goes on at the last checkpoint.", file=sys.stderr)
         return 130
     return 0
 
@@ -241,12 +242,18 @@ def _add_train(commands: Any, name: str) -> None:
     parser = _command(commands, name, "train a model, or go on training it", _TRAIN, _train)
     _add_run_dir(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on, and complain if there is nothing to go on with",
+    )
     _add_settings(parser, leaves())
 
 
 def _train(options: argparse.Namespace) -> None:
     directory = RunDirectory(options.run_dir)
-    settings = directory.read_config().to_dict() if directory.config.exists() else {}
+    goes_on = options.resume or directory.config.exists()
+    settings = directory.read_config().to_dict() if goes_on else {}
     if options.config:
         settings = merge(settings, dict(_flatten(read_toml(options.config))))
     config = RunConfig.from_dict(merge(settings, _given(options)))

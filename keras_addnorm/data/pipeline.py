@@ -12,6 +12,7 @@ loss and metrics leave `pad_id` out.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,8 @@ from keras_addnorm.data.tokenizer import (
 
 _TEXTS_AT_ONCE = 10_000
 
-Batch = tuple[dict[str, np.ndarray], np.ndarray]
+# Inputs and labels; with `batches_per_update` a weight for each row, too.
+Batch = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def make_training_dataset(
     max_length: int | None = None,
     shuffle_seed: int | None = None,
     first_epoch: int = 0,
+    batches_per_update: int = 1,
 ) -> tf.data.Dataset:
     """Tokenises sentence pairs once and serves them as bucketed batches.
 
@@ -99,10 +102,16 @@ def make_training_dataset(
             left out.
         shuffle_seed: Seed of the order, or `None` for a fixed order.
         first_epoch: Number of the first iteration, for a run that goes on where another stopped.
+        batches_per_update: For gradient accumulation: how many batches share an update. Above 1,
+            batches have a third part, a weight for each row: the number of batches of the update
+            divided by its tokens. The *sum* of the weighted losses of tokens, averaged over the
+            batches of an update as Keras does, is then the mean over all tokens of the update. An
+            epoch is filled up with batches of padding to whole updates.
 
     Returns:
         A data set of `({"source", "target"}, labels)`, int32 arrays of the shape of their bucket.
-        Its attribute `report` is a `PipelineReport`.
+        Its attribute `report` is a `PipelineReport`, its attribute `epochs` (`Epochs`) says and
+        sets where the next iteration starts.
 
     Raises:
         TypeError: If an element of `pairs` is not a pair of strings.
@@ -124,7 +133,7 @@ def make_training_dataset(
     """
     buckets = _buckets(bucket_lengths, max_length, tokens_per_batch=tokens_per_batch)
     corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets)
-    report = corpus.report()
+    report = corpus.report(batches_per_update)
     if not report.kept:
         raise ValueError(
             "No sentence pair is left to train on. Expected at least one pair with text on both "
@@ -132,20 +141,69 @@ def make_training_dataset(
             f"empty side and {report.too_long} that are too long. Check the files, or pass larger "
             "bucket_lengths."
         )
-    epochs = iter(range(first_epoch, 2**31))
-
-    def batches() -> Iterator[Batch]:
-        # Each iteration over the data set calls this once: it is the next epoch.
-        return corpus.batches(None if shuffle_seed is None else (shuffle_seed, next(epochs)))
-
+    epochs = Epochs(corpus, shuffle_seed, first_epoch, batches_per_update)
     ids = tf.TensorSpec((None, None), tf.int32)
-    dataset = tf.data.Dataset.from_generator(
-        batches, output_signature=({"source": ids, "target": ids}, ids)
-    )
+    signature: tuple[Any, ...] = ({"source": ids, "target": ids}, ids)
+    if batches_per_update > 1:
+        signature = (*signature, tf.TensorSpec((None, 1), tf.float32))
+    dataset = tf.data.Dataset.from_generator(epochs.next_iteration, output_signature=signature)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.batches))
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
-    dataset.report = report
+    dataset.report, dataset.epochs = report, epochs
     return dataset
+
+
+class Epochs:
+    """The epochs of a training data set: which one is next, and single batches of any.
+
+    The order of an epoch follows from the seed and its number alone, so a training can go on in
+    the middle of one, and a batch that made trouble can be had again.
+
+    Args:
+        corpus: The tokenised pairs.
+        shuffle_seed: Seed of the order, or `None` for a fixed order.
+        epoch: Number of the first epoch.
+        batches_per_update: See `make_training_dataset`.
+    """
+
+    def __init__(
+        self, corpus: _Corpus, shuffle_seed: int | None, epoch: int, batches_per_update: int
+    ) -> None:
+        self._corpus = corpus
+        self._shuffle_seed = shuffle_seed
+        self._batches_per_update = batches_per_update
+        self._next = (epoch, 0)
+
+    def start_at(self, epoch: int, batch: int = 0) -> None:
+        """Says where the next iteration over the data set starts.
+
+        The ones after it are the epochs that follow, from their first batch on. The data set still
+        states the length of a whole epoch: whoever starts inside of one has to stop in time.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            batch: How many of its batches are left out.
+        """
+        self._next = (epoch, batch)
+
+    def next_iteration(self) -> Iterator[Batch]:
+        """Returns the batches of the next iteration; the one after it is the next epoch."""
+        epoch, batch = self._next
+        self._next = (epoch + 1, 0)
+        return self.batches(epoch, batch)
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """Makes the batches of an epoch, as the data set serves them.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            first: How many batches are left out; they cost nothing.
+
+        Returns:
+            The batches, as NumPy arrays.
+        """
+        seed = None if self._shuffle_seed is None else (self._shuffle_seed, epoch)
+        return self._corpus.batches(seed, first, self._batches_per_update)
 
 
 def bucket_by_length(
@@ -321,7 +379,7 @@ class _Corpus:
         too_long = int((bucket_of == len(buckets)).sum())
         return cls(source, target, buckets, members, int(empty.sum()), too_long)
 
-    def report(self) -> PipelineReport:
+    def report(self, batches_per_update: int) -> PipelineReport:
         kept = np.concatenate(self.members)
         tokens = [
             int(side.lengths_of(kept).sum()) + len(kept) for side in (self.source, self.target)
@@ -340,7 +398,7 @@ class _Corpus:
             too_long=self.too_long,
             source_tokens=tokens[0],
             target_tokens=tokens[1],
-            batches=sum(batches),
+            batches=-(-sum(batches) // batches_per_update) * batches_per_update,
             padding=1 - tokens[1] / positions if positions else 0.0,
             buckets=tuple(
                 (bucket.length, bucket.batch_size, len(members))
@@ -348,18 +406,38 @@ class _Corpus:
             ),
         )
 
-    def batches(self, seed: tuple[int, int] | None) -> Iterator[Batch]:
+    def batches(
+        self, seed: tuple[int, int] | None, first: int, batches_per_update: int
+    ) -> Iterator[Batch]:
         """Makes the batches of one epoch, in the order of `seed` or in a fixed one."""
         plan = []
         generator = None if seed is None else np.random.default_rng(seed)
         for bucket, members in zip(self.buckets, self.members, strict=True):
             order = members if generator is None else generator.permutation(members)
             plan += [
-                (bucket, order[first : first + bucket.batch_size])
-                for first in range(0, len(order), bucket.batch_size)
+                (bucket, order[start : start + bucket.batch_size])
+                for start in range(0, len(order), bucket.batch_size)
             ]
-        turns = range(len(plan)) if generator is None else generator.permutation(len(plan))
-        return (self._batch(*plan[turn]) for turn in turns)
+        if generator is not None:
+            plan = [plan[turn] for turn in generator.permutation(len(plan))]
+        if batches_per_update == 1:
+            return itertools.starmap(self._batch, plan[first:])
+        return self._weighted(plan, first, batches_per_update)
+
+    def _weighted(
+        self, plan: list[tuple[_Bucket, np.ndarray]], first: int, batches_per_update: int
+    ) -> Iterator[Batch]:
+        """Adds the weight of each row: an update's batches divided by its tokens."""
+        nobody = np.zeros(0, np.int64)
+        plan = plan + [(plan[-1][0], nobody)] * (-len(plan) % batches_per_update)
+        tokens = [int(self.target.lengths_of(members).sum()) + len(members) for _, members in plan]
+        for index, (bucket, members) in enumerate(plan[first:], first):
+            start = index - index % batches_per_update
+            weight = batches_per_update / sum(tokens[start : start + batches_per_update])
+            yield (
+                *self._batch(bucket, members),
+                np.full((bucket.batch_size, 1), weight, np.float32),
+            )
 
     def _batch(self, bucket: _Bucket, members: np.ndarray) -> Batch:
         shape = bucket.batch_size, bucket.length

@@ -12,7 +12,7 @@ import keras
 
 from keras_addnorm.data import TokenizerPair, load_translation
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.runs.config import RunConfig, TrainingConfig
+from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.training import (
@@ -21,6 +21,7 @@ from keras_addnorm.training import (
     MaskedSparseCategoricalCrossentropy,
     NoamSchedule,
     Perplexity,
+    ScheduleOfUpdates,
 )
 
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
@@ -156,17 +157,26 @@ def compile_model(
         training: The training's settings.
         steps_per_epoch: Batches of an epoch, for schedules that end with the training.
     """
+    together = training.batches_per_update
     schedule = _SCHEDULES[training.schedule](
-        training, model.config.hidden_dim, steps_per_epoch * training.epochs
+        training, model.config.hidden_dim, steps_per_epoch // together * training.epochs
     )
+    if together > 1 and not isinstance(schedule, float):
+        schedule = ScheduleOfUpdates(schedule, together)
     model.compile(
+        # Under a policy of float16 Keras scales the loss by itself: no setting of ours.
         optimizer=keras.optimizers.Adam(
             schedule,
             beta_2=training.beta_2,
             epsilon=training.epsilon,
-            clipnorm=training.clipnorm,
+            use_ema=training.ema > 0,
+            ema_momentum=training.ema,
+            gradient_accumulation_steps=together if together > 1 else None,
+            **{CLIPS[training.clip_by]: training.clipnorm},
         ),
-        loss=MaskedSparseCategoricalCrossentropy(label_smoothing=training.label_smoothing),
+        loss=MaskedSparseCategoricalCrossentropy(
+            label_smoothing=training.label_smoothing, weighted_sum=together > 1
+        ),
         metrics=[MaskedAccuracy(), Perplexity()],
         jit_compile=training.jit_compile,
     )

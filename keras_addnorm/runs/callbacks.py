@@ -7,14 +7,15 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
 import keras
-import numpy as np
 
+from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.training import plot_curves
 from keras_addnorm.training.files import written_whole
@@ -52,20 +53,37 @@ class RunRecorder(keras.callbacks.Callback):
     drops rows that are younger than the checkpoint. A run may thus be killed at any moment.
 
     Columns it adds to the log: `seconds` (the whole epoch, validation included),
-    `tokens_per_second` (source and target tokens without padding) and `peak_memory_mib`.
+    `examples_per_second`, `tokens_per_second` (source and target tokens without padding), `padding`
+    (its share of the label positions) and `peak_memory_mib`.
 
     Args:
         directory: Where to write.
-        tokens_per_epoch: Source and target tokens of one epoch, padding not counted.
+        report: What an epoch holds.
         first_epoch: The epoch that the training goes on with.
+        best: Which epochs' weights are kept.
     """
 
-    def __init__(self, directory: RunDirectory, tokens_per_epoch: int, first_epoch: int) -> None:
+    def __init__(
+        self, directory: RunDirectory, report: PipelineReport, first_epoch: int, best: BestEpochs
+    ) -> None:
         super().__init__()
         self.directory = directory
-        self.tokens_per_epoch = tokens_per_epoch
+        self.report = report
+        self.best = best
         self.rows = [row for row in directory.read_log() if row["epoch"] < first_epoch]
         self._started = 0.0
+
+    def memory(self) -> dict[str, float]:
+        """Returns the seconds of the epoch so far, for a checkpoint inside of it."""
+        return {"seconds": time.perf_counter() - self._started}
+
+    def remember(self, memory: Mapping[str, float]) -> None:
+        """Goes on counting the seconds of an epoch that was begun before.
+
+        Args:
+            memory: What `memory` returned.
+        """
+        self._started = time.perf_counter() - memory["seconds"]
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts the clock.
@@ -84,43 +102,107 @@ class RunRecorder(keras.callbacks.Callback):
             logs: What Keras and the callbacks before this one measured.
         """
         seconds = time.perf_counter() - self._started
+        tokens = self.report.source_tokens + self.report.target_tokens
         row = {
             "epoch": epoch,
             **{key: float(value) for key, value in (logs or {}).items()},
             "seconds": round(seconds, 3),
-            "tokens_per_second": round(self.tokens_per_epoch / seconds, 1),
+            "examples_per_second": round(self.report.kept / seconds, 1),
+            "tokens_per_second": round(tokens / seconds, 1),
+            "padding": round(self.report.padding, 4),
             "peak_memory_mib": round(peak_memory_mebibytes(), 1),
         }
-        if self._is_best(row):
-            save_weights(self.model, self.directory.best_weights)
         self.rows.append(row)
+        self.best.keep(self.model, self.directory, self.rows)
         self.directory.write_log(self.rows)
         plot_curves(self.directory.log, self.directory.curves)
 
-    def _is_best(self, row: Mapping[str, float]) -> bool:
-        """A loss that is not a number never wins, not even as the first."""
-        return row["val_loss"] < min((old["val_loss"] for old in self.rows), default=math.inf)
 
+@dataclass(frozen=True)
+class BestEpochs:
+    """Keeps the weights of the best epochs.
 
-class EpochSeeds(keras.callbacks.Callback):
-    """Starts each epoch with random numbers of its own.
+    A value that is not a number never wins, and of two equal ones the earlier.
 
-    Keras keeps the state of dropout in variables that weight files leave out, so a training that
-    goes on would repeat the first epoch's numbers. Here an epoch's numbers follow from the seed
-    and the number of the epoch alone.
+    Attributes:
+        metric: The column of the log that decides.
+        high: Whether a high value is good.
+        count: How many are kept.
     """
 
-    # More than the random numbers that a layer draws in an epoch, one for each step.
-    _DRAWS = 2**24
+    metric: str = "val_loss"
+    high: bool = False
+    count: int = 1
 
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Sets the state of every random generator of the model.
+    def epochs(self, rows: Sequence[Mapping[str, float]]) -> list[int]:
+        """Returns the best epochs of a log, the best first.
 
         Args:
-            epoch: Counted from 0.
+            rows: The rows of the log.
+
+        Returns:
+            Their numbers, counted from 0; at most `count`.
+        """
+        scored = [row for row in rows if math.isfinite(row.get(self.metric, math.nan))]
+        scored.sort(key=lambda row: row[self.metric], reverse=self.high)  # Stable: earlier first.
+        return [int(row["epoch"]) for row in scored[: self.count]]
+
+    def keep(
+        self, model: keras.Model, directory: RunDirectory, rows: Sequence[Mapping[str, float]]
+    ) -> None:
+        """Saves the epoch that has just ended if it is one of the best, and drops what was beaten.
+
+        Args:
+            model: The model as that epoch left it.
+            directory: Where to.
+            rows: The log, that epoch's row last.
+        """
+        now, best = int(rows[-1]["epoch"]), self.epochs(rows)
+        if now in best[:1]:
+            save_weights(model, directory.best_weights)
+        if self.count == 1:
+            return
+        names = {epoch: f"epoch-{epoch + 1:04d}.weights.h5" for epoch in best}
+        if now in names:
+            save_weights(model, directory.best_epochs / names[now])
+        for path in directory.best_epochs.glob("*.weights.h5"):
+            if path.name not in names.values():
+                path.unlink()
+
+
+class MovingAverage(keras.callbacks.Callback):
+    """Puts the optimiser's moving average in place of the weights for validation and what follows.
+
+    Keras' own `SwapEMAWeights` swaps by adding and subtracting, which costs the last bit. Place
+    this between the callbacks that should see the average (scores, best weights) and the one that
+    writes checkpoints, which has to see the weights themselves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weights: list[Any] = []
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Puts the average in place.
+
+        Args:
             logs: Not read.
         """
-        for variable in self.model.variables:
-            if variable.path.endswith("seed_generator_state"):
-                seed = keras.ops.convert_to_numpy(variable)[0]
-                variable.assign(np.array([seed, epoch * self._DRAWS]))
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        variables = self.model.trainable_variables
+        self._weights = [keras.ops.convert_to_numpy(variable) for variable in variables]
+        for variable, average in zip(
+            variables, optimizer._model_variables_moving_average, strict=True
+        ):
+            variable.assign(average)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Puts the weights back, to the bit.
+
+        Args:
+            epoch: Not read.
+            logs: Not read.
+        """
+        for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
+            variable.assign(weight)

@@ -19,6 +19,22 @@ from typing import Any
 from keras_addnorm.runs.errors import UserError, unknown_name
 
 SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
+# How a limit of the gradients is meant, by the name of Keras' own argument.
+CLIPS = {"weight": "clipnorm", "all": "global_clipnorm", "value": "clipvalue"}
+# What the layers compute in; weights are float32 throughout.
+PRECISIONS = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
+# What can choose the best epoch, and whether a high value is good.
+BEST_METRICS = {
+    "val_loss": False,
+    "val_perplexity": False,
+    "val_accuracy": True,
+    "val_bleu": True,
+    "val_chrf": True,
+}
 TOKENIZER_KINDS = ("bpe", "unigram")
 
 
@@ -76,10 +92,32 @@ class TrainingConfig:
     warmup_steps: int = _setting(1000, "steps until the learning rate is at its peak")
     beta_2: float = _setting(0.98, "decay of Adam's second moment")
     epsilon: float = _setting(1e-9, "Adam's epsilon")
-    clipnorm: float | None = _setting(None, "limit of each gradient's norm")
+    clipnorm: float | None = _setting(None, "limit of the gradients")
+    clip_by: str = _setting(
+        "weight", "what clipnorm limits: the norm of each weight's, the norm of all, or each value"
+    )
+    batches_per_update: int = _setting(
+        1, "gradient accumulation: one update for N batches, as if they were one"
+    )
+    precision: str = _setting("float32", f"what layers compute in: {', '.join(PRECISIONS)}")
     jit_compile: bool = _setting(True, "compile the training step with XLA")
     average_last: int = _setting(
         1, "translate with the mean of the last N epochs' weights; 1 = with the best epoch's"
+    )
+    keep_last: int = _setting(2, "how many epochs' checkpoints are kept")
+    checkpoint_minutes: float = _setting(
+        10.0, "write a checkpoint inside an epoch every N minutes; 0 = only at its end"
+    )
+    checkpoint_batches: int = _setting(
+        0, "write a checkpoint inside an epoch every N batches, too; 0 = never"
+    )
+    best_metric: str = _setting("val_loss", f"what is best: {', '.join(BEST_METRICS)}")
+    keep_best: int = _setting(1, "how many of the best epochs' weights are kept")
+    ema: float = _setting(
+        0.0, "momentum of a moving average of the weights, such as 0.999; 0 = none"
+    )
+    early_stopping: int = _setting(
+        0, "stop after N epochs that did not better best_metric; 0 = never"
     )
     score_every: int = _setting(
         0, "translate the validation split every N epochs and log BLEU and chrF; 0 = never"
@@ -88,15 +126,40 @@ class TrainingConfig:
     monitor_every: int = _setting(
         0, "log the residual stream of each sublayer every N steps to residuals.csv; 0 = never"
     )
+    strict: bool = _setting(
+        False, "stop if the data holds empty, too long, repeated, copied or broken pairs"
+    )
     seed: int = _setting(42, "seed of weights, dropout and shuffling")
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise unknown_name("training.schedule", self.schedule, SCHEDULES)
-        for key in ("epochs", "tokens_per_batch", "average_last", "score_pairs", "warmup_steps"):
+        for key, known in (
+            ("best_metric", BEST_METRICS),
+            ("clip_by", CLIPS),
+            ("precision", PRECISIONS),
+        ):
+            if getattr(self, key) not in known:
+                raise unknown_name(f"training.{key}", getattr(self, key), known)
+        for key in (
+            "epochs",
+            "batches_per_update",
+            "tokens_per_batch",
+            "average_last",
+            "keep_last",
+            "keep_best",
+            "score_pairs",
+            "warmup_steps",
+        ):
             value = getattr(self, key)
             _require(value >= 1, f"training.{key}", "at least 1", value)
-        for key in ("score_every", "monitor_every"):
+        for key in (
+            "checkpoint_minutes",
+            "checkpoint_batches",
+            "early_stopping",
+            "score_every",
+            "monitor_every",
+        ):
             value = getattr(self, key)
             _require(value >= 0, f"training.{key}", "at least 0", value)
         _require(
@@ -111,6 +174,7 @@ class TrainingConfig:
             "from 0 to below 1",
             self.label_smoothing,
         )
+        _require(0 <= self.ema < 1, "training.ema", "from 0 to below 1", self.ema)
         lengths = list(self.bucket_lengths)
         _require(
             bool(lengths) and lengths[0] > 1 and lengths == sorted(set(lengths)),

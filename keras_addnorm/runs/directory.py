@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,9 +35,10 @@ class RunDirectory:
     | `config.toml` | the whole configuration, defaults included |
     | `model.json` | the model's `Seq2SeqConfig` |
     | `tokenizer/` | the tokeniser pair |
-    | `best.weights.h5` | the weights of the epoch with the lowest validation loss |
+    | `best.weights.h5` | the weights of the best epoch, by `best_metric` |
+    | `best/` | the weights of the `keep_best` best epochs, if there are to be several |
     | `averaged.weights.h5` | the mean of the last epochs' weights, if asked for |
-    | `checkpoints/` | the last epochs' weights and optimiser: what a second command resumes from |
+    | `checkpoints/` | weights, optimiser, place in the data: what a second command goes on from |
     | `log.csv`, `tensorboard/`, `curves.png` | the course of the training |
     | `residuals.csv` | what `monitor_every` logged of the residual stream |
     | `scores.json`, `translations.txt` | what `evaluate` found |
@@ -78,6 +78,11 @@ class RunDirectory:
     def best_weights(self) -> Path:
         """The best epoch's weights."""
         return self.path / "best.weights.h5"
+
+    @property
+    def best_epochs(self) -> Path:
+        """The directory of the best epochs' weights, if several are kept."""
+        return self.path / "best"
 
     @property
     def averaged_weights(self) -> Path:
@@ -130,19 +135,6 @@ class RunDirectory:
             f"There are no trained weights in {str(self.path)!r}. Expected "
             f"{self.best_weights.name!r}. Run `keras-addnorm train --run-dir {self.path}` first."
         )
-
-    def last_checkpoint(self) -> tuple[int, Path] | None:
-        """Finds what a second command resumes from.
-
-        Returns:
-            How many epochs were finished, and the file of weights and optimiser; None at first.
-        """
-        found = [
-            (int(match[1]), path)
-            for path in self.checkpoints.glob("epoch-*.weights.h5")
-            if (match := re.fullmatch(r"epoch-(\d+)\.weights\.h5", path.name))
-        ]
-        return max(found, default=None)
 
     def read_config(self) -> RunConfig:
         """Reads the configuration of this run.

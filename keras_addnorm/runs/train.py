@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -23,11 +28,21 @@ from keras_addnorm.runs.build import (
     model_config,
     save_model_config,
 )
-from keras_addnorm.runs.callbacks import EpochSeeds, RunRecorder, save_weights
-from keras_addnorm.runs.config import RunConfig
+from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder, save_weights
+from keras_addnorm.runs.config import BEST_METRICS, PRECISIONS, RunConfig, TrainingConfig
+from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
-from keras_addnorm.training import LastCheckpoints, TranslationScore, average_weights
+from keras_addnorm.runs.progress import epoch_line, summary
+from keras_addnorm.training import TranslationScore, average_weights
+from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
+from keras_addnorm.training.resume import (
+    Checkpoints,
+    TrainingPosition,
+    TrainingState,
+    load_checkpoint,
+    newest_checkpoint,
+)
 
 # Enough for steady figures, few enough that watching them costs next to nothing.
 _MONITORED_PAIRS = 16
@@ -44,8 +59,9 @@ def train(
     """Trains a model from a configuration, or goes on where an earlier call stopped.
 
     Everything is written to the run directory as it comes. Called again on the same directory, the
-    training goes on at the next epoch with the same optimiser state, the same random numbers and
-    the same order of the data as if it had never stopped.
+    training goes on at its last checkpoint, inside an epoch or between two, with the same optimiser
+    state, the same random numbers and the same order of the data as if it had never stopped. A
+    checkpoint that is damaged is named and left out for the one before it.
 
     Args:
         config: The configuration.
@@ -62,51 +78,192 @@ def train(
             other data, another tokeniser or another model.
     """
     _check_same_run(config, directory)
+    if config.training.ema and config.training.average_last > 1:
+        raise UserError(
+            "A moving average and an average of epochs are two ways to one thing. Expected one of "
+            f"them, received training.ema={config.training.ema} and "
+            f"training.average_last={config.training.average_last}. Leave one at its default."
+        )
+    with _locked(directory.path):
+        try:
+            with _computing_in(config.training.precision):
+                _train(config, directory, split, say, verbose)
+        except NonFiniteError as error:
+            raise UserError(str(error)) from error
+        except OSError as error:
+            if "No space left" not in str(error):
+                raise
+            raise UserError(
+                f"The disk of {str(directory.path)!r} is full. The checkpoints written so far are "
+                "whole: make room, and the same command goes on."
+            ) from error
+    return load_run(directory)
+
+
+def _train(
+    config: RunConfig,
+    directory: RunDirectory,
+    split: str,
+    say: Callable[[str], None],
+    verbose: int | str,
+) -> None:
+    training = config.training
     pairs = {
         "train": load_pairs(config, split),
         "validation": load_pairs(config, "validation"),
     }
     tokenizers = load_or_train_tokenizers(config, directory, pairs["train"])
     # Not before: what the data preparation draws must not decide about the first weights.
-    keras.utils.set_random_seed(config.training.seed)
+    keras.utils.set_random_seed(training.seed)
     model = Seq2SeqTransformer(model_config(config, tokenizers))
     directory.write_config(config)
     save_model_config(model.config, directory)
 
-    done, checkpoint = directory.last_checkpoint() or (0, None)
-    datasets = _datasets(config, tokenizers, pairs, done)
+    datasets = _datasets(config, tokenizers, pairs)
     report = datasets["train"].report
-    compile_model(model, config.training, report.batches)
+    compile_model(model, training, report.batches)
+    checkpoint, state = _last_checkpoint(directory, say)
     if checkpoint is not None:
-        model.optimizer.build(model.trainable_variables)
-        model.load_weights(checkpoint)
-        say(f"Going on after epoch {done} of {config.training.epochs}.")
+        load_checkpoint(model, checkpoint, next(datasets["train"].epochs.batches(state.epoch)))
+        say(_going_on(state, report.batches, training.epochs))
     say(f"Training data: {report}.")
+    check = DataCheck.of(string_pairs(pairs["train"]), string_pairs(pairs["validation"]), report)
+    say(f"Checked the training pairs: {check}.")
+    if training.strict:
+        check.require_clean()
     say(f"Validation data: {datasets['validation'].report}.")
     say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
+    _require_room(directory, model, training)
 
-    last = LastCheckpoints(directory.checkpoints, keep=config.training.average_last)
+    best = BestEpochs(training.best_metric, BEST_METRICS[training.best_metric], training.keep_best)
+    recorder = RunRecorder(directory, report, state.epoch, best)
+    stopping = _early_stopping(training)
+    position = TrainingPosition(
+        datasets["train"].epochs, report.batches, state, {"recorder": recorder, **stopping}
+    )
+    guard = NonFiniteGuard(
+        position,
+        lambda epoch, batch: next(datasets["train"].epochs.batches(epoch, batch)),
+        directory.path,
+        lambda: _last_checkpoint(directory, say)[0],
+    )
+    checkpoints = Checkpoints(
+        directory.checkpoints,
+        position,
+        keep=max(training.keep_last, training.average_last),
+        every_batches=training.checkpoint_batches,
+        every_minutes=training.checkpoint_minutes,
+        before=guard.check_weights,
+    )
     model.fit(
         datasets["train"],
         validation_data=datasets["validation"],
-        initial_epoch=done,
-        epochs=config.training.epochs,
+        initial_epoch=training.epochs if _has_stopped(state, training) else state.epoch,
+        epochs=training.epochs,
         verbose=verbose,
         shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
         callbacks=[
-            EpochSeeds(),
+            position,
+            guard,
             *_score_callbacks(config, tokenizers, pairs["validation"]),
             *_monitor_callbacks(config, datasets["validation"], directory),
             keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
-            RunRecorder(directory, report.source_tokens + report.target_tokens, done),
+            recorder,
+            keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
+            ),
+            *stopping.values(),
+            *([MovingAverage()] if training.ema else []),
             # The last of all: what it writes says that an epoch is done and written down.
-            last,
+            checkpoints,
         ],
     )
-    if config.training.average_last > 1 and last.paths:
-        average_weights(model, last.paths)
+    if training.average_last > 1 and checkpoints.paths:
+        average_weights(model, checkpoints.paths[-training.average_last :])
         save_weights(model, directory.averaged_weights)
-    return load_run(directory)
+    if chosen := best.epochs(recorder.rows):
+        say(summary(directory, recorder.rows, chosen[0], report))
+
+
+@contextlib.contextmanager
+def _computing_in(precision: str) -> Iterator[None]:
+    """Keras' policy for the layers that are made meanwhile."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(PRECISIONS[precision])
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps a second training out of a directory; the lock goes with its process, killed or not."""
+    with as_user_errors():
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UserError(
+            f"Another process is training in {str(path)!r}. Wait for it, stop it, or choose "
+            "another --run-dir."
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _require_room(
+    directory: RunDirectory, model: Seq2SeqTransformer, training: TrainingConfig
+) -> None:
+    """A full disk is found out now and not after an hour."""
+    weights = 4 * model.count_params()
+    # The weights, Adam's two moments, the moving average, the accumulated gradients.
+    checkpoint = weights * (3 + (training.ema > 0) + (training.batches_per_update > 1))
+    files = max(training.keep_last, training.average_last) + 3  # Two inside of epochs, one half.
+    needed = checkpoint * files + weights * (training.keep_best + 2)
+    free = shutil.disk_usage(directory.path).free
+    if free < needed:
+        raise UserError(
+            f"The disk of {str(directory.path)!r} is too full. Expected room for the checkpoints, "
+            f"{needed / 2**20:,.0f} MiB; there are {free / 2**20:,.0f} MiB. Make room, choose "
+            "another --run-dir, or keep fewer (--keep-last, --average-last, --keep-best)."
+        )
+
+
+def _last_checkpoint(
+    directory: RunDirectory, say: Callable[[str], None]
+) -> tuple[Path | None, TrainingState]:
+    def name(path: Path, error: Exception) -> None:
+        say(f"Warning: the checkpoint {path} is damaged ({error}); taking the one before it.")
+
+    return newest_checkpoint(directory.checkpoints, name) or (None, TrainingState(epoch=0))
+
+
+def _going_on(state: TrainingState, batches: int, epochs: int) -> str:
+    inside = f" and {state.batch:,} of {batches:,} batches" if state.batch else ""
+    return f"Going on after epoch {state.epoch} of {epochs}{inside}."
+
+
+def _early_stopping(training: TrainingConfig) -> dict[str, keras.callbacks.EarlyStopping]:
+    if not training.early_stopping:
+        return {}
+    return {
+        "early_stopping": keras.callbacks.EarlyStopping(
+            monitor=training.best_metric,
+            mode="max" if BEST_METRICS[training.best_metric] else "min",
+            patience=training.early_stopping,
+        )
+    }
+
+
+def _has_stopped(state: TrainingState, training: TrainingConfig) -> bool:
+    """Whether an earlier command stopped early, and would do so again."""
+    waited = state.callbacks.get("early_stopping", {}).get("wait", 0)
+    return bool(training.early_stopping) and waited >= training.early_stopping
 
 
 def _check_same_run(config: RunConfig, directory: RunDirectory) -> None:
@@ -124,7 +281,7 @@ def _check_same_run(config: RunConfig, directory: RunDirectory) -> None:
 
 
 def _datasets(
-    config: RunConfig, tokenizers: TokenizerPair, pairs: dict[str, Any], first_epoch: int
+    config: RunConfig, tokenizers: TokenizerPair, pairs: dict[str, Any]
 ) -> dict[str, Any]:
     training = config.training
     common: dict[str, Any] = {
@@ -137,7 +294,7 @@ def _datasets(
                 pairs["train"],
                 tokenizers,
                 shuffle_seed=training.seed,
-                first_epoch=first_epoch,
+                batches_per_update=training.batches_per_update,
                 **common,
             ),
             "validation": make_training_dataset(pairs["validation"], tokenizers, **common),

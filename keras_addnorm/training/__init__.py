@@ -28,24 +28,32 @@ from keras_addnorm.training.checkpoints import (
     average_weights,
 )
 from keras_addnorm.training.curves import plot_curves
+from keras_addnorm.training.learning_rate_finder import LearningRateCurve, find_learning_rate
 from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy
 from keras_addnorm.training.metrics import MaskedAccuracy, Perplexity
-from keras_addnorm.training.schedules import InverseSquareRootSchedule, NoamSchedule
+from keras_addnorm.training.schedules import (
+    InverseSquareRootSchedule,
+    NoamSchedule,
+    ScheduleOfUpdates,
+)
 from keras_addnorm.training.scores import Scores, evaluate_translations
 
 __all__ = [
     "InverseSquareRootSchedule",
     "LastCheckpoints",
+    "LearningRateCurve",
     "MaskedAccuracy",
     "MaskedSparseCategoricalCrossentropy",
     "NoamSchedule",
     "Perplexity",
     "ResidualMonitor",
+    "ScheduleOfUpdates",
     "Scores",
     "TranslationScore",
     "average_checkpoints",
     "average_weights",
     "evaluate_translations",
+    "find_learning_rate",
     "plot_curves",
 ]
 

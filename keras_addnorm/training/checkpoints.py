@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import numpy as np
 from keras_addnorm.training.files import written_whole
 
 _SUFFIX = ".weights.h5"
+# Where `save_checkpoint` puts what is no weight: it has no mean.
+STATE_NAME = "keras_addnorm/training_state"
 _EPOCH_FILE = re.compile(r"epoch-(\d{4,})\.weights\.h5")
 
 
@@ -35,6 +37,7 @@ class LastCheckpoints(keras.callbacks.Callback):
     Args:
         directory: Where the files go; made if missing.
         keep: How many to keep, at least 1.
+        save: Called as `save(model, path)` to write a file, in place of `model.save_weights`.
 
     Attributes:
         paths: The kept files, oldest first: what `average_checkpoints` takes.
@@ -54,12 +57,18 @@ class LastCheckpoints(keras.callbacks.Callback):
         ['epoch-0002.weights.h5', 'epoch-0003.weights.h5']
     """
 
-    def __init__(self, directory: str | os.PathLike[str], keep: int = 5) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        keep: int = 5,
+        save: Callable[[keras.Model, Path], None] | None = None,
+    ) -> None:
         super().__init__()
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint. Received {keep}.")
         self.directory = Path(directory)
         self.keep = keep
+        self.save = _save_whole if save is None else save
         self.paths: list[Path] = []
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -70,8 +79,7 @@ class LastCheckpoints(keras.callbacks.Callback):
             logs: Not read.
         """
         path = self.directory / f"epoch-{epoch + 1:04d}{_SUFFIX}"
-        with written_whole(path) as temporary:
-            self.model.save_weights(temporary)
+        self.save(self.model, path)
         until_now = self._files_until(epoch + 1)
         self.paths = until_now[-self.keep :]
         for old in until_now[: -self.keep]:
@@ -85,6 +93,11 @@ class LastCheckpoints(keras.callbacks.Callback):
             if (match := _EPOCH_FILE.fullmatch(path.name))
         ]
         return [path for number, path in sorted(numbered) if number <= epoch]
+
+
+def _save_whole(model: keras.Model, path: Path) -> None:
+    with written_whole(path) as temporary:
+        model.save_weights(temporary)
 
 
 def average_checkpoints(
@@ -183,7 +196,7 @@ def _tensors(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
     found: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset):
+        if isinstance(item, h5py.Dataset) and name != STATE_NAME:
             found[name] = (tuple(item.shape), str(item.attrs.get("dtype", item.dtype)))
 
     file.visititems(visit)

@@ -27,3 +27,16 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def flush_to_disk(path: str | os.PathLike[str]) -> None:
+    """Waits until a file's content is on the disk, so that a rename cannot come before it.
+
+    Args:
+        path: A file that is written and closed.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

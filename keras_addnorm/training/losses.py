@@ -56,6 +56,10 @@ class MaskedSparseCategoricalCrossentropy(keras.losses.Loss):
         label_smoothing: ε, at least 0 and below 1.
         pad_id: The label that counts nowhere. Any integer, also a negative one such as -100.
         name: Name of the loss.
+        weighted_sum: Whether a batch that comes with sample weights gives Σ w · loss instead, not
+            divided by Σ w. Gradient accumulation needs it: the weights of
+            `make_training_dataset(batches_per_update=...)` divide by the tokens of the whole
+            update. Not for `tf.distribute`.
 
     Raises:
         ValueError: If `label_smoothing` is outside [0, 1) or `pad_id` is not an integer; in a
@@ -79,6 +83,7 @@ class MaskedSparseCategoricalCrossentropy(keras.losses.Loss):
         label_smoothing: float = 0.0,
         pad_id: int = 0,
         name: str = "masked_sparse_categorical_crossentropy",
+        weighted_sum: bool = False,
     ) -> None:
         super().__init__(name=name, reduction="mean_with_sample_weight")
         if not 0.0 <= label_smoothing < 1.0:
@@ -88,6 +93,7 @@ class MaskedSparseCategoricalCrossentropy(keras.losses.Loss):
             )
         self.label_smoothing = float(label_smoothing)
         self.pad_id = checked_pad_id(pad_id)
+        self.weighted_sum = weighted_sum
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Mean over the real tokens of the batch.
@@ -100,6 +106,8 @@ class MaskedSparseCategoricalCrossentropy(keras.losses.Loss):
             labels = ops.convert_to_tensor(y_true)
             dtype = accumulation_dtype(values)
             weights = token_weights(labels, self.pad_id, sample_weight, dtype)
+            if self.weighted_sum and sample_weight is not None:
+                return ops.sum(weights * ops.cast(values, dtype))
             return _WeightedMean(dtype)(weights, values, sample_weight=weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
@@ -114,4 +122,5 @@ class MaskedSparseCategoricalCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
             "name": self.name,
+            "weighted_sum": self.weighted_sum,
         }

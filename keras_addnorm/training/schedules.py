@@ -137,3 +137,52 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": self.warmup_steps,
             "factor": self.factor,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class ScheduleOfUpdates(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that counts updates where Keras counts batches.
+
+    With `gradient_accumulation_steps=k` Keras asks for the rate of each batch: rate(b) is here
+    schedule(⌊b / k⌋), so that a warm-up of 1,000 means as many updates as without accumulation.
+
+    Args:
+        schedule: The schedule, by updates.
+        batches_per_update: The optimiser's `gradient_accumulation_steps`.
+
+    Raises:
+        ValueError: If `batches_per_update` is not an integer of at least 1.
+
+    Example:
+        >>> from keras_addnorm.training import InverseSquareRootSchedule, ScheduleOfUpdates
+        >>> schedule = ScheduleOfUpdates(InverseSquareRootSchedule(0.5, warmup_steps=2), 3)
+        >>> [float(schedule(batch)) for batch in (0, 2, 3, 5, 6)]
+        [0.0, 0.0, 0.25, 0.25, 0.5]
+    """
+
+    def __init__(
+        self,
+        schedule: keras.optimizers.schedules.LearningRateSchedule,
+        batches_per_update: int,
+    ) -> None:
+        self.schedule = schedule
+        self.batches_per_update = _positive_int(
+            batches_per_update, "batches_per_update", "It is the number of batches of an update."
+        )
+
+    def __call__(self, step: Any) -> Any:
+        """The rate, a float32 scalar."""
+        return self.schedule(ops.floor_divide(step, self.batches_per_update))
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            "schedule": keras.saving.serialize_keras_object(self.schedule),
+            "batches_per_update": self.batches_per_update,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "ScheduleOfUpdates":
+        """Rebuilds it, the inner schedule included."""
+        schedule = keras.saving.deserialize_keras_object(config["schedule"])
+        return cls(schedule, config["batches_per_update"])

@@ -110,6 +110,7 @@ def test_the_recipe_is_a_configuration():
         (["train", "--run-dir", "DIR", "--epochs", "0"], "training.epochs must be at least 1"),
         (["train", "--run-dir", "DIR", "--config", "none.toml"], "no configuration file"),
         (["train", "--run-dir", "DIR", "--data", "./nowhere"], "nowhere"),
+        (["train", "--run-dir", "DIR", "--resume"], "is not a run directory"),
         (["evaluate", "--run-dir", "DIR"], "is not a run directory"),
         (["translate", "--run-dir", "DIR", "text"], "is not a run directory"),
         (["translate", "--model", "DIR", "text"], "There is no exported model"),
@@ -164,7 +165,7 @@ def test_a_keyboard_interrupt_is_no_error(capsys, monkeypatch):
     monkeypatch.setattr("keras_addnorm.runs.demo.demo", interrupted)
     status, _, err = _main(capsys, "demo")
     assert status == 130
-    assert "goes on after the last full epoch" in err
+    assert "goes on at the last checkpoint" in err
 
 
 def _ask_for_allocator(tmp_path, **environment):

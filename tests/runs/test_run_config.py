@@ -26,11 +26,22 @@ FULL = {
         "beta_2": 0.9,
         "epsilon": 1e-7,
         "clipnorm": 1.5,
+        "clip_by": "all",
+        "batches_per_update": 23,
+        "precision": "bfloat16",
         "jit_compile": False,
         "average_last": 2,
+        "keep_last": 3,
+        "checkpoint_minutes": 0.5,
+        "checkpoint_batches": 19,
+        "best_metric": "val_bleu",
+        "keep_best": 4,
+        "ema": 0.75,
+        "early_stopping": 8,
         "score_every": 4,
         "score_pairs": 5,
         "monitor_every": 7,
+        "strict": True,
         "seed": 6,
     },
     "evaluation": {
@@ -154,15 +165,6 @@ def test_averaged_weights_come_first(tmp_path):
     assert directory.weights() == directory.best_weights
     directory.averaged_weights.touch()
     assert directory.weights() == directory.averaged_weights
-
-
-def test_last_checkpoint_is_the_highest_number(tmp_path):
-    directory = RunDirectory(tmp_path)
-    assert directory.last_checkpoint() is None
-    directory.checkpoints.mkdir()
-    for name in ("epoch-0009", "epoch-0010", ".77.epoch-0011", "epoch-last"):
-        (directory.checkpoints / f"{name}.weights.h5").touch()
-    assert directory.last_checkpoint() == (10, directory.checkpoints / "epoch-0010.weights.h5")
 
 
 def test_attention_and_positions_come_from_toml_and_from_the_command(tmp_path):

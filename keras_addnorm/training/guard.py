@@ -1,0 +1,164 @@
+"""Stops a training whose numbers are no longer finite, and says where that began."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_addnorm.training.files import written_whole
+from keras_addnorm.training.resume import TrainingPosition
+
+
+class NonFiniteError(ArithmeticError):
+    """A loss or a weight is NaN or infinite, and the message says where that began."""
+
+
+class NonFiniteGuard(keras.callbacks.Callback):
+    """Ends a training at the first step whose loss is NaN or infinite.
+
+    The error names the step, the first layer whose output is not finite, the first weight that is
+    not, and the file that the batch is written to. To find the layer, the batch is given to the
+    model once more, without dropout and with the weights of the last checkpoint if there is one
+    (those at hand have had the bad update already).
+
+    Place it behind `TrainingPosition` and in front of what writes files.
+
+    Args:
+        position: The first of the callbacks, which knows where the training is.
+        batch: Called as `batch(epoch, index)`; returns the inputs and the labels again.
+        directory: Where `nonfinite-step-N.npz` goes.
+        checkpoint: Returns the newest checkpoint, or None.
+    """
+
+    def __init__(
+        self,
+        position: TrainingPosition,
+        batch: Callable[[int, int], tuple[Any, ...]],
+        directory: Path,
+        checkpoint: Callable[[], Path | None],
+    ) -> None:
+        super().__init__()
+        self.position = position
+        self.batch = batch
+        self.directory = directory
+        self.checkpoint = checkpoint
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Looks at the loss.
+
+        Args:
+            batch: Not read: the position knows better.
+            logs: The loss is read.
+
+        Raises:
+            NonFiniteError: If it is not finite.
+        """
+        loss = float((logs or {}).get("loss", 0.0))
+        if not math.isfinite(loss):
+            raise self._error(f"The loss is {loss}")
+
+    def check_weights(self) -> None:
+        """Makes sure that a checkpoint would be worth having.
+
+        Raises:
+            NonFiniteError: If a weight is not finite.
+        """
+        if bad_weights(self.model):
+            raise self._error("A weight is not finite")
+
+    def _error(self, what: str) -> NonFiniteError:
+        epoch, index = self.position.epoch, max(self.position.batch - 1, 0)
+        batch = self.batch(epoch, index)
+        step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        path = self.directory / f"nonfinite-step-{step}.npz"
+        _save(batch, path)
+        weights = bad_weights(self.model)
+        checkpoint = self.checkpoint()
+        if checkpoint is not None:
+            self.model.load_weights(checkpoint)
+        layer = first_bad_layer(self.model, batch[0])
+        lines = [
+            f"{what} after step {step}: batch {index + 1} of epoch {epoch + 1}. The training ends.",
+            f"  first layer with an output that is not finite: {layer or 'none'}"
+            + (f" (with the weights of {checkpoint.name})" if checkpoint else ""),
+            f"  first weight that is not finite: {weights[0] if weights else 'none'}"
+            f" ({len(weights)} of {len(self.model.weights)})",
+            f"  the batch: {path}",
+            f"  the last good checkpoint: {checkpoint or 'none yet'}",
+            "A lower learning rate, a longer warm-up, gradient clipping or more precision help.",
+        ]
+        return NonFiniteError("\n".join(lines))
+
+
+def bad_weights(model: keras.Model) -> list[str]:
+    """Returns the paths of the weights with a value that is NaN or infinite.
+
+    Args:
+        model: A built model.
+
+    Returns:
+        Their paths, in the model's order.
+    """
+    return [weight.path for weight in model.weights if not _is_finite(weight)]
+
+
+def first_bad_layer(model: keras.Model, inputs: Any) -> str | None:
+    """Runs a model and finds the first layer whose output is not finite.
+
+    Args:
+        model: A built model.
+        inputs: A batch.
+
+    Returns:
+        The path of the innermost such layer, or None if all is finite.
+    """
+    bad: list[str] = []
+    with _watched(model, lambda layer: bad.append(layer.path)):
+        model(inputs, training=False)
+    return bad[0] if bad else None
+
+
+@contextlib.contextmanager
+def _watched(model: keras.Model, tell: Callable[[Any], None]) -> Iterator[None]:
+    """Tells of each layer whose output is not finite, in the order in which they finish."""
+    layers = list(model._flatten_layers(include_self=False))
+
+    def watch(layer: Any) -> None:
+        call = layer.call
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            outputs = call(*args, **kwargs)
+            if not all(map(_is_finite, keras.tree.flatten(outputs))):
+                tell(layer)
+            return outputs
+
+        layer.call = watched
+
+    for layer in layers:
+        watch(layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.call
+
+
+def _is_finite(tensor: Any) -> bool:
+    if tensor is None or "float" not in keras.backend.standardize_dtype(tensor.dtype):
+        return True
+    values = keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32"))
+    # An attention mask may hold minus infinity where nothing is to be seen.
+    return bool(np.isfinite(values[values != -np.inf]).all())
+
+
+def _save(batch: tuple[Any, ...], path: Path) -> None:
+    inputs, labels = batch[:2]
+    arrays = {**(inputs if isinstance(inputs, dict) else {"inputs": inputs}), "labels": labels}
+    with written_whole(path) as temporary:
+        np.savez(temporary, **arrays)

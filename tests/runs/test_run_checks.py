@@ -1,0 +1,176 @@
+"""What a run looks at before, beside and after the training: data, best epochs, speed, average."""
+
+import shutil
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError
+from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage
+from keras_addnorm.runs.data_check import DataCheck
+from keras_addnorm.runs.progress import duration, epoch_line, summary
+from keras_addnorm.runs.train import _require_room, train
+
+REPORT = PipelineReport(
+    kept=7,
+    empty=1,
+    too_long=2,
+    source_tokens=31,
+    target_tokens=29,
+    batches=3,
+    padding=0.125,
+    buckets=((13, 3, 7),),
+)
+
+
+def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
+    pairs = [
+        ("a", "b"),
+        ("a", "b"),
+        ("a", "c"),
+        ("d", "d"),
+        ("", ""),
+        ("e\ufffd", "f"),
+        ("a", "b"),
+        ("g", "h"),
+    ]
+    check = DataCheck.of(pairs, [("g", "h"), ("x", "y")], REPORT)
+    assert check == DataCheck(
+        empty=1, too_long=2, duplicates=2, copies=1, broken_text=1, in_validation=1
+    )
+    assert "2 too long, 2 duplicates, 1 copies, 1 broken text, 1 in validation" in str(check)
+    with pytest.raises(UserError, match=r"not clean: 1 empty, 2 too long.*--strict"):
+        check.require_clean()
+    clean = DataCheck(0, 0, 0, 0, 0, 0)
+    clean.require_clean()
+    assert str(clean) == "nothing suspicious"
+
+
+def rows(**columns):
+    return [
+        {"epoch": float(epoch), **dict(zip(columns, values, strict=True))}
+        for epoch, values in enumerate(zip(*columns.values(), strict=True))
+    ]
+
+
+def test_the_best_epochs_of_a_log():
+    log = rows(val_loss=[3.0, np.nan, 1.0, 2.0, 1.0], val_bleu=[5.0, 9.0, np.nan, 7.0, 8.0])
+    assert BestEpochs("val_loss", high=False, count=3).epochs(log) == [2, 4, 3]
+    assert BestEpochs("val_bleu", high=True, count=2).epochs(log) == [1, 4]
+    assert BestEpochs("val_chrf", high=True).epochs(log) == []
+
+
+def model_of(value):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.layers[0].kernel.assign([[value]])
+    return model
+
+
+def kernel(path):
+    model = model_of(0.0)
+    model.load_weights(path)
+    return float(model.layers[0].kernel[0, 0])
+
+
+def test_the_best_k_are_kept_and_what_is_beaten_goes(tmp_path):
+    directory = RunDirectory(tmp_path)
+    best = BestEpochs("val_bleu", high=True, count=2)
+    scores = [5.0, 3.0, 4.0, 6.0]
+    kept = []
+    for epoch in range(len(scores)):
+        best.keep(model_of(float(epoch)), directory, rows(val_bleu=scores[: epoch + 1]))
+        kept.append([p.name[6:10] for p in sorted(directory.best_epochs.iterdir())])
+    assert kept == [["0001"], ["0001", "0002"], ["0001", "0003"], ["0001", "0004"]]
+    assert kernel(directory.best_weights) == 3.0
+    assert kernel(directory.best_epochs / "epoch-0001.weights.h5") == 0.0
+
+
+def test_the_moving_average_is_validated_and_the_weights_come_back(tmp_path):
+    """The optimiser's average by its formula; validation sees it, training does not."""
+    x, y = np.array([[1.0], [2.0]], "float32"), np.array([[3.0], [5.0]], "float32")
+    model = model_of(0.5)
+    model.compile(
+        keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.75), "mse", run_eagerly=True
+    )
+    seen = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(float(model.layers[0].kernel[0, 0]))
+    )
+    after = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(float(model.layers[0].kernel[0, 0]))
+    )
+    history = model.fit(
+        x,
+        y,
+        batch_size=2,
+        epochs=3,
+        verbose=0,
+        shuffle=False,
+        validation_data=(x, y),
+        callbacks=[watch, MovingAverage(), after],
+    ).history
+    weight, average, expected, losses = 0.5, None, [], []
+    for _ in range(3):
+        weight -= 0.05 * float(np.mean(2 * (weight * x - y) * x))
+        average = weight if average is None else 0.75 * average + 0.25 * weight
+        expected += [average, weight]
+        losses.append(float(np.mean((average * x - y) ** 2)))
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
+    np.testing.assert_allclose(history["val_loss"], losses, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(7.6, "8 s"), (60, "1 min 00 s"), (199, "3 min 19 s"), (7500, "2 h 05 min")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_line_an_epoch_and_a_summary(tmp_path):
+    log = rows(
+        val_loss=[3.0, 1.5],
+        seconds=[30.0, 50.0],
+        examples_per_second=[1234.0, 2345.6],
+        tokens_per_second=[9.0, 45678.0],
+        padding=[0.125, 0.125],
+        peak_memory_mib=[512.0, 640.0],
+    )
+    assert epoch_line(log, epochs=12) == (
+        "Epoch 2 of 12: 2,346 examples/s, 45,678 tokens/s, 12.5% padding; 6 min 40 s left."
+    )
+    directory = RunDirectory(tmp_path)
+    directory.best_weights.touch()
+    text = summary(directory, log, 1, REPORT)
+    assert len(text.splitlines()) < 24
+    for part in ("2, the best is 2", "val_loss 1.5", "1 min 20 s, 40 s an epoch", "640 MiB"):
+        assert part in text
+
+
+def test_a_disk_without_room_is_an_error_before_the_first_step(monkeypatch, tmp_path):
+    model, training = SimpleNamespace(count_params=lambda: 2**18), RunConfig().training
+    # 1 MiB of weights: five checkpoints of three times that, and three files of weights.
+    for free, fits in ((18 * 2**20, True), (18 * 2**20 - 1, False)):
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free)
+        )
+        if fits:
+            _require_room(RunDirectory(tmp_path), model, training)
+            continue
+        with pytest.raises(UserError, match="Expected room for the checkpoints, 18 MiB"):
+            _require_room(RunDirectory(tmp_path), model, training)
+
+
+def test_a_directory_that_cannot_be_made_is_a_user_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file"):
+        train(RunConfig(), RunDirectory(tmp_path / "file" / "run"), verbose=0)
+
+
+def test_two_averages_exclude_each_other(tmp_path):
+    config = RunConfig().replace({"training.ema": 0.9, "training.average_last": 3})
+    with pytest.raises(UserError, match=r"training.ema=0.9 and training.average_last=3"):
+        train(config, RunDirectory(tmp_path), verbose=0)

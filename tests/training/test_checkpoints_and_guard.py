@@ -1,0 +1,198 @@
+"""Checkpoints that are damaged are found out; numbers that are not finite end a training."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+
+from keras_addnorm.training import average_checkpoints
+from keras_addnorm.training.checkpoints import LastCheckpoints
+from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard, first_bad_layer
+from keras_addnorm.training.resume import (
+    Checkpoints,
+    TrainingPosition,
+    TrainingState,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
+
+
+class Data:
+    """Seven batches of two rows, in the same order each epoch."""
+
+    def __init__(self):
+        self.started = []
+
+    def start_at(self, epoch, batch=0):
+        self.started.append((epoch, batch))
+
+    def batch(self, epoch, index):
+        return np.full((2, 3), index / 7, "float32"), np.full((2, 1), epoch + index, "float32")
+
+
+def compiled(rate=0.1):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((3,)),
+            keras.layers.Dense(5, name="first"),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(1, name="second"),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(rate), "mse", metrics=["mae"], run_eagerly=True)
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    model = compiled()
+    model.fit(*Data().batch(0, 0), verbose=0)
+    for name, state in {
+        "epoch-0001": TrainingState(1),
+        "epoch-0001-batch-000003": TrainingState(1, 3, callbacks={"c": {"best": float("inf")}}),
+        "epoch-0001-batch-000005": TrainingState(1, 5),
+        "epoch-0002": TrainingState(2),
+    }.items():
+        save_checkpoint(model, tmp_path / f"{name}.weights.h5", state)
+    return tmp_path
+
+
+def flip_a_byte(path):
+    """Changes one bit of a weight: the file's own structure stays whole."""
+    weight = compiled()
+    load_checkpoint(weight, path, Data().batch(0, 0))
+    value = weight.layers[0].kernel.numpy().tobytes()
+    content = bytearray(path.read_bytes())
+    assert content.count(value) >= 1
+    content[content.find(value)] ^= 1
+    path.write_bytes(content)
+
+
+def test_damaged_checkpoints_are_named_and_left_out(folder):
+    damaged = []
+    note = lambda path, error: damaged.append((path.name, str(error)))  # noqa: E731
+    assert newest_checkpoint(folder, note)[1] == TrainingState(2)
+    assert damaged == []
+    os.truncate(folder / "epoch-0002.weights.h5", 1000)
+    flip_a_byte(folder / "epoch-0001-batch-000005.weights.h5")
+    path, state = newest_checkpoint(folder, note)
+    assert path.name == "epoch-0001-batch-000003.weights.h5"
+    assert state == TrainingState(1, 3, callbacks={"c": {"best": float("inf")}})
+    names, reasons = zip(*damaged, strict=True)
+    assert names == ("epoch-0002.weights.h5", "epoch-0001-batch-000005.weights.h5")
+    assert "cannot be read" in reasons[0]
+    assert reasons[1] == "its content has changed since it was written"
+    assert newest_checkpoint(folder / "none", note) is None
+
+
+def test_a_checkpoint_is_a_weight_file_as_any_other(folder, tmp_path):
+    """Keras loads it, and its state does not disturb an average."""
+    paths = [folder / f"epoch-000{n}.weights.h5" for n in (1, 2)]
+    average = average_checkpoints(paths)
+    assert not any("state" in name for name in average)
+    model = compiled()
+    model.optimizer.build(model.trainable_variables)
+    model.load_weights(paths[1])
+    np.testing.assert_array_equal(model.layers[0].kernel, average["layers/dense/vars/0"])
+
+
+def test_a_file_without_state_counts_by_its_name(tmp_path):
+    saver = LastCheckpoints(tmp_path)
+    saver.set_model(compiled())
+    saver.on_epoch_end(3)
+    assert newest_checkpoint(tmp_path, pytest.fail)[1] == TrainingState(4)
+
+
+def generated(data, position, epochs, first=0):
+    """What `fit` is to see: from a place on, epoch after epoch."""
+    for epoch in range(position, epochs):
+        for index in range(first, 7):
+            yield data.batch(epoch, index)
+        first = 0
+
+
+def train(tmp_path, batches, state=None, path=None):
+    """Trains up to a number of batches, as a process that is killed then would."""
+    model, data = compiled(), Data()
+    state = state or TrainingState(0)
+    if path:
+        load_checkpoint(model, path, data.batch(0, 0))
+    stopping = keras.callbacks.EarlyStopping("loss", patience=9)
+    position = TrainingPosition(data, 7, state, {"stopping": stopping})
+    saver = Checkpoints(tmp_path, position, every_batches=2)
+    callbacks = keras.callbacks.CallbackList([position, stopping, saver], model=model)
+    callbacks.on_train_begin()
+    seen, logs = 0, {}
+    for epoch in range(state.epoch, 3):
+        model.reset_metrics()
+        callbacks.on_epoch_begin(epoch)
+        for step, index in enumerate(range(position.batch, 7)):
+            logs = model.train_on_batch(*data.batch(epoch, index), return_dict=True)
+            callbacks.on_train_batch_end(step, logs)
+            seen += 1
+            if seen == batches:
+                return model, logs, data
+        callbacks.on_epoch_end(epoch, logs)
+        assert not model.stop_training
+    return model, logs, data
+
+
+def test_going_on_anywhere_gives_the_same_bits(tmp_path):
+    expected, logs, _ = train(tmp_path / "whole", 99)
+    for batches in (3, 7, 12):
+        folder = tmp_path / str(batches)
+        train(folder, batches)
+        path, state = newest_checkpoint(folder, pytest.fail)
+        assert (state.epoch, state.batch) == {3: (0, 2), 7: (0, 6), 12: (1, 4)}[batches]
+        again, logs_again, data = train(folder, 99, state, path)
+        assert data.started[0] == (state.epoch, state.batch)
+        assert logs == logs_again
+        for one, other in zip(expected.get_weights(), again.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_the_guard_names_layer_weight_and_batch(tmp_path):
+    model, data = compiled(), Data()
+    position = TrainingPosition(data, 7)
+    guard = NonFiniteGuard(position, data.batch, tmp_path, lambda: None)
+    for callback in (position, guard):
+        callback.set_model(model)
+    position.on_epoch_begin(1)
+    position.on_train_batch_end(4)
+    guard.on_train_batch_end(4, {"loss": 1.0})
+    guard.check_weights()
+    bias = model.get_layer("second").bias
+    bias.assign([np.nan])
+    with pytest.raises(NonFiniteError) as caught:
+        guard.on_train_batch_end(4, {"loss": float("nan")})
+    text = str(caught.value)
+    assert "The loss is nan after step 0: batch 5 of epoch 2." in text
+    assert f"first layer with an output that is not finite: {model.name}/second" in text
+    assert f"first weight that is not finite: {bias.path} (1 of 4)" in text
+    with np.load(tmp_path / "nonfinite-step-0.npz") as saved:
+        np.testing.assert_array_equal(saved["inputs"], data.batch(1, 4)[0])
+        np.testing.assert_array_equal(saved["labels"], data.batch(1, 4)[1])
+    with pytest.raises(NonFiniteError, match="A weight is not finite after step 0"):
+        guard.check_weights()
+    assert "call" not in vars(model.get_layer("second"))
+
+
+def test_the_layer_is_looked_for_with_the_last_good_weights(tmp_path):
+    model, data = compiled(), Data()
+    path = tmp_path / "epoch-0001.weights.h5"
+    model.fit(*data.batch(0, 0), verbose=0)
+    save_checkpoint(model, path, TrainingState(1))
+    for weight in model.weights:
+        weight.assign(np.full(weight.shape, np.nan))
+    assert first_bad_layer(model, data.batch(0, 0)[0]).endswith("/first")
+    position = TrainingPosition(data, 7)
+    guard = NonFiniteGuard(position, data.batch, tmp_path, lambda: path)
+    for callback in (position, guard):
+        callback.set_model(model)
+    with pytest.raises(NonFiniteError) as caught:
+        guard.check_weights()
+    assert "not finite: none (with the weights of epoch-0001.weights.h5)" in str(caught.value)
+    assert "(4 of 4)" in str(caught.value)
