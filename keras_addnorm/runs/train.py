@@ -123,6 +123,7 @@ def _train(
     report = datasets["train"].report
     compile_model(model, training, report.batches)
     checkpoint, state = _last_checkpoint(directory, say)
+    state = state.with_batches(report.batches)
     if checkpoint is not None:
         load_checkpoint(model, checkpoint, next(datasets["train"].epochs.batches(state.epoch)))
         say(_going_on(state, report.batches, training.epochs))

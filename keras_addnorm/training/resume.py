@@ -53,6 +53,7 @@ class TrainingState:
     Attributes:
         epoch: Epochs that are done.
         batch: Batches of the next epoch that are done.
+        batches: Batches of a whole epoch.
         random: The state of each random generator of the model; empty between epochs.
         metrics: The metrics' variables; empty between epochs.
         callbacks: What each callback remembers, by the name that it was given.
@@ -60,9 +61,23 @@ class TrainingState:
 
     epoch: int
     batch: int = 0
+    batches: int = 0
     random: list[list[int]] = field(default_factory=list)
     metrics: list[Any] = field(default_factory=list)
     callbacks: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def with_batches(self, batches: int) -> TrainingState:
+        """Fits the place to data that may be divided otherwise than they were.
+
+        Args:
+            batches: Batches of a whole epoch now.
+
+        Returns:
+            This state, or the one at the start of its epoch if its batches are no more.
+        """
+        if not self.batch or self.batches == batches:
+            return self
+        return TrainingState(self.epoch)
 
 
 def save_checkpoint(model: keras.Model, path: Path, state: TrainingState) -> None:
@@ -234,6 +249,7 @@ class TrainingPosition(keras.callbacks.Callback):
         return TrainingState(
             epoch=self.epoch,
             batch=self.batch,
+            batches=self.batches_per_epoch,
             random=[numpy(v).tolist() for v in _random_states(self.model)] if inside else [],
             metrics=[numpy(v).tolist() for v in self.model.metrics_variables] if inside else [],
             callbacks={name: _memory(callback) for name, callback in self.remembering.items()},
@@ -244,7 +260,8 @@ class Checkpoints(keras.callbacks.Callback):
     """Writes checkpoints at the end of epochs and inside of them. Last of the callbacks.
 
     Files are `epoch-0002.weights.h5` (two epochs are done) and `epoch-0002-batch-000120.weights.h5`
-    (and 120 batches of the third). Those inside of an epoch go when two newer ones are there.
+    (and 120 batches of the third). Those inside of an epoch go when
+    two newer ones are there.
 
     Args:
         directory: Where the files go; made if missing.

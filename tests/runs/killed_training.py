@@ -33,7 +33,7 @@ def config(corpus):
                 "scheme": "pre_ln",
             },
             "training": {
-                "epochs": 3,
+                "epochs": 2,
                 "tokens_per_batch": 13 * 8,
                 "bucket_lengths": [11, 13],
                 "warmup_steps": 3,
@@ -135,7 +135,6 @@ def main(corpus, folder):
             lambda: before_rename("epoch-0000-batch-000004.weights.h5"),
             lambda: after_log(0),
             lambda: half_written("epoch-0001.weights.h5"),
-            lambda: before_rename("epoch-0002.weights.h5"),
         )
     ):
         ends[f"killed {number}"] = in_child(prepare, *killed)

@@ -106,12 +106,12 @@ def test_a_file_without_state_counts_by_its_name(tmp_path):
     assert newest_checkpoint(tmp_path, pytest.fail)[1] == TrainingState(4)
 
 
-def generated(data, position, epochs, first=0):
-    """What `fit` is to see: from a place on, epoch after epoch."""
-    for epoch in range(position, epochs):
-        for index in range(first, 7):
-            yield data.batch(epoch, index)
-        first = 0
+def test_a_place_in_data_that_were_divided_otherwise_is_the_start_of_its_epoch():
+    state = TrainingState(2, 5, batches=7, random=[[1, 2]], metrics=[3.0])
+    assert state.with_batches(7) is state
+    assert state.with_batches(9) == TrainingState(2)
+    between = TrainingState(2, callbacks={"c": {"wait": 1.0}})
+    assert between.with_batches(9) is between
 
 
 def train(tmp_path, batches, state=None, path=None):
