@@ -126,7 +126,7 @@ def _train(
     state = state.with_batches(report.batches)
     if checkpoint is not None:
         load_checkpoint(model, checkpoint, next(datasets["train"].epochs.batches(state.epoch)))
-        say(_going_on(state, report.batches, training.epochs))
+        say(_going_on(state, report.batches, training))
     say(f"Training data: {report}.")
     check = DataCheck.of(string_pairs(pairs["train"]), string_pairs(pairs["validation"]), report)
     say(f"Checked the training pairs: {check}.")
@@ -244,9 +244,14 @@ def _last_checkpoint(
     return newest_checkpoint(directory.checkpoints, name) or (None, TrainingState(epoch=0))
 
 
-def _going_on(state: TrainingState, batches: int, epochs: int) -> str:
+def _going_on(state: TrainingState, batches: int, training: TrainingConfig) -> str:
+    if _has_stopped(state, training):
+        return (
+            f"Stopped early after epoch {state.epoch}: {training.best_metric} did not get better "
+            f"for {training.early_stopping} epochs. A larger --early-stopping goes on."
+        )
     inside = f" and {state.batch:,} of {batches:,} batches" if state.batch else ""
-    return f"Going on after epoch {state.epoch} of {epochs}{inside}."
+    return f"Going on after epoch {state.epoch} of {training.epochs}{inside}."
 
 
 def _early_stopping(training: TrainingConfig) -> dict[str, keras.callbacks.EarlyStopping]:

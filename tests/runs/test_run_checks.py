@@ -12,7 +12,8 @@ from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
-from keras_addnorm.runs.train import _require_room, train
+from keras_addnorm.runs.train import _going_on, _require_room, train
+from keras_addnorm.training.resume import TrainingState
 
 REPORT = PipelineReport(
     kept=7,
@@ -174,3 +175,13 @@ def test_two_averages_exclude_each_other(tmp_path):
     config = RunConfig().replace({"training.ema": 0.9, "training.average_last": 3})
     with pytest.raises(UserError, match=r"training.ema=0.9 and training.average_last=3"):
         train(config, RunDirectory(tmp_path), verbose=0)
+
+
+def test_what_is_said_when_a_run_goes_on():
+    training = RunConfig().replace({"training.early_stopping": 3}).training
+    waited = {"early_stopping": {"wait": 3.0}}
+    said = _going_on(TrainingState(9, callbacks=waited), 7, training)
+    assert said.startswith("Stopped early after epoch 9: val_loss did not get better for 3 epochs.")
+    waited["early_stopping"]["wait"] = 2.0
+    said = _going_on(TrainingState(9, 5, callbacks=waited), 7, training)
+    assert said == "Going on after epoch 9 of 20 and 5 of 7 batches."
