@@ -84,6 +84,11 @@ def train(
             f"them, received training.ema={config.training.ema} and "
             f"training.average_last={config.training.average_last}. Leave one at its default."
         )
+    if config.training.best_metric in ("val_bleu", "val_chrf") and not config.training.score_every:
+        raise UserError(
+            f"Nothing would measure {config.training.best_metric!r}. Expected training.score_every "
+            "of at least 1 with it, received 0. Pass --score-every 1, or another --best-metric."
+        )
     with _locked(directory.path):
         try:
             with _computing_in(config.training.precision):

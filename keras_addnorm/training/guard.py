@@ -116,10 +116,10 @@ def first_bad_layer(model: keras.Model, inputs: Any) -> str | None:
         inputs: A batch.
 
     Returns:
-        The path of the innermost such layer, or None if all is finite.
+        The path (or the name) of the innermost such layer, or None if all is finite.
     """
     bad: list[str] = []
-    with _watched(model, lambda layer: bad.append(layer.path)):
+    with _watched(model, lambda layer: bad.append(layer.path or layer.name)):
         model(inputs, training=False)
     return bad[0] if bad else None
 

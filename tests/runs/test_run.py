@@ -163,6 +163,24 @@ def test_a_finished_run_is_not_trained_again(corpus, run):
     assert run.directory.log.read_bytes() == before
 
 
+def test_numbers_that_explode_end_a_run_and_leave_its_last_good_checkpoint(corpus, tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    exploding = _config(
+        corpus, schedule="cosine", peak_learning_rate=1e38, warmup_steps=2, checkpoint_batches=1
+    )
+    with pytest.raises(UserError, match="The training ends") as caught:
+        train(exploding, directory, say=lambda line: None, verbose=0)
+    left = sorted(path.name for path in directory.checkpoints.iterdir())
+    assert left
+    assert f"the last good checkpoint: {directory.checkpoints / left[-1]}" in str(caught.value)
+    for name, value in _tensors(directory.checkpoints / left[-1]).items():
+        assert np.isfinite(value).all(), name
+    (batch,) = directory.path.glob("nonfinite-step-*.npz")
+    with np.load(batch) as saved:
+        assert saved["source"].shape == saved["target"].shape == saved["labels"].shape
+        assert saved["labels"].any()
+
+
 @pytest.mark.parametrize(
     ("change", "key"), [({"model.hidden_dim": 12}, "model"), ({"source": "de", "target": "en"}, "")]
 )

@@ -177,6 +177,12 @@ def test_two_averages_exclude_each_other(tmp_path):
         train(config, RunDirectory(tmp_path), verbose=0)
 
 
+def test_a_metric_that_nothing_measures_is_refused(tmp_path):
+    config = RunConfig().replace({"training.best_metric": "val_bleu"})
+    with pytest.raises(UserError, match="Nothing would measure 'val_bleu'"):
+        train(config, RunDirectory(tmp_path), verbose=0)
+
+
 def test_what_is_said_when_a_run_goes_on():
     training = RunConfig().replace({"training.early_stopping": 3}).training
     waited = {"early_stopping": {"wait": 3.0}}

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.training import average_checkpoints
 from keras_addnorm.training.checkpoints import LastCheckpoints
 from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard, first_bad_layer
@@ -196,3 +197,28 @@ def test_the_layer_is_looked_for_with_the_last_good_weights(tmp_path):
         guard.check_weights()
     assert "not finite: none (with the weights of epoch-0001.weights.h5)" in str(caught.value)
     assert "(4 of 4)" in str(caught.value)
+
+
+def test_the_layer_is_found_inside_of_a_transformer():
+    model = Seq2SeqTransformer(
+        Seq2SeqConfig.preset(
+            "tiny",
+            source_vocabulary_size=11,
+            target_vocabulary_size=13,
+            num_encoder_layers=2,
+            num_decoder_layers=1,
+            hidden_dim=6,
+            intermediate_dim=7,
+            num_heads=2,
+            max_length=5,
+        )
+    )
+    batch = {"source": np.array([[5, 6, 2, 0]]), "target": np.array([[1, 5, 0]])}
+    assert first_bad_layer(model, batch) is None  # For all its masked attention scores.
+    feed_forward = [w for w in model.weights if "encoder/layer_1/feed_forward/" in w.path]
+    bias = next(weight for weight in feed_forward if weight.path.endswith("/bias"))
+    bias.assign(np.full(bias.shape, np.inf))
+    assert first_bad_layer(model, batch) == bias.path.removesuffix("/bias")
+    for weight in model.weights:
+        weight.assign(np.full(weight.shape, np.nan))
+    assert first_bad_layer(model, batch) is not None
