@@ -44,11 +44,11 @@ for beams in (1, 3):
     )
 
 from keras_addnorm.decoding import Beam
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.steps import Cache, SpecialIds
 from keras_addnorm.decoding.task import Task
 even = lambda tokens, index, cache: (keras.ops.zeros((tokens.shape[0], 5)), cache)
 task = Task(keras.ops.ones((2, 1), "int32"), 4, SpecialIds(0, 1, 4))
-found["ties"] = array(Beam(3).search(even, [], task).ids[:, 0])
+found["ties"] = array(Beam(3).search(even, Cache(()), task).ids[:, 0])
 
 from keras_addnorm.layers import MultiHeadSelfAttention, attention
 def attend(choice, kind, dtype, mask):
@@ -98,7 +98,7 @@ for strategy in (
     name = type(strategy).__name__ + str(getattr(strategy, "top_k", ""))
     rules = (NoRepeatNgram(2),)
     task = Task(sources, 6, SpecialIds(0, 1, 2), rules, keras.ops.full((2, 1), 5, "int32"))
-    searched = strategy.search(step, [], task)
+    searched = strategy.search(step, Cache(()), task)
     found[f"ids {name}"], found[f"scores {name}"] = array(searched.ids), array(searched.scores)
 
 model.compile(
