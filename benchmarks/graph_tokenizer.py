@@ -45,7 +45,7 @@ def main() -> None:
     """Measure both kinds at two batch sizes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--text", type=Path, help="a file of one sentence a line")
-    parser.add_argument("--vocabulary-size", type=int, default=8000)
+    parser.add_argument("--vocabulary-size", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", help="file for the figures")
     arguments = parser.parse_args()
