@@ -15,6 +15,7 @@ from small_models import fetch, scores, shout, write_version
 
 from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.server import Settings, running
+from keras_addnorm.serving.server.app import _listen
 
 LIMIT = 100_000
 QUEUE = 2
@@ -479,3 +480,11 @@ def test_the_name_of_a_model_is_escaped():
     page = Page('"><script>alert(1)</script>').html
     assert "<script>alert" not in page
     assert "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_answers_do_not_wait_for_acknowledgements():
+    with _listen("127.0.0.1", 0) as listening:
+        with socket.create_connection(listening.getsockname()):
+            accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -227,7 +227,11 @@ def running(settings: Settings, *, timeout: float = 120.0) -> Iterator[Server]:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+        # Connections inherit it. asyncio only sets it where the socket names its protocol, and the
+        # body of an answer would wait 40 ms for the client to acknowledge the headers.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OSError as error:
         raise OSError(f"Cannot listen at {_bracketed(host)}:{port}: {error}") from error
 
