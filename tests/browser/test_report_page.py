@@ -1,7 +1,6 @@
 """The report's page in a browser: it draws, answers, asks nothing of the network, and fits."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
@@ -60,19 +59,6 @@ def _report():
     rng = np.random.default_rng(3)
     maps = tuple(_map(name, rng) for name in names if name.endswith("attention"))
     return Report(2.345, sublayers, judge(2.345, sublayers), Thresholds(), maps)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("chromium-browser"),
-            args=["--no-sandbox"],
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

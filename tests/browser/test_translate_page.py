@@ -1,7 +1,5 @@
 """The server's page in a browser: type, translate, choose, and see where it looked."""
 
-import shutil
-
 import pytest
 import tensorflow as tf
 
@@ -66,19 +64,6 @@ def server(tmp_path_factory):
 def plain_server(tmp_path_factory):
     with _server(tmp_path_factory.mktemp("plain"), []) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("chromium-browser"),
-            args=["--no-sandbox"],
-        )
-        yield chromium
-        chromium.close()
 
 
 def _open(browser, server, width=1100, *, expected=(), **options):

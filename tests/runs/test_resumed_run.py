@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from weight_files import tensors
 
 from keras_addnorm.runs import RunDirectory, UserError
 from keras_addnorm.runs.train import train
@@ -50,18 +50,6 @@ def trained(corpus, tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout.splitlines()[-1])
-
-
-def tensors(path):
-    found = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: (
-                found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
-            )
-        )
-    found.pop("keras_addnorm/training_state", None)  # The clock is in it.
-    return found
 
 
 def test_the_processes_were_killed(trained):

@@ -4,9 +4,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from weight_files import tensors
 
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.build import load_run
@@ -79,18 +79,6 @@ def run(corpus, tmp_path_factory):
     return train(_config(corpus, score_every=2), directory, say=lambda line: None, verbose=0)
 
 
-def _tensors(path):
-    found = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: (
-                found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
-            )
-        )
-    found.pop("keras_addnorm/training_state", None)  # The clock is in it.
-    return found
-
-
 def test_the_directory_holds_what_it_says(run):
     names = {path.name for path in run.directory.path.iterdir()}
     assert names == {
@@ -108,7 +96,7 @@ def test_the_directory_holds_what_it_says(run):
         "epoch-0001.weights.h5",
         "epoch-0002.weights.h5",
     ]
-    assert not any("optimizer" in name for name in _tensors(run.directory.best_weights))
+    assert not any("optimizer" in name for name in tensors(run.directory.best_weights))
     rows = run.directory.read_log()
     assert [row["epoch"] for row in rows] == [0, 1]
     for row in rows:
@@ -118,8 +106,8 @@ def test_the_directory_holds_what_it_says(run):
 
 def test_the_model_has_the_averaged_weights(run):
     files = sorted(run.directory.checkpoints.iterdir())
-    first, second = (_tensors(path) for path in files)
-    averaged = _tensors(run.directory.averaged_weights)
+    first, second = (tensors(path) for path in files)
+    averaged = tensors(run.directory.averaged_weights)
     floating = [name for name in averaged if averaged[name].dtype == np.float32]
     assert len(floating) > 20
     for name in floating:
@@ -146,8 +134,8 @@ def test_stopping_changes_nothing(corpus, run, tmp_path):
     said = []
     train(_config(corpus, epochs=2), directory, say=said.append, verbose=0)
     assert said[0] == "Going on after epoch 1 of 2."
-    one_go = _tensors(run.directory.checkpoints / "epoch-0002.weights.h5")
-    resumed = _tensors(directory.checkpoints / "epoch-0002.weights.h5")
+    one_go = tensors(run.directory.checkpoints / "epoch-0002.weights.h5")
+    resumed = tensors(directory.checkpoints / "epoch-0002.weights.h5")
     assert one_go.keys() == resumed.keys()
     assert any("optimizer" in name for name in resumed)
     for name in one_go:
@@ -173,7 +161,7 @@ def test_numbers_that_explode_end_a_run_and_leave_its_last_good_checkpoint(corpu
     left = sorted(path.name for path in directory.checkpoints.iterdir())
     assert left
     assert f"the last good checkpoint: {directory.checkpoints / left[-1]}" in str(caught.value)
-    for name, value in _tensors(directory.checkpoints / left[-1]).items():
+    for name, value in tensors(directory.checkpoints / left[-1]).items():
         assert np.isfinite(value).all(), name
     (batch,) = directory.path.glob("nonfinite-step-*.npz")
     with np.load(batch) as saved:
