@@ -82,6 +82,7 @@ def make_training_dataset(
     shuffle_seed: int | None = None,
     first_epoch: int = 0,
     batches_per_update: int = 1,
+    repeats: int = 1,
 ) -> tf.data.Dataset:
     """Tokenises sentence pairs once and serves them as bucketed batches.
 
@@ -107,6 +108,8 @@ def make_training_dataset(
             divided by its tokens. The *sum* of the weighted losses of tokens, averaged over the
             batches of an update as Keras does, is then the mean over all tokens of the update. An
             epoch is filled up with batches of padding to whole updates.
+        repeats: How often each row stands in a batch, in succession: `RDropCrossentropy` wants 2.
+            `tokens_per_batch` counts it once.
 
     Returns:
         A data set of `({"source", "target"}, labels)`, int32 arrays of the shape of their bucket.
@@ -141,7 +144,7 @@ def make_training_dataset(
             f"empty side and {report.too_long} that are too long. Check the files, or pass larger "
             "bucket_lengths."
         )
-    epochs = Epochs(corpus, shuffle_seed, first_epoch, batches_per_update)
+    epochs = Epochs(corpus, shuffle_seed, first_epoch, batches_per_update, repeats)
     ids = tf.TensorSpec((None, None), tf.int32)
     signature: tuple[Any, ...] = ({"source": ids, "target": ids}, ids)
     if batches_per_update > 1:
@@ -164,14 +167,21 @@ class Epochs:
         shuffle_seed: Seed of the order, or `None` for a fixed order.
         epoch: Number of the first epoch.
         batches_per_update: See `make_training_dataset`.
+        repeats: See `make_training_dataset`.
     """
 
     def __init__(
-        self, corpus: _Corpus, shuffle_seed: int | None, epoch: int, batches_per_update: int
+        self,
+        corpus: _Corpus,
+        shuffle_seed: int | None,
+        epoch: int,
+        batches_per_update: int,
+        repeats: int,
     ) -> None:
         self._corpus = corpus
         self._shuffle_seed = shuffle_seed
         self._batches_per_update = batches_per_update
+        self._repeats = repeats
         self._next = (epoch, 0)
 
     def start_at(self, epoch: int, batch: int = 0) -> None:
@@ -203,7 +213,7 @@ class Epochs:
             The batches, as NumPy arrays.
         """
         seed = None if self._shuffle_seed is None else (self._shuffle_seed, epoch)
-        return self._corpus.batches(seed, first, self._batches_per_update)
+        return self._corpus.batches(seed, first, self._batches_per_update, self._repeats)
 
 
 def bucket_by_length(
@@ -407,15 +417,16 @@ class _Corpus:
         )
 
     def batches(
-        self, seed: tuple[int, int] | None, first: int, batches_per_update: int
+        self, seed: tuple[int, int] | None, first: int, batches_per_update: int, repeats: int
     ) -> Iterator[Batch]:
         """Makes the batches of one epoch, in the order of `seed` or in a fixed one."""
         plan = []
         generator = None if seed is None else np.random.default_rng(seed)
         for bucket, members in zip(self.buckets, self.members, strict=True):
             order = members if generator is None else generator.permutation(members)
+            filled = _Bucket(bucket.length, bucket.batch_size * repeats)
             plan += [
-                (bucket, order[start : start + bucket.batch_size])
+                (filled, order[start : start + bucket.batch_size].repeat(repeats))
                 for start in range(0, len(order), bucket.batch_size)
             ]
         if generator is not None:

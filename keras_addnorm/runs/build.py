@@ -21,6 +21,7 @@ from keras_addnorm.training import (
     MaskedSparseCategoricalCrossentropy,
     NoamSchedule,
     Perplexity,
+    RDropCrossentropy,
     ScheduleOfUpdates,
 )
 
@@ -174,12 +175,20 @@ def compile_model(
             gradient_accumulation_steps=together if together > 1 else None,
             **{CLIPS[training.clip_by]: training.clipnorm},
         ),
-        loss=MaskedSparseCategoricalCrossentropy(
-            label_smoothing=training.label_smoothing, weighted_sum=together > 1
-        ),
+        loss=_loss(training),
         metrics=[MaskedAccuracy(), Perplexity()],
         jit_compile=training.jit_compile,
     )
+
+
+def _loss(training: TrainingConfig) -> keras.losses.Loss:
+    common: dict[str, Any] = {
+        "label_smoothing": training.label_smoothing,
+        "weighted_sum": training.batches_per_update > 1,
+    }
+    if training.r_drop:
+        return RDropCrossentropy(training.r_drop, **common)
+    return MaskedSparseCategoricalCrossentropy(**common)
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,9 @@ class TrainingConfig:
         (16, 24, 32, 48, 64), "the lengths that batches are padded to; longer pairs are left out"
     )
     label_smoothing: float = _setting(0.1, "share of the probability spread over all pieces")
+    r_drop: float = _setting(
+        0.0, "see each row twice and punish what dropout makes them differ by, such as 5; 0 = no"
+    )
     schedule: str = _setting("inverse_square_root", f"learning rate: {', '.join(SCHEDULES)}")
     peak_learning_rate: float = _setting(
         0.002, "learning rate at the end of the warm-up (for noam: a factor)"
@@ -154,6 +157,7 @@ class TrainingConfig:
             value = getattr(self, key)
             _require(value >= 1, f"training.{key}", "at least 1", value)
         for key in (
+            "r_drop",
             "checkpoint_minutes",
             "checkpoint_batches",
             "early_stopping",

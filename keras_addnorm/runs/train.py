@@ -298,6 +298,7 @@ def _datasets(
     common: dict[str, Any] = {
         "tokens_per_batch": training.tokens_per_batch,
         "bucket_lengths": training.bucket_lengths,
+        "repeats": 2 if training.r_drop else 1,
     }
     with as_user_errors():
         return {

@@ -29,7 +29,7 @@ from keras_addnorm.training.checkpoints import (
 )
 from keras_addnorm.training.curves import plot_curves
 from keras_addnorm.training.learning_rate_finder import LearningRateCurve, find_learning_rate
-from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy
+from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 from keras_addnorm.training.metrics import MaskedAccuracy, Perplexity
 from keras_addnorm.training.schedules import (
     InverseSquareRootSchedule,
@@ -46,6 +46,7 @@ __all__ = [
     "MaskedSparseCategoricalCrossentropy",
     "NoamSchedule",
     "Perplexity",
+    "RDropCrossentropy",
     "ResidualMonitor",
     "ScheduleOfUpdates",
     "Scores",

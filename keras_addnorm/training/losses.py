@@ -1,5 +1,6 @@
-"""The training loss of a sequence-to-sequence model."""
+"""The training losses of a sequence-to-sequence model."""
 
+import abc
 from typing import Any
 
 import keras
@@ -25,8 +26,58 @@ class _WeightedMean(keras.losses.Loss):
         return y_pred
 
 
+class TokenLoss(keras.losses.Loss, abc.ABC):
+    """A loss of each token, and its mean over the real tokens of the batch.
+
+    Args:
+        pad_id: The label that counts nowhere. Any integer, also a negative one such as -100.
+        name: Name of the loss.
+        weighted_sum: Whether a batch that comes with sample weights gives Σ w · loss instead, not
+            divided by Σ w. Gradient accumulation needs it: the weights of
+            `make_training_dataset(batches_per_update=...)` divide by the tokens of the whole
+            update. Not for `tf.distribute`.
+
+    Raises:
+        ValueError: If `pad_id` is not an integer.
+    """
+
+    def __init__(self, pad_id: int, name: str, weighted_sum: bool) -> None:
+        super().__init__(name=name, reduction="mean_with_sample_weight")
+        self.pad_id = checked_pad_id(pad_id)
+        self.weighted_sum = weighted_sum
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Mean over the real tokens of the batch.
+
+        Not left to the base class because that would cast the labels to float32 and merge the
+        Keras mask of the predictions into the mean.
+        """
+        with keras.name_scope(self.name):
+            values = self.call(y_true, y_pred)
+            labels = ops.convert_to_tensor(y_true)
+            dtype = accumulation_dtype(values)
+            weights = token_weights(labels, self.pad_id, sample_weight, dtype)
+            if self.weighted_sum and sample_weight is not None:
+                return ops.sum(weights * ops.cast(values, dtype))
+            return _WeightedMean(dtype)(weights, values, sample_weight=weights)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Loss of each token, 0 on padding. (B, T), (B, T, V) -> (B, T)."""
+        labels, logits = checked_labels_and_logits(y_true, y_pred, type(self).__name__)
+        values = self.token_values(labels, logits)
+        return ops.where(real_tokens(labels, self.pad_id), values, 0)
+
+    @abc.abstractmethod
+    def token_values(self, labels: Any, logits: Any) -> Any:
+        """Loss of each position, on padding anything. (B, T), (B, T, V) -> (B, T)."""
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"pad_id": self.pad_id, "name": self.name, "weighted_sum": self.weighted_sum}
+
+
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class MaskedSparseCategoricalCrossentropy(keras.losses.Loss):
+class MaskedSparseCategoricalCrossentropy(TokenLoss):
     """Label-smoothed cross-entropy of integer labels, mean per real token of the batch.
 
     For one token with logits z, label y, vocabulary size V and smoothing ε::
@@ -85,42 +136,112 @@ class MaskedSparseCategoricalCrossentropy(keras.losses.Loss):
         name: str = "masked_sparse_categorical_crossentropy",
         weighted_sum: bool = False,
     ) -> None:
-        super().__init__(name=name, reduction="mean_with_sample_weight")
-        if not 0.0 <= label_smoothing < 1.0:
+        super().__init__(pad_id, name, weighted_sum)
+        self.label_smoothing = _checked_smoothing(label_smoothing)
+
+    def token_values(self, labels: Any, logits: Any) -> Any:
+        """Label-smoothed cross-entropy of each position. (B, T), (B, T, V) -> (B, T)."""
+        return token_cross_entropy(labels, logits, self.label_smoothing)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {"label_smoothing": self.label_smoothing, **super().get_config()}
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class RDropCrossentropy(TokenLoss):
+    """Label-smoothed cross-entropy, and what dropout makes two predictions of a row differ by.
+
+    Each row stands twice in a batch, one after the other; dropout gives the two different masks.
+    With p and q the two predictions of a token and CE the loss of
+    `MaskedSparseCategoricalCrossentropy`::
+
+        loss = ½ (CE(p) + CE(q)) + ½ α · ½ (KL(p ‖ q) + KL(q ‖ p))
+
+    mean per real token. This is half of the paper's loss, which sums over the two rows, so a
+    learning rate means what it meant without R-Drop. `make_training_dataset(repeats=2)` makes such
+    batches. Without dropout the two are equal: the validation loss is the cross-entropy.
+
+    An epoch takes twice the time and memory, and fits a small corpus less closely.
+
+    Args:
+        alpha: α, the weight of the second term, at least 0. The paper takes 5 for translation.
+        label_smoothing: ε, at least 0 and below 1.
+        pad_id: The label that counts nowhere.
+        name: Name of the loss.
+        weighted_sum: See `MaskedSparseCategoricalCrossentropy`.
+
+    Raises:
+        ValueError: If `alpha` is negative, `label_smoothing` is outside [0, 1) or `pad_id` is not
+            an integer; in a call, if the number of rows is odd, labels are not integers or the
+            shapes are not (B, T) and (B, T, V).
+
+    Example:
+        >>> import numpy as np
+        >>> from keras_addnorm.training import RDropCrossentropy
+        >>> labels = np.array([[1], [1]])  # one row, twice
+        >>> logits = np.log([[[0.5, 0.5]], [[0.25, 0.75]]]).astype("float32")
+        >>> round(float(RDropCrossentropy(alpha=0.0)(labels, logits)), 4)
+        0.4904
+        >>> round(float(RDropCrossentropy(alpha=5.0)(labels, logits)), 4)
+        0.8337
+
+    Reference:
+        Liang et al., R-Drop: Regularized Dropout for Neural Networks (2021), equations 2 to 4.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 5.0,
+        label_smoothing: float = 0.0,
+        pad_id: int = 0,
+        name: str = "r_drop_crossentropy",
+        weighted_sum: bool = False,
+    ) -> None:
+        super().__init__(pad_id, name, weighted_sum)
+        if not alpha >= 0.0:
             raise ValueError(
-                "label_smoothing is the share of the label's probability that is spread over the "
-                f"vocabulary: at least 0 and below 1. Received {label_smoothing!r}; 0.1 is usual."
+                "alpha weighs the difference of the two predictions: at least 0. Received "
+                f"{alpha!r}; 5 is usual for translation."
             )
-        self.label_smoothing = float(label_smoothing)
-        self.pad_id = checked_pad_id(pad_id)
-        self.weighted_sum = weighted_sum
+        self.alpha = float(alpha)
+        self.label_smoothing = _checked_smoothing(label_smoothing)
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Mean over the real tokens of the batch.
-
-        Not left to the base class because that would cast the labels to float32 and merge the
-        Keras mask of the predictions into the mean.
-        """
-        with keras.name_scope(self.name):
-            values = self.call(y_true, y_pred)
-            labels = ops.convert_to_tensor(y_true)
-            dtype = accumulation_dtype(values)
-            weights = token_weights(labels, self.pad_id, sample_weight, dtype)
-            if self.weighted_sum and sample_weight is not None:
-                return ops.sum(weights * ops.cast(values, dtype))
-            return _WeightedMean(dtype)(weights, values, sample_weight=weights)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Loss of each token, 0 on padding. (B, T), (B, T, V) -> (B, T)."""
-        labels, logits = checked_labels_and_logits(y_true, y_pred, type(self).__name__)
+    def token_values(self, labels: Any, logits: Any) -> Any:
+        """Both terms for each position, the second one shared. (B, T), (B, T, V) -> (B, T)."""
         values = token_cross_entropy(labels, logits, self.label_smoothing)
-        return ops.where(real_tokens(labels, self.pad_id), values, 0)
+        return values + 0.5 * self.alpha * _disagreement(logits)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
+            "alpha": self.alpha,
             "label_smoothing": self.label_smoothing,
-            "pad_id": self.pad_id,
-            "name": self.name,
-            "weighted_sum": self.weighted_sum,
+            **super().get_config(),
         }
+
+
+def _disagreement(logits: Any) -> Any:
+    """½ (KL(p ‖ q) + KL(q ‖ p)) of the rows 2i and 2i + 1, for both. (B, T, V) -> (B, T)."""
+    rows = logits.shape[0]
+    if rows is not None and rows % 2:
+        raise ValueError(
+            "R-Drop compares two predictions of each row. Expected an even number of rows, each "
+            f"twice in succession; received logits of shape {tuple(logits.shape)}. Make batches "
+            "with make_training_dataset(repeats=2), for validation, too."
+        )
+    z = ops.cast(logits, accumulation_dtype(logits))
+    z = ops.reshape(z, (-1, 2, *ops.shape(logits)[1:]))  # (B/2, 2, T, V)
+    p = ops.softmax(z, axis=-1)
+    # Σ (p - q) (log p - log q), where the normalisers cancel.
+    both = 0.5 * ops.sum((p[:, 0] - p[:, 1]) * (z[:, 0] - z[:, 1]), axis=-1)  # (B/2, T)
+    return ops.repeat(both, 2, axis=0)
+
+
+def _checked_smoothing(label_smoothing: float) -> float:
+    if not 0.0 <= label_smoothing < 1.0:
+        raise ValueError(
+            "label_smoothing is the share of the label's probability that is spread over the "
+            f"vocabulary: at least 0 and below 1. Received {label_smoothing!r}; 0.1 is usual."
+        )
+    return float(label_smoothing)

@@ -234,3 +234,30 @@ def test_bad_arguments(tokenizer):
         make_training_dataset(["a"], tokenizer)
     with pytest.raises(TypeError, match="Expected a TokenizerPair"):
         make_training_dataset([("a", "b")], None)
+
+
+@pytest.mark.parametrize("batches_per_update", [1, 2])
+def test_each_row_twice_in_succession(tokenizer, batches_per_update):
+    def batches(repeats):
+        return make_training_dataset(
+            sentence_pairs(29, 7),
+            tokenizer,
+            tokens_per_batch=40,
+            bucket_lengths=(5, 8),
+            shuffle_seed=3,
+            batches_per_update=batches_per_update,
+            repeats=repeats,
+        )
+
+    once, twice = batches(1), batches(2)
+    assert once.report == twice.report
+    for one, two in zip(once, twice, strict=True):
+        one, two = (tf.nest.flatten(batch) for batch in (one, two))
+        for expected, rows in zip(one[:3], two[:3], strict=True):
+            filled = [
+                tf.boolean_mask(ids, tf.reduce_any(ids != 0, axis=1)) for ids in (expected, rows)
+            ]
+            np.testing.assert_array_equal(tf.repeat(filled[0], 2, axis=0), filled[1])
+            assert rows.shape[0] == 2 * expected.shape[0]
+        if batches_per_update > 1:  # Twice the tokens, so half the weight for each.
+            np.testing.assert_allclose(two[3], tf.repeat(one[3], 2, axis=0) / 2)

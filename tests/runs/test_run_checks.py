@@ -13,6 +13,7 @@ from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
 from keras_addnorm.runs.train import _going_on, _require_room, train
+from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.resume import TrainingState
 
 REPORT = PipelineReport(
@@ -191,3 +192,23 @@ def test_what_is_said_when_a_run_goes_on():
     waited["early_stopping"]["wait"] = 2.0
     said = _going_on(TrainingState(9, 5, callbacks=waited), 7, training)
     assert said == "Going on after epoch 9 of 20 and 5 of 7 batches."
+
+
+def test_r_drop_shows_each_pair_twice_to_a_loss_that_compares_them(monkeypatch, tmp_path):
+    class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the run.
+        pass
+
+    def fit(model, dataset, validation_data, **_):
+        assert isinstance(model.loss, RDropCrossentropy)
+        assert (model.loss.alpha, model.loss.label_smoothing) == (3.0, 0.1)
+        for data in (dataset, validation_data):
+            _, labels = next(data.as_numpy_iterator())
+            np.testing.assert_array_equal(labels[::2], labels[1::2])
+        raise Seen
+
+    monkeypatch.setattr(keras.Model, "fit", fit)
+    config = RunConfig.from_dict(
+        {"tokenizer": {"vocabulary_size": 300}, "training": {"r_drop": 3.0}}
+    )
+    with pytest.raises(Seen):
+        train(config, RunDirectory(tmp_path), split="train[:200]", say=lambda line: None)

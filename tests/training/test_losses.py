@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from training_reference import B, T, V, batch, loss_and_gradient
+from training_reference import B, T, V, batch, loss_and_gradient, softmax, weights
 
-from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 
 SMOOTHING = [0.0, 0.1, 0.73]
 
@@ -248,3 +248,52 @@ def test_bad_sample_weight_is_named():
     labels, logits = batch()
     with pytest.raises(ValueError, match="one value a row"):
         MaskedSparseCategoricalCrossentropy()(labels, logits, np.ones((B, T, 1)))
+
+
+def each_row_twice(alpha, smoothing):
+    """A batch, and the loss of the definition, from logarithms of probabilities."""
+    labels, p_logits = batch()
+    _, q_logits = batch(seed=12)
+    ce = [loss_and_gradient(labels, z, smoothing)[0] for z in (p_logits, q_logits)]
+    p, q = softmax(p_logits), softmax(q_logits)
+    divergence = [(a * (np.log(a) - np.log(b))).sum(-1) for a, b in ((p, q), (q, p))]
+    share = weights(labels) / weights(labels).sum()
+    expected = sum(ce) / 2 + alpha / 4 * (share * sum(divergence)).sum()
+    return (
+        np.repeat(labels, 2, axis=0),
+        np.stack([p_logits, q_logits], 1).reshape(2 * B, T, V),
+        expected,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_r_drop_is_the_definition(mode):
+    labels, logits, expected = each_row_twice(alpha=3.0, smoothing=0.1)
+    loss = RDropCrossentropy(3.0, label_smoothing=0.1)
+    value, gradient = MODES[mode](loss, labels, logits)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    step = 1e-4 * np.random.default_rng(5).normal(size=logits.shape)
+    slope = (loss(labels, logits + step) - loss(labels, logits - step)) / 2
+    np.testing.assert_allclose((gradient * step).numpy().sum(), slope, rtol=1e-6)
+
+
+def test_r_drop_of_equal_predictions_is_the_cross_entropy():
+    labels, logits = (np.repeat(rows, 2, axis=0) for rows in batch())
+    for weight in (None, np.full((2 * B, 1), 0.3)):
+        value = RDropCrossentropy(5.0, label_smoothing=0.1, weighted_sum=True)(
+            labels, logits, weight
+        )
+        expected = MaskedSparseCategoricalCrossentropy(0.1, weighted_sum=True)(
+            labels, logits, weight
+        )
+        np.testing.assert_allclose(value, expected, rtol=1e-14)
+
+
+def test_r_drop_says_what_it_needs():
+    labels, logits = batch()
+    with pytest.raises(ValueError, match="even number of rows"):
+        RDropCrossentropy()(labels, logits)
+    with pytest.raises(ValueError, match=r"at least 0\. Received -1"):
+        RDropCrossentropy(-1)
+    loss = keras.losses.deserialize(keras.losses.serialize(RDropCrossentropy(2.0, 0.1, 3)))
+    assert (loss.alpha, loss.label_smoothing, loss.pad_id) == (2.0, 0.1, 3)
