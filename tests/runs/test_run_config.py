@@ -20,7 +20,7 @@ FULL = {
         "tokens_per_batch": 101,
         "bucket_lengths": [7, 11],
         "label_smoothing": 0.0,
-        "r_drop": 0.0,
+        "r_drop": 2.5,
         "schedule": "noam",
         "peak_learning_rate": 2,
         "warmup_steps": 13,
