@@ -1,0 +1,41 @@
+"""The comparison of schemes: each case is trained as it says, and the table is right."""
+
+import pytest
+
+
+@pytest.fixture
+def example(load_example):
+    with load_example("compare_schemes") as module:
+        yield module
+
+
+def test_each_training_has_the_scheme_and_the_seed_of_its_case(example, tmp_path, monkeypatch):
+    trained = []
+
+    def keep(config, directory, **_):
+        trained.append((directory.path.name, config))
+        directory.write_log([{"epoch": 0, "val_loss": 3.5}, {"epoch": 1, "val_loss": 3.25}])
+
+    def score(_, split):
+        directory = example.RunDirectory(tmp_path / trained[-1][0])
+        directory.write_scores({split: {"cased": {"bleu": 20.0 + len(trained)}}})
+
+    monkeypatch.setattr(example, "train", keep)
+    monkeypatch.setattr(example, "evaluate", score)
+    config = example.RunConfig.from_dict(example.BUDGET)
+    results = example.compare(config, example.CASES, range(1, 4), tmp_path)
+    assert len({name for name, _ in trained}) == 12
+    seen = [(c.training.seed, c.model.overrides["scheme"]) for _, c in trained]
+    assert seen == [(s, c["scheme"]) for s in (1, 2, 3) for c in example.CASES.values()]
+    norms = [c.model.overrides.get("norm") for _, c in trained]
+    assert norms == [None, None, None, "rms_norm"] * 3
+    assert results["Pre-LN"] == [example.Result(3.25, bleu) for bleu in (22.0, 26.0, 30.0)]
+    row = "| Pre-LN | 3 | 3.250 (3.250 to 3.250) | 26.0 (22.0 to 30.0) |"
+    assert row in example.table(results)
+
+
+def test_it_runs(example, capsys):
+    results = example.main(example.parser().parse_args(["--smoke"]))
+    (result,) = results["Pre-LN, RMSNorm"]
+    assert 0 < result.loss < 10 and 0 <= result.bleu <= 100
+    assert example.table(results) in capsys.readouterr().out
