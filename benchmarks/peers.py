@@ -134,10 +134,10 @@ def keras_layers(size: Size) -> keras.Model:
 
 def _keras_hub() -> types.SimpleNamespace:
     """The layers of keras-hub, without the tokenizers that the package itself imports."""
-    root = importlib.util.find_spec("keras_hub")
-    if root is None:
-        raise ModuleNotFoundError("No module named 'keras_hub'", name="keras_hub")
     if "keras_hub" not in sys.modules:
+        root = importlib.util.find_spec("keras_hub")
+        if root is None:
+            raise ModuleNotFoundError("No module named 'keras_hub'", name="keras_hub")
         package = types.ModuleType("keras_hub")
         package.__path__ = list(root.submodule_search_locations or ())
         sys.modules["keras_hub"] = package
