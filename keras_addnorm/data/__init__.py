@@ -1,4 +1,12 @@
-"""From text to training batches: sentence pairs, tokenizers, bucketed `tf.data` pipelines."""
+"""From text to training batches: sentence pairs, tokenizers, bucketed pipelines.
+
+`make_training_dataset` gives a `tf.data.Dataset`. TensorFlow is imported when something needs it;
+`make_training_batches` and the tokenizers do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.data.demo import demo_builder, demo_pairs
 from keras_addnorm.data.loading import line_reports, load_translation
@@ -6,16 +14,30 @@ from keras_addnorm.data.pipeline import PipelineReport, bucket_by_length, make_t
 from keras_addnorm.data.text_files import LineReport
 from keras_addnorm.data.tokenizer import Piece, Tokenizer, TokenizerPair
 
+if TYPE_CHECKING:
+    from keras_addnorm.data.batches import TrainingBatches, make_training_batches
+
 __all__ = [
     "LineReport",
     "Piece",
     "PipelineReport",
     "Tokenizer",
     "TokenizerPair",
+    "TrainingBatches",
     "bucket_by_length",
     "demo_builder",
     "demo_pairs",
     "line_reports",
     "load_translation",
+    "make_training_batches",
     "make_training_dataset",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What needs Keras: a server of exported models reads texts without it.
+    if name in ("TrainingBatches", "make_training_batches"):
+        from keras_addnorm.data import batches
+
+        return getattr(batches, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
 from keras_addnorm.data.demo import TARGETS, demo_builder
 from keras_addnorm.data.text_files import LineChecker, LineReport, find_languages
 
 if TYPE_CHECKING:
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
 _BLANK = r"[\s\p{Z}]*"
@@ -187,6 +186,7 @@ class _Corpus:
         return checker.report()
 
     def _read_all(self, split: str) -> tf.data.Dataset:
+        import tensorflow as tf
         import tensorflow_datasets as tfds
 
         feature = _translation_feature(self.builder, self.label)
@@ -212,6 +212,8 @@ class _Corpus:
         return examples.map(pair, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _is_usable(self, source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        import tensorflow as tf
+
         sides = tf.stack([source, target])
         blank = tf.strings.regex_full_match(sides, _BLANK)
         too_long = tf.strings.length(sides, unit="UTF8_CHAR") > self.max_chars

@@ -15,10 +15,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_addnorm.data.tokenizer import (
     END_ID,
@@ -29,6 +28,12 @@ from keras_addnorm.data.tokenizer import (
     string_pairs,
 )
 
+# Not every training has TensorFlow: see `make_training_batches`.
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+TOKENS_PER_BATCH = 4096
+BUCKET_LENGTHS = (16, 32, 64, 128)
 _TEXTS_AT_ONCE = 10_000
 
 # Inputs and labels; with `batches_per_update` a weight for each row, too.
@@ -76,8 +81,8 @@ def make_training_dataset(
     pairs: Iterable[Any],
     tokenizers: Tokenizer | TokenizerPair,
     *,
-    tokens_per_batch: int = 4096,
-    bucket_lengths: Sequence[int] = (16, 32, 64, 128),
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    bucket_lengths: Sequence[int] = BUCKET_LENGTHS,
     max_length: int | None = None,
     shuffle_seed: int | None = None,
     first_epoch: int = 0,
@@ -134,6 +139,62 @@ def make_training_dataset(
         print(dataset.report)
         ```
     """
+    import tensorflow as tf
+
+    report, epochs = tokenised(
+        pairs,
+        tokenizers,
+        tokens_per_batch=tokens_per_batch,
+        bucket_lengths=bucket_lengths,
+        max_length=max_length,
+        shuffle_seed=shuffle_seed,
+        first_epoch=first_epoch,
+        batches_per_update=batches_per_update,
+        repeats=repeats,
+    )
+    ids = tf.TensorSpec((None, None), tf.int32)
+    signature: tuple[Any, ...] = ({"source": ids, "target": ids}, ids)
+    if batches_per_update > 1:
+        signature = (*signature, tf.TensorSpec((None, 1), tf.float32))
+    dataset = tf.data.Dataset.from_generator(epochs.next_iteration, output_signature=signature)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.batches))
+    dataset = dataset.prefetch(tf.data.AUTOTUNE)
+    dataset.report, dataset.epochs = report, epochs
+    return dataset
+
+
+def tokenised(
+    pairs: Iterable[Any],
+    tokenizers: Tokenizer | TokenizerPair,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    bucket_lengths: Sequence[int] = BUCKET_LENGTHS,
+    max_length: int | None = None,
+    shuffle_seed: int | None = None,
+    first_epoch: int = 0,
+    batches_per_update: int = 1,
+    repeats: int = 1,
+) -> tuple[PipelineReport, Epochs]:
+    """Tokenises sentence pairs, for whatever serves the batches.
+
+    Args:
+        pairs: See `make_training_dataset`, as for the rest.
+        tokenizers: See there.
+        tokens_per_batch: See there.
+        bucket_lengths: See there.
+        max_length: See there.
+        shuffle_seed: See there.
+        first_epoch: See there.
+        batches_per_update: See there.
+        repeats: See there.
+
+    Returns:
+        What there is, and its epochs.
+
+    Raises:
+        TypeError: If an element of `pairs` is not a pair of strings.
+        ValueError: If a length is not positive, or no pair is left.
+    """
     buckets = _buckets(bucket_lengths, max_length, tokens_per_batch=tokens_per_batch)
     corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets)
     report = corpus.report(batches_per_update)
@@ -144,16 +205,7 @@ def make_training_dataset(
             f"empty side and {report.too_long} that are too long. Check the files, or pass larger "
             "bucket_lengths."
         )
-    epochs = Epochs(corpus, shuffle_seed, first_epoch, batches_per_update, repeats)
-    ids = tf.TensorSpec((None, None), tf.int32)
-    signature: tuple[Any, ...] = ({"source": ids, "target": ids}, ids)
-    if batches_per_update > 1:
-        signature = (*signature, tf.TensorSpec((None, 1), tf.float32))
-    dataset = tf.data.Dataset.from_generator(epochs.next_iteration, output_signature=signature)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.batches))
-    dataset = dataset.prefetch(tf.data.AUTOTUNE)
-    dataset.report, dataset.epochs = report, epochs
-    return dataset
+    return report, Epochs(corpus, shuffle_seed, first_epoch, batches_per_update, repeats)
 
 
 class Epochs:
@@ -195,6 +247,11 @@ class Epochs:
             batch: How many of its batches are left out.
         """
         self._next = (epoch, batch)
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next iteration is of."""
+        return self._next[0]
 
     def next_iteration(self) -> Iterator[Batch]:
         """Returns the batches of the next iteration; the one after it is the next epoch."""
@@ -259,6 +316,8 @@ def bucket_by_length(
         assert labels.numpy().tolist() == [[7, 2, 0, 0]]
         ```
     """
+    import tensorflow as tf
+
     buckets = _buckets(bucket_lengths, tokens_per_batch=tokens_per_batch, batch_size=batch_size)
     lengths = tf.constant([bucket.length for bucket in buckets], tf.int64)
     sizes = tf.constant([bucket.batch_size for bucket in buckets], tf.int64)

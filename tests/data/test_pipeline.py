@@ -6,6 +6,7 @@ from keras_addnorm.data import (
     Tokenizer,
     TokenizerPair,
     bucket_by_length,
+    make_training_batches,
     make_training_dataset,
 )
 
@@ -261,3 +262,27 @@ def test_each_row_twice_in_succession(tokenizer, batches_per_update):
             assert rows.shape[0] == 2 * expected.shape[0]
         if batches_per_update > 1:  # Twice the tokens, so half the weight for each.
             np.testing.assert_allclose(two[3], tf.repeat(one[3], 2, axis=0) / 2)
+
+
+def test_numpy_batches_are_those_of_the_dataset_epoch_for_epoch(tokenizer):
+    pairs = sentence_pairs(23, 11)
+    options = {"tokens_per_batch": 40, "bucket_lengths": (5, 8, 12), "shuffle_seed": 3}
+    dataset = make_training_dataset(pairs, tokenizer, first_epoch=2, **options)
+    batches = make_training_batches(pairs, tokenizer, first_epoch=2, **options)
+    assert batches.report == dataset.report
+    for epoch in (2, 3):
+        assert batches.epoch == epoch
+        # Keras looks at the first batch before it begins; any other order is possible, too.
+        assert_equal_batches(batches[0], batches[0])
+        expected = list(dataset.as_numpy_iterator())
+        assert len(batches) == len(expected)
+        batches.on_epoch_end()
+        for index in (1, 0, *range(len(expected))):
+            assert_equal_batches(batches[index], expected[index])
+        batches.on_epoch_end()
+
+
+def assert_equal_batches(batch, expected):
+    for ours, theirs in zip(tf.nest.flatten(batch), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype == np.int32

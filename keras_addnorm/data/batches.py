@@ -1,0 +1,89 @@
+"""The same batches as `make_training_dataset`, without TensorFlow: for JAX and torch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from keras_addnorm.data.pipeline import Batch, Epochs, PipelineReport, tokenised
+from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
+
+
+class TrainingBatches(keras.utils.PyDataset):
+    """Bucketed batches as NumPy arrays, for `fit`, `evaluate` and `predict` of any backend.
+
+    Each epoch of `fit` is the next of `epochs`. Pass `shuffle=False` to `fit`: the order is
+    shuffled already, and Keras would shuffle it once more, otherwise in each run.
+
+    Args:
+        report: What there is.
+        epochs: The epochs.
+
+    Attributes:
+        report: What there is, a `PipelineReport`.
+        epoch: Number of the epoch that is served.
+    """
+
+    def __init__(self, report: PipelineReport, epochs: Epochs) -> None:
+        super().__init__()
+        self.report = report
+        self.epoch = epochs.next_epoch
+        self._epochs = epochs
+        self._batches = epochs.batches(self.epoch)
+        self._position = 0
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return self.report.batches
+
+    def __getitem__(self, index: int) -> Batch:
+        """Returns a batch of the epoch; one after the other costs least."""
+        if index != self._position:
+            self._batches = self._epochs.batches(self.epoch, index)
+        self._position = index + 1
+        return next(self._batches)
+
+    def on_epoch_end(self) -> None:
+        """Goes on to the next epoch, if this one is over: Keras calls it before the first, too."""
+        if self._position == len(self):
+            self.epoch += 1
+            self._batches, self._position = self._epochs.batches(self.epoch), 0
+
+
+def make_training_batches(
+    pairs: Iterable[Any], tokenizers: Tokenizer | TokenizerPair, **options: Any
+) -> TrainingBatches:
+    """Tokenises sentence pairs once and serves them as bucketed batches, without TensorFlow.
+
+    The batches of an epoch, and their order, are those of `make_training_dataset` with the same
+    options.
+
+    Args:
+        pairs: An iterable of two strings each, source and target.
+        tokenizers: The pair of tokenizers, or one tokenizer for both languages.
+        **options: Any of the keyword arguments of `make_training_dataset`.
+
+    Returns:
+        A `keras.utils.PyDataset` of `({"source", "target"}, labels)`, with an attribute `report`.
+
+    Raises:
+        TypeError: If an element of `pairs` is not a pair of strings, or an option is unknown.
+        ValueError: If a length is not positive, or no pair is left.
+
+    Example:
+        ```python
+        from keras_addnorm.data import TokenizerPair, make_training_batches
+
+        pairs = [("a small house", "ein kleines Haus"), ("a mouse", "eine Maus")]
+        tokenizers = TokenizerPair.train(pairs, vocabulary_size=22)
+        batches = make_training_batches(
+            pairs, tokenizers, tokens_per_batch=64, bucket_lengths=(16, 32), shuffle_seed=1
+        )
+        inputs, labels = batches[0]
+        assert inputs["source"].shape == inputs["target"].shape == labels.shape
+        # model.fit(batches, epochs=10, shuffle=False)
+        ```
+    """
+    return TrainingBatches(*tokenised(pairs, tokenizers, **options))
