@@ -205,7 +205,7 @@ def outside_the_step(training: KerasTraining, rounds: int) -> dict[str, tuple[fl
 def throughput_table(contenders: dict[str, Contender], timings: dict[str, measure.Timing]) -> str:
     """The figures of docs/performance.md, in Markdown."""
     lines = [
-        "| | real tokens/s | ours × | real tokens a processor second | ours × | padding | busy cores |",
+        "| | real tokens/s | ours × | real tokens a cpu second | ours × | padding | busy cores |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     rates = {
