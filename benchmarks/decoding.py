@@ -24,29 +24,19 @@ import ctranslate2
 import keras
 import measure
 import numpy as np
+import peers
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.interop import export_ctranslate2
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqTransformer
 
 STEPS, SOURCE_LENGTH = 32, 32
 OURS, OURS_NO_XLA = "keras-addnorm, XLA", "keras-addnorm, no XLA"
 THEIRS, THEIRS_INT8 = "CTranslate2 float32", "CTranslate2 int8"
 
 
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """Shape of the model: 3+3 layers, say, of `layers=3`."""
-
-    layers: int
-    hidden_dim: int
-    intermediate_dim: int
-    num_heads: int
-    vocabulary_size: int
-
-
-SIZES = {"tiny": Size(4, 128, 256, 4, 10_000), "base": Size(3, 512, 2048, 8, 8_000)}
+SIZES = {name: peers.SIZES[name] for name in ("tiny", "base")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,38 +61,6 @@ CELLS = [
 ]
 
 
-def make_model(size: Size) -> Seq2SeqTransformer:
-    """A model with random weights whose hypotheses never end."""
-    keras.utils.set_random_seed(1)
-    config = Seq2SeqConfig(
-        source_vocabulary_size=size.vocabulary_size,
-        target_vocabulary_size=size.vocabulary_size,
-        num_encoder_layers=size.layers,
-        num_decoder_layers=size.layers,
-        hidden_dim=size.hidden_dim,
-        intermediate_dim=size.intermediate_dim,
-        num_heads=size.num_heads,
-        scheme="pre_ln",
-        share_embeddings=True,
-        max_length=STEPS,
-    )
-    model = Seq2SeqTransformer(config)
-    # As they start, sublayers add so little that a tied model repeats its last token for ever.
-    for weight in model.decoder.weights:
-        if weight.name == "kernel":
-            weight.assign(2.0 * weight)
-    # One direction is that of padding, start and end, and of no other token. The last norm's offset
-    # points away from it, so far that these three never come near the best.
-    direction = np.random.default_rng(2).normal(size=size.hidden_dim).astype("float32")
-    direction /= np.linalg.norm(direction)
-    table = keras.ops.convert_to_numpy(model.decoder_embedding.embeddings)
-    table = table - np.outer(table @ direction, direction)
-    table[:3] = -direction
-    model.decoder.final_norm.beta.assign((2 * size.hidden_dim**0.5 + 20) * direction)
-    model.decoder_embedding.embeddings.assign(table)
-    return model
-
-
 def make_tokenizer(vocabulary_size: int) -> Tokenizer:
     """A vocabulary of words that no text is cut into; CTranslate2 needs their names."""
     proto = sentencepiece_model_pb2.ModelProto()
@@ -117,7 +75,7 @@ def make_tokenizer(vocabulary_size: int) -> Tokenizer:
     return Tokenizer(proto.SerializeToString())
 
 
-def source_ids(size: Size, batch_size: int) -> np.ndarray:
+def source_ids(size: peers.Size, batch_size: int) -> np.ndarray:
     rng = np.random.default_rng(3)
     ids = rng.integers(4, size.vocabulary_size, (batch_size, SOURCE_LENGTH)).astype("int32")
     ids[:, -1] = 2
@@ -224,7 +182,9 @@ def main() -> None:
     disagreements: list[str] = []
     for name, size in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
-            model, path = make_model(size), Path(folder) / "model"
+            keras.utils.set_random_seed(1)
+            model = peers.never_ending(peers.ours(size, max_length=STEPS))
+            path = Path(folder) / "model"
             export_ctranslate2(model, make_tokenizer(size.vocabulary_size), path)
             for cell in (cell for cell in cells if cell.size == name):
                 print(cell.name)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -242,9 +243,9 @@ def load_pairs(arguments: argparse.Namespace) -> tuple[Pairs, Pairs]:
         arguments.data or "demo/en-de",
         source=arguments.source,
         target=arguments.target,
-        split="train[:400]" if arguments.smoke else "train[:30000]",
+        split="train",
     )
-    everything = list(string_pairs(dataset))
+    everything = list(itertools.islice(string_pairs(dataset), 400 if arguments.smoke else 30_000))
     return everything, everything[: arguments.pairs]
 
 

@@ -42,6 +42,18 @@ class Size:
     vocabulary_size: int
     dropout: float = 0.1
 
+    def training_flops(self, batch_size: int, length: int) -> int:
+        """Operations of the matrix products of a training step, two for each weight and token.
+
+        The backward pass has two products for each of the forward pass. Causal attention counts
+        in full, as it is usually counted, and source and target are of one length.
+        """
+        tokens, width, inner = batch_size * length, self.hidden_dim, self.intermediate_dim
+        # An encoder layer has one attention, a decoder layer two: four kernels and two products.
+        attention = 4 * width**2 + 2 * length * width
+        layers = self.layers * (3 * attention + 2 * 2 * width * inner)
+        return 3 * 2 * tokens * (layers + width * self.vocabulary_size)
+
 
 SIZES = {
     "tiny": Size(4, 128, 256, 4, 10_000),
@@ -75,6 +87,25 @@ def ours(size: Size, **settings: Any) -> Seq2SeqTransformer:
             **settings,
         )
     )
+
+
+def never_ending(model: Seq2SeqTransformer) -> Seq2SeqTransformer:
+    """Change random weights so that no hypothesis ends: every search makes all its steps."""
+    # As they start, sublayers add so little that a tied model repeats its last token for ever.
+    for weight in model.decoder.weights:
+        if weight.name == "kernel":
+            weight.assign(2.0 * weight)
+    # One direction is that of padding, start and end, and of no other token. The last norm's offset
+    # points away from it, so far that these three never come near the best.
+    width = model.config.hidden_dim
+    direction = np.random.default_rng(2).normal(size=width).astype("float32")
+    direction /= np.linalg.norm(direction)
+    table = keras.ops.convert_to_numpy(model.decoder_embedding.embeddings)
+    table = table - np.outer(table @ direction, direction)
+    table[:3] = -direction
+    model.decoder.final_norm.beta.assign((2 * width**0.5 + 20) * direction)
+    model.decoder_embedding.embeddings.assign(table)
+    return model
 
 
 class _TiedEmbedding(keras.layers.Embedding):

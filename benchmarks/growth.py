@@ -1,0 +1,213 @@
+"""How time and memory grow with batch, length, depth, vocabulary and beam.
+
+Each axis is walked in factors of three or four from a small model, whose other sizes stay. Time is
+processor time, the smallest of the rounds; memory is what XLA plans for the program: arguments,
+results, and the most in between. The exponent is that of the last step, log(ratio) / log(factor):
+what a size costs where it is largest. Beside it stands what theory allows: attention goes with the
+square of the length, everything else with the size itself. An exponent above that (and a tenth for
+noise) is marked; the script then ends with an error.
+
+Runs on JAX, whose programs tell their memory before they run. About eight minutes of one core, half
+of them compiling 48 + 48 layers.
+
+    python benchmarks/growth.py --plot docs/images/growth.png --json growth.json
+    python benchmarks/growth.py --axes length beam
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import jax_programs
+import keras
+import measure
+import peers
+
+_INK, _COLORS = "#333f4b", ("#9aa5b1", "#1f5fa8")
+_NOISE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """All sizes of one program."""
+
+    batch: int = 4
+    length: int = 32
+    depth: int = 1
+    vocabulary: int = 1000
+    beam: int = 1
+
+    @property
+    def size(self) -> peers.Size:
+        return peers.Size(self.depth, 32, 64, 2, self.vocabulary)
+
+
+def training(point: Point) -> jax_programs.Program:
+    model = peers.compiled(peers.ours(point.size, max_length=point.length))
+    batch = peers.random_batch(point.size, point.batch, point.length)
+    return jax_programs.training_step(model, batch)
+
+
+def decoding(point: Point) -> jax_programs.Program:
+    model = peers.never_ending(peers.ours(point.size, max_length=point.length))
+    source = peers.random_batch(point.size, point.batch, 16)[0]
+    return jax_programs.decoding(model, source, num_beams=point.beam, max_length=point.length)
+
+
+MAKERS: dict[str, Callable[[Point], jax_programs.Program]] = {
+    "training step": training,
+    "decoding": decoding,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """What grows, and where from.
+
+    Attributes:
+        values: The sizes.
+        time: The exponent of time that theory allows; that of memory is the same.
+        start: The point that is walked from.
+        programs: Which of `MAKERS` it is a size of.
+    """
+
+    values: tuple[int, ...]
+    time: float = 1.0
+    start: Point = Point()
+    programs: tuple[str, ...] = tuple(MAKERS)
+
+
+AXES = {
+    "batch": Axis((4, 16, 64, 256)),
+    # Each pair of positions has a weight: in memory, too, as the gradients want it again.
+    "length": Axis((64, 256, 1024, 4096), 2.0, Point(batch=1)),
+    "depth": Axis((1, 3, 12, 48)),
+    "vocabulary": Axis((2_000, 8_000, 32_000, 128_000)),
+    # K hypotheses read the K caches of their beam at once.
+    "beam": Axis((1, 4, 16), 2.0, programs=("decoding",)),
+}
+SMOKE = {"length": Axis((8, 16), 2.0, Point(batch=1, vocabulary=50), ("decoding",))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """The figures of one program along one axis."""
+
+    values: tuple[int, ...]
+    cpu_ms: tuple[float, ...]
+    megabytes: tuple[float, ...]
+    compile_ms: tuple[float, ...]
+
+    def exponents(self) -> tuple[float, float, float]:
+        """Those of time, memory and compilation over the last step."""
+        factor = math.log(self.values[-1] / self.values[-2])
+        return tuple(
+            math.log(figures[-1] / figures[-2]) / factor
+            for figures in (self.cpu_ms, self.megabytes, self.compile_ms)
+        )
+
+
+def walk(name: str, axis: Axis, program: str, rounds: int) -> Curve:
+    """Compiles and times a program at each size of an axis."""
+    figures = []
+    for value in axis.values:
+        keras.backend.clear_session()
+        made = MAKERS[program](dataclasses.replace(axis.start, **{name: value}))
+        timing = measure.in_turn({"": made.run}, rounds=rounds, warm_up=1)[""]
+        figures.append((value, timing.best_cpu_ms, made.bytes / 1e6, made.compile_ms))
+        print(f"{program}, {name} {value}: {timing.best_cpu_ms:.1f} cpu ms", flush=True)
+    return Curve(*map(tuple, zip(*figures, strict=True)))
+
+
+def table(curves: dict[tuple[str, str], Curve], axes: dict[str, Axis]) -> tuple[str, bool]:
+    """The table of docs/performance.md, and whether nothing grows faster than theory says."""
+    lines = [
+        "| | from, to | cpu ms | exponent | MB | exponent | theory: at most | compiling, cpu s |",
+        "|---|---|---|---:|---|---:|---:|---|",
+    ]
+    is_fine = True
+    for (program, name), curve in curves.items():
+        bound = axes[name].time
+        time, memory, _ = curve.exponents()
+        excess = max(time, memory) > bound + _NOISE
+        is_fine &= not excess
+        lines.append(
+            f"| {program}, {name} | {curve.values[0]:,}, {curve.values[-1]:,} "
+            f"| {curve.cpu_ms[0]:.1f}, {curve.cpu_ms[-1]:,.0f} | {time:.2f} "
+            f"| {curve.megabytes[0]:.1f}, {curve.megabytes[-1]:,.0f} | {memory:.2f} "
+            f"| {bound:g}{' **exceeded**' if excess else ''} "
+            f"| {curve.compile_ms[0] / 1000:.1f}, {curve.compile_ms[-1] / 1000:.1f} |"
+        )
+    return "\n".join(lines), is_fine
+
+
+def draw(curves: dict[tuple[str, str], Curve], path: Path) -> None:
+    """A column an axis, time above memory, in powers on both sides."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(name for _, name in curves))
+    figure = Figure(figsize=(3 * len(names), 5.4), layout="constrained", facecolor="white")
+    panels = figure.subplots(2, len(names), squeeze=False, sharex="col", sharey="row")
+    for column, name in enumerate(names):
+        for color, program in zip(_COLORS, MAKERS, strict=True):
+            if (program, name) not in curves:
+                continue
+            curve = curves[program, name]
+            figures = (curve.cpu_ms, curve.megabytes)
+            for axes, values, exponent in zip(
+                panels[:, column], figures, curve.exponents()[:2], strict=True
+            ):
+                label = f"{program}: exponent {exponent:.2f}"
+                axes.loglog(
+                    curve.values, values, color=color, label=label, marker="o", ms=3, lw=1.8
+                )
+        panels[0, column].set_title(name, loc="left", fontsize=11, fontweight="bold", color=_INK)
+        panels[1, column].set_xticks(curve.values, [f"{value:,}" for value in curve.values])
+        panels[1, column].minorticks_off()
+    for axes, what in zip(panels[:, 0], ("processor ms", "MB"), strict=True):
+        axes.set_ylabel(what, color=_INK)
+    for axes in panels.flat:
+        axes.grid(axis="y", color="#e4e8ec", linewidth=0.8)
+        axes.tick_params(colors=_INK, length=0, which="both")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.spines["bottom"].set_color("#cbd2d9")
+        axes.legend(frameon=False, labelcolor=_INK, fontsize=8, loc="upper left")
+    figure.savefig(path, dpi=120)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--axes", nargs="+", choices=AXES, default=list(AXES))
+    parser.add_argument("--rounds", type=int, default=5, help="timed calls at each point")
+    parser.add_argument("--smoke", action="store_true", help="one axis of two tiny points")
+    parser.add_argument("--plot", type=Path, help="PNG to draw")
+    parser.add_argument("--json", help="file to write the figures to")
+    arguments = parser.parse_args(argv)
+    axes = SMOKE if arguments.smoke else {name: AXES[name] for name in arguments.axes}
+    curves = {
+        (program, name): walk(name, axis, program, arguments.rounds)
+        for name, axis in axes.items()
+        for program in axis.programs
+    }
+    text, is_fine = table(curves, axes)
+    print(f"\n{text}")
+    if arguments.plot:
+        draw(curves, arguments.plot)
+    if arguments.json:
+        figures = {", ".join(key): dataclasses.asdict(curve) for key, curve in curves.items()}
+        measure.write_json(arguments.json, figures)
+    if not is_fine:
+        raise SystemExit("Something grows faster than theory says.")
+
+
+if __name__ == "__main__":
+    main()
