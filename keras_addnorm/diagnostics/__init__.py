@@ -6,7 +6,7 @@ from keras_addnorm.diagnostics.attention_maps import (
     attention_maps,
     plot_attention,
 )
-from keras_addnorm.diagnostics.fold import fold
+from keras_addnorm.diagnostics.fold import fold, is_foldable
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
 from keras_addnorm.diagnostics.head_diversity import HeadDifferences, head_diversity
 from keras_addnorm.diagnostics.inspection import Sentence, inspect
@@ -50,6 +50,7 @@ __all__ = [
     "head_diversity",
     "initialize_admin",
     "inspect",
+    "is_foldable",
     "loss_gradients",
     "observe",
     "plot_attention",

@@ -64,31 +64,72 @@ def fold(
     """
     say = say or _say_nothing
     config = require_model(model).config
-    scheme = schemes.get(config.scheme)
-    add_norms = named_add_norms(model)
-    foldings = {name: _folding(scheme, add_norm) for name, add_norm in add_norms.items()}
-    remaining = next(iter(foldings.values())).scheme
-    name = schemes.serialize(scheme)["name"]
-    if remaining == scheme:
-        say(f"{name} has no gain to fold: the model is an equal copy.")
+    foldings = _foldings(model)
+    hindrance = _hindrance(model, foldings)
+    if hindrance is not None:
+        say(f"{hindrance}. The model is an equal copy.")
         return rebuild(model)
-    stubborn = [n for n, folding in foldings.items() if not _is_taken(folding, add_norms[n])]
-    if stubborn:
-        say(
-            f"{name} with norm={config.norm!r} cannot be folded: no weight or epsilon of that "
-            f"norm can take the gain of {stubborn[0]}. The model is an equal copy."
-        )
-        return rebuild(model)
-    norm = _with_epsilons(config.norm, add_norms, foldings)
+    remaining = _remaining_scheme(foldings)
+    norm = _with_epsilons(config.norm, named_add_norms(model), foldings)
     folded = rebuild(model, scheme=remaining, norm=norm)
     for place, add_norm in named_add_norms(folded).items():
         _absorb(folded, place, add_norm, foldings[place])
-    say(f"{name} folded into {schemes.serialize(remaining)['name']}.")
+    say(f"{_name(config.scheme)} folded into {_name(remaining)}.")
     return folded
+
+
+def is_foldable(model: Seq2SeqTransformer) -> bool:
+    """Tell whether `fold` would change a model: otherwise it makes an equal copy.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Whether its scheme has gains, and its weights can take them.
+
+    Raises:
+        ValueError: If it is no `Seq2SeqTransformer`.
+
+    Example:
+        >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+        >>> config = Seq2SeqConfig.preset(
+        ...     "tiny", source_vocabulary_size=11, target_vocabulary_size=11, scheme="pre_ln"
+        ... )
+        >>> is_foldable(Seq2SeqTransformer(config))
+        False
+    """
+    return _hindrance(require_model(model), _foldings(model)) is None
 
 
 def _say_nothing(line: str) -> None:
     """Takes a line and lets it be."""
+
+
+def _foldings(model: Seq2SeqTransformer) -> dict[str, Folding]:
+    scheme = schemes.get(model.config.scheme)
+    return {name: _folding(scheme, add_norm) for name, add_norm in named_add_norms(model).items()}
+
+
+def _remaining_scheme(foldings: dict[str, Folding]) -> schemes.ResidualScheme:
+    return next(iter(foldings.values())).scheme
+
+
+def _hindrance(model: Seq2SeqTransformer, foldings: dict[str, Folding]) -> str | None:
+    """Return why nothing can be folded, or None."""
+    config = model.config
+    if _remaining_scheme(foldings) == schemes.get(config.scheme):
+        return f"{_name(config.scheme)} has no gain to fold"
+    for place, add_norm in named_add_norms(model).items():
+        if not _is_taken(foldings[place], add_norm):
+            return (
+                f"{_name(config.scheme)} with norm={config.norm!r} cannot be folded: no weight or "
+                f"epsilon of that norm can take the gain of {place}"
+            )
+    return None
+
+
+def _name(scheme: str | dict[str, Any] | schemes.ResidualScheme) -> str:
+    return str(schemes.serialize(schemes.get(scheme))["name"])
 
 
 def _folding(scheme: schemes.ResidualScheme, add_norm: AddNorm) -> Folding:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.data import TokenizerPair
+from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 
@@ -68,6 +68,31 @@ def require_new(directory: str | os.PathLike[str]) -> Path:
             "name, or remove it first."
         )
     return directory
+
+
+def prepare(
+    model: Any, tokenizer: Tokenizer | TokenizerPair | None, directory: str | os.PathLike[str]
+) -> tuple[TokenizerPair | None, Path]:
+    """Check what a format that knows token ids only is exported from, and where to.
+
+    Args:
+        model: The model.
+        tokenizer: The tokenizers to put beside it, if any.
+        directory: The folder to make.
+
+    Returns:
+        The tokenizers of both sides, if any, and the folder's path.
+
+    Raises:
+        TypeError: If `model` or `tokenizer` is something else.
+        ValueError: If the tokenizer does not belong to the model.
+        FileExistsError: If the folder exists.
+    """
+    require_model(model)
+    tokenizers = None if tokenizer is None else TokenizerPair.of(tokenizer)
+    if tokenizers is not None:
+        require_tokenizers(model.config, tokenizers)
+    return tokenizers, require_new(directory)
 
 
 @contextlib.contextmanager

@@ -8,12 +8,7 @@ import tempfile
 from pathlib import Path
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import (
-    new_folder,
-    require_model,
-    require_new,
-    require_tokenizers,
-)
+from keras_addnorm.interop.folders import new_folder, prepare
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -100,11 +95,7 @@ def export_litert(
         assert (directory / "model.tflite").is_file()
         ```
     """
-    require_model(model)
-    tokenizers = None if tokenizer is None else TokenizerPair.of(tokenizer)
-    if tokenizers is not None:
-        require_tokenizers(model.config, tokenizers)
-    directory = require_new(directory)
+    tokenizers, directory = prepare(model, tokenizer, directory)
     length = model.config.max_length if max_length is None else max_length
     sizes = Sizes(
         max_length=length,

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import (
-    new_folder,
-    require_model,
-    require_new,
-    require_tokenizers,
-)
+from keras_addnorm.interop.folders import new_folder, prepare
 from keras_addnorm.interop.graphs import Graph, NamedTensor, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -68,7 +63,7 @@ def export_onnx(
     and its `index`; the step gives the `logits` of the next token and, with `new_` in front of
     their names, the self-attentions' caches for its next call. `teacher_forced.onnx` takes `source`
     and `target` and gives the `logits` of all positions. Ids are int32. The logits are the model's
-    to 1e-4.
+    to 1e-4, if something normalises the stream (`norm="none"`: to 1e-3).
 
     Batch and lengths are free. A step may decode more rows than there are sources, the hypotheses
     of each side by side: repeat the self-attentions' caches, not the cross-attentions'.
@@ -110,11 +105,7 @@ def export_onnx(
         ```
     """
     onnx, tf2onnx = _import_packages()
-    require_model(model)
-    tokenizers = None if tokenizer is None else TokenizerPair.of(tokenizer)
-    if tokenizers is not None:
-        require_tokenizers(model.config, tokenizers)
-    directory = require_new(directory)
+    tokenizers, directory = prepare(model, tokenizer, directory)
     sizes = Sizes(model.config.max_length if max_length is None else max_length)
     graphs = trace(model, sizes)
     with new_folder(directory) as folder:

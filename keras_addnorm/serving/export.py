@@ -15,7 +15,7 @@ from keras_addnorm import schemes
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.diagnostics import fold
+from keras_addnorm.diagnostics import fold, is_foldable
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
 from keras_addnorm.serving.extras import write_extras
@@ -120,7 +120,7 @@ def export_saved_model(
     )
     directory = Path(directory)
     version = choose_version(directory, version)
-    folded = fold(model)
+    folded = fold(model) if is_foldable(model) else model
     module = TranslationModule(folded, tokenizers, decoding, storage)
     signatures = module.signatures()
     settings = {

@@ -6,7 +6,7 @@ import pytest
 from looking import SOURCE, SUBLAYERS, array, batch, tiny_model
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.diagnostics import fold
+from keras_addnorm.diagnostics import fold, is_foldable
 from keras_addnorm.models import Seq2SeqTransformer
 
 FOLDED = {
@@ -54,7 +54,9 @@ CASES = [
 def test_outputs_stay_and_the_gains_go(scheme, options):
     model = tiny_model(scheme=scheme, **options)
     before = [array(weight).copy() for weight in model.weights]
+    assert is_foldable(model)
     folded = fold(model)
+    assert not is_foldable(folded)
     assert scheme_name(folded) == FOLDED[scheme]
     assert not [weight.path for weight in folded.weights if "branch_scale" in weight.path]
     assert_same_outputs(model, folded)
@@ -125,7 +127,8 @@ def test_a_scheme_without_a_gain_is_copied_and_says_so(scheme):
     folded = fold(model, say=lines.append)
     assert folded is not model
     assert folded.config == model.config
-    assert lines == [f"{scheme_name(model)} has no gain to fold: the model is an equal copy."]
+    assert lines == [f"{scheme_name(model)} has no gain to fold. The model is an equal copy."]
+    assert not is_foldable(model)
     np.testing.assert_array_equal(logits(folded), logits(model))
 
 
@@ -141,11 +144,14 @@ def test_a_norm_that_cannot_make_up_for_a_gain_leaves_the_scheme_and_says_so(sch
     (line,) = lines
     assert f"{scheme} with norm='none' cannot be folded" in line
     assert f"the gain of {place}." in line
+    assert not is_foldable(model)
 
 
 def test_another_kind_of_model_is_refused():
     with pytest.raises(ValueError, match=r"Expected a Seq2SeqTransformer\. Received: Sequential"):
         fold(keras.Sequential([keras.layers.Dense(3)]))
+    with pytest.raises(ValueError, match=r"Expected a Seq2SeqTransformer\. Received: Sequential"):
+        is_foldable(keras.Sequential([keras.layers.Dense(3)]))
 
 
 @pytest.mark.parametrize("name", norms.names())

@@ -15,7 +15,7 @@ from exported import MAX_LENGTH, OPTIONS, make_model, make_tokenizers
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig
-from keras_addnorm.serving import export_saved_model, load_translator
+from keras_addnorm.serving import export, export_saved_model, load_translator
 from keras_addnorm.serving.signatures import TranslationModule
 
 
@@ -209,6 +209,25 @@ def test_versions_count_up_and_are_never_overwritten(model, tokenizers, tmp_path
     with pytest.raises(NotADirectoryError, match="it is a file"):
         export_saved_model(model, tokenizers, tmp_path / "77")
     assert {path.name for path in tmp_path.iterdir()} == {"1", "2", "9", "10", "11", "77", "notes"}
+
+
+class SeenError(Exception):
+    """Ends an export with the model that would be written."""
+
+
+def test_only_a_model_with_gains_is_built_anew(model, tokenizers, tmp_path, monkeypatch):
+    def look(model, *_):
+        raise SeenError(model)
+
+    def written(model):
+        with pytest.raises(SeenError) as seen:
+            export_saved_model(model, tokenizers, tmp_path)
+        return seen.value.args[0]
+
+    monkeypatch.setattr(export, "TranslationModule", look)
+    assert written(model) is model
+    scaled = make_model(101, 89, scheme="layer_scale")
+    assert written(scaled).config.scheme == {"name": "pre_ln"}
 
 
 @pytest.mark.usefixtures("no_functions")

@@ -123,8 +123,9 @@ def test_bytes_travel_as_base64(server):
     )
     named = {"instances": [{"value": value} for value in coded], "signature_name": "echo"}
     assert predict(server, named) == (200, {"predictions": coded})
-    status, answer = predict(server, {"instances": [{"b64": base64.b64encode(b"ba").decode()}]})
-    assert (status, answer["predictions"][0]["translations"]) == (200, "BA")
+    for text in ("YmE=", "YmE", "Y mE\n="):  # the padding may be missing
+        status, answer = predict(server, {"instances": [{"b64": text}]})
+        assert (status, answer["predictions"][0]["translations"]) == (200, "BA")
 
 
 NUMBERS = {
@@ -156,12 +157,13 @@ def test_numbers_of_every_type(server):
 
 
 def test_floats_are_written_in_their_own_precision(server):
-    body = {"inputs": [[0.1, 0.2, 16777215]], "signature_name": "matrix"}
+    # The last one lies between two numbers of that precision.
+    body = {"inputs": [[0.1, 0.2, 16777217]], "signature_name": "matrix"}
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     connection.request("POST", "/v1/models/shouter:predict", json.dumps(body))
     text = connection.getresponse().read().decode()
     connection.close()
-    assert '"x": [[0.1, 0.2, 16777215.0]]' in text
+    assert '"x": [[0.1, 0.2, 16777216.0]]' in text
 
 
 def test_outputs_without_rows_want_columns(server):
@@ -283,7 +285,9 @@ BAD_BODIES = {
     "a huge integer": b'{"signature_name": "matrix", "inputs": [[1, 2, ' + b"9" * 50_000 + b"]]}",
     "a huge exponent": b'{"signature_name": "matrix", "inputs": [[1, 2, 1e99999]]}',
     "too large for float32": b'{"signature_name": "matrix", "inputs": [[1, 2, 1e39]]}',
-    "not exact in float32": b'{"signature_name": "matrix", "inputs": [[1, 2, 16777217]]}',
+    "a whole number too large for float32": (
+        b'{"signature_name": "matrix", "inputs": [[1, 2, 1' + b"0" * 39 + b"]]}"
+    ),
     "a wrong width": b'{"signature_name": "matrix", "inputs": [[1, 2]]}',
     "a text for a number": b'{"signature_name": "matrix", "inputs": [["1", 2, 3]]}',
     "true for a number": b'{"signature_name": "matrix", "inputs": [[true, 2, 3]]}',
