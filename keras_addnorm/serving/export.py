@@ -22,6 +22,9 @@ from keras_addnorm.serving.extras import write_extras
 from keras_addnorm.serving.signatures import Decoding, TranslationModule
 from keras_addnorm.serving.versions import choose_version, new_version
 
+# Nobody asks a served model for gradients; our layers' own ones would be a quarter of its graph.
+_OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
 
 def export_saved_model(
     model: Seq2SeqTransformer,
@@ -129,7 +132,7 @@ def export_saved_model(
         "storage": storage,
     }
     with new_version(directory, version) as folder:
-        tf.saved_model.save(module, str(folder), signatures=signatures)
+        tf.saved_model.save(module, str(folder), signatures=signatures, options=_OPTIONS)
         write_extras(
             folder,
             directory / str(version),

@@ -21,6 +21,8 @@ from keras_addnorm.serving.batching import Buckets
 FOLDER = "assets.extra"
 _LIBRARIES = ("keras", "tensorflow", "sentencepiece")
 _SPACE_MARK = "\u2581"
+_DEFAULT = "serving_default"
+_MOST_WARMUP_RECORDS = 1000  # TensorFlow Serving refuses a version with more
 
 _README = """\
 # {name}: a translation model
@@ -151,16 +153,26 @@ def write_extras(
     for file, text in texts.items():
         (extras / file).write_text(text, encoding="utf-8")
     with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
-        for record in warmup_records(name, tokenizers.source, buckets):
+        for record in warmup_records(name, tokenizers.source, signatures, buckets):
             writer.write(record)
 
 
-def warmup_records(name: str, tokenizer: Tokenizer, buckets: Buckets) -> Iterator[bytes]:
-    """Makes one request of each bucket's shape for `serving_default`.
+def warmup_records(
+    name: str,
+    tokenizer: Tokenizer,
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
+    buckets: Buckets,
+) -> Iterator[bytes]:
+    """Makes requests after which no user waits for TensorFlow to prepare a signature.
+
+    TensorFlow prepares each signature at its first request; shapes hardly matter to it. So there is
+    one request of each bucket's shape for `serving_default`, and one for each other signature.
+    None asks for XLA, which a server may refuse, and with it the whole version.
 
     Args:
         name: The model's name.
         tokenizer: The tokenizer of the source.
+        signatures: The exported functions.
         buckets: The shapes.
 
     Yields:
@@ -169,13 +181,17 @@ def warmup_records(name: str, tokenizer: Tokenizer, buckets: Buckets) -> Iterato
     from tensorflow_serving.apis import prediction_log_pb2
 
     word = _word_of_one_token(tokenizer)
-    for rows, columns in buckets.shapes:
+    others = [key for key in signatures if key != _DEFAULT and not key.endswith("_xla")]
+    room = _MOST_WARMUP_RECORDS - len(others)
+    shapes = [(_DEFAULT, *shape) for shape in buckets.shapes[:room]]
+    for signature, rows, columns in [*shapes, *((key, 1, 1) for key in others)]:
         log = prediction_log_pb2.PredictionLog()
         request = log.predict_log.request
         request.model_spec.name = name
-        request.model_spec.signature_name = "serving_default"
+        request.model_spec.signature_name = signature
         text = " ".join([word] * max(1, columns - 1))  # and the token that ends the source
-        request.inputs["texts"].CopyFrom(tf.make_tensor_proto([text] * rows))
+        for argument in _inputs(signatures[signature]):
+            request.inputs[argument].CopyFrom(tf.make_tensor_proto([text] * rows))
         yield log.SerializeToString()
 
 
@@ -214,8 +230,12 @@ def _card(
 
 
 def _describe(name: str, function: Any) -> str:
-    inputs = function.structured_input_signature[1]
-    return f"| `{name}` | {_list(inputs)} | {_list(function.structured_outputs)} |"
+    return f"| `{name}` | {_list(_inputs(function))} | {_list(function.structured_outputs)} |"
+
+
+def _inputs(function: Any) -> dict[str, tf.TensorSpec]:
+    positional, named = function.structured_input_signature
+    return {**{spec.name: spec for spec in positional}, **named}
 
 
 def _list(specs: Mapping[str, tf.TensorSpec]) -> str:

@@ -176,6 +176,8 @@ def test_the_card_and_the_readme(directory, translator, model, tokenizers):
     }
     assert card["versions"]["tensorflow"] == tf.__version__
     readme = (directory / "1" / "assets.extra" / "README.md").read_text("utf-8")
+    assert "| `serving_default` | `texts`: string [?] | `translations`: string [?]," in readme
+    assert "| `score` | `source`: string [?], `target`: string [?] | `scores`: float32" in readme
     assert "toy/1" in readme and "more\nthan 10 tokens" in readme
     assert not re.search(r"\{\w*\}", readme)
     assert str(Path.home()) not in readme and str(directory.parent) not in readme
@@ -189,7 +191,7 @@ def no_functions(monkeypatch):
 
 @pytest.mark.usefixtures("no_functions")
 def test_versions_count_up_and_are_never_overwritten(model, tokenizers, tmp_path, monkeypatch):
-    def save(module, path, signatures):
+    def save(module, path, **_):
         (Path(path) / "saved_model.pb").write_bytes(b"")
 
     monkeypatch.setattr(tf.saved_model, "save", save)
@@ -232,7 +234,7 @@ def test_only_a_model_with_gains_is_built_anew(model, tokenizers, tmp_path, monk
 
 @pytest.mark.usefixtures("no_functions")
 def test_a_failed_export_leaves_nothing(model, tokenizers, tmp_path, monkeypatch):
-    def fail(module, path, signatures):
+    def fail(module, path, **_):
         (Path(path) / "half").write_bytes(b"")
         raise OSError("disk full")
 
@@ -244,7 +246,7 @@ def test_a_failed_export_leaves_nothing(model, tokenizers, tmp_path, monkeypatch
 
 @pytest.mark.usefixtures("no_functions")
 def test_a_version_that_appears_meanwhile_wins(model, tokenizers, tmp_path, monkeypatch):
-    def save(module, path, signatures):
+    def save(module, path, **_):
         (tmp_path / "1").mkdir()
         (tmp_path / "1" / "theirs").write_bytes(b"")
 

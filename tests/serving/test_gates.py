@@ -14,6 +14,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_addnorm.decoding import translate
 
+COMPILED = ("translate_xla", "translate_nbest_xla")
+INIT = "__saved_model_init_op"
 HOSTILE = (
     "",
     "   \t",
@@ -74,9 +76,11 @@ def warm_up_requests(path, signatures):
     for record in records.as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
         assert log.model_spec.name == path.parent.name
-        texts = tf.make_ndarray(log.inputs["texts"])
-        yield request(
-            signatures, log.model_spec.signature_name, texts=[text.decode() for text in texts]
+        texts = {key: tf.make_ndarray(value).tolist() for key, value in log.inputs.items()}
+        name = log.model_spec.signature_name
+        yield (
+            name,
+            request(signatures, name, **{key: [t.decode() for t in texts[key]] for key in texts}),
         )
 
 
@@ -84,7 +88,12 @@ def warm_up_requests(path, signatures):
 def test_the_c_api_answers_as_python_does(toy, signatures, texts, disable_xla):
     sources = [*texts[:7], *HOSTILE]
     expected = translate(toy.model, toy.tokenizers, sources, **toy.options, jit_compile=False)
-    warm_up = list(warm_up_requests(toy.path, signatures))
+    named = list(warm_up_requests(toy.path, signatures))
+    others = signatures.keys() - {"serving_default", *COMPILED, INIT}
+    shapes = [n for n in ROWS for _ in LENGTHS]
+    assert sorted(name for name, _ in named[len(shapes) :]) == sorted(others)
+    assert {name for name, _ in named[: len(shapes)]} == {"serving_default"}
+    warm_up = [warm for _, warm in named]
     answers = run_c_api(
         toy.path,
         [
@@ -105,7 +114,8 @@ def test_the_c_api_answers_as_python_does(toy, signatures, texts, disable_xla):
         assert compiled.get("error") is None
         assert compiled["translations"][1] == expected.texts[:3]
         np.testing.assert_allclose(compiled["scores"][1], expected.scores[:3], atol=1e-5)
-    assert [answer["scores"][0] for answer in warm] == [[n] for n in ROWS for _ in LENGTHS]
+    rows = [next(iter(answer.values()))[0][0] for answer in warm if "error" not in answer]
+    assert rows == [*shapes, *(1 for _ in others)]
 
 
 def test_saved_model_cli(toy):

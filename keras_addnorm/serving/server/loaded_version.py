@@ -160,7 +160,7 @@ class LoadedVersion:
     def __init__(self, path: Path) -> None:
         self.number = int(path.name)
         graph = tf.Graph()
-        self.session = tf.compat.v1.Session(graph=graph)
+        self.session = tf.compat.v1.Session(graph=graph, config=_session_config())
         with graph.as_default():
             loaded = tf.compat.v1.saved_model.load(self.session, ["serve"], str(path))
         self.signature_defs = dict(loaded.signature_def)
@@ -203,6 +203,14 @@ class LoadedVersion:
             signature(inputs)
             count += 1
         return count
+
+
+def _session_config() -> tf.compat.v1.ConfigProto:
+    # The optimiser of graphs takes seconds for each signature and makes no request faster: what is
+    # slow in a search is in the kernels.
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config
 
 
 class _Function:

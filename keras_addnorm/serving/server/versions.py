@@ -145,6 +145,7 @@ class Versions:
         _check_inside(path, self._directory)
         version = LoadedVersion(path)
         if self._warm_up and (path / WARM_UP).is_file():
+            _log.info("Version %d answers its warm-up requests first.", version.number)
             count = version.warm_up(path / WARM_UP)
             _log.info("Version %d has answered %d warm-up requests.", version.number, count)
         return version
