@@ -7,6 +7,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from held import held
 from small_models import fetch, scores, shout, write_version
 from tensorflow.core.framework import tensor_pb2, types_pb2
@@ -291,3 +292,27 @@ def test_metadata(stub):
     default = signatures.signature_def["serving_default"]
     assert default.inputs["texts"].dtype == types_pb2.DT_STRING
     assert set(default.outputs) == {"translations", "scores"}
+
+
+def test_health(channel):
+    stub = health_pb2_grpc.HealthStub(channel)
+
+    def status(call, service):
+        return call(health_pb2.HealthCheckRequest(service=service), timeout=60)
+
+    for service in ("", "PredictionService", "tensorflow.serving.ModelService"):
+        assert status(stub.Check, service).status == health_pb2.HealthCheckResponse.SERVING
+    refused(stub.Check, health_pb2.HealthCheckRequest(service="a"), grpc.StatusCode.NOT_FOUND)
+    unknown = next(status(stub.Watch, "a")).status
+    assert unknown == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+def test_who_watches_health_hears_of_the_end_and_does_not_stop_it(server):
+    settings = Settings(server.settings.directory, port=0, grpc_port=0, grace_seconds=60)
+    names = health_pb2.HealthCheckResponse.ServingStatus
+    with running(settings) as other:
+        channel = grpc.insecure_channel(f"127.0.0.1:{other.grpc_port}")
+        watched = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert names.Name(next(watched).status) == "SERVING"
+    assert [names.Name(answer.status) for answer in watched] == ["NOT_SERVING"]
+    channel.close()

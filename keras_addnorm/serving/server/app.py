@@ -15,6 +15,7 @@ import uvicorn
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.grpc_api import make_grpc_server
+from keras_addnorm.serving.server.health import Health
 from keras_addnorm.serving.server.metrics import Metrics
 from keras_addnorm.serving.server.rest import make_app
 from keras_addnorm.serving.server.scheduler import Scheduler
@@ -84,8 +85,9 @@ class Server:
         listener = _listen(self.settings.host, self.settings.port)
         self.port = listener.getsockname()[1]
         web = _WebServer(self._web_config())
+        health = Health()
         try:
-            rpc = self._grpc_server()
+            rpc = self._grpc_server(health)
         except OSError:
             listener.close()
             raise
@@ -93,9 +95,10 @@ class Server:
             await rpc.start()
         web_task = asyncio.create_task(web.serve([listener]))
         try:
-            await self._watch_until_stopped()
+            await self._watch_until_stopped(health)
         finally:
             self.service.is_stopping = True
+            health.stop()
             web.should_exit = True
             # Both answer what they have begun, at the same time.
             stops = [web_task] if rpc is None else [web_task, rpc.stop(self.settings.grace_seconds)]
@@ -120,17 +123,17 @@ class Server:
         """
         return self._ready.wait(timeout)
 
-    async def _watch_until_stopped(self) -> None:
+    async def _watch_until_stopped(self, health: Health) -> None:
         assert self._stopping is not None
         stopped = asyncio.create_task(self._stopping.wait())
-        watching = asyncio.create_task(self._watch())
+        watching = asyncio.create_task(self._watch(health))
         await asyncio.wait({stopped, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             stopped.cancel()
             watching.result()  # it ends by an error alone
         watching.cancel()  # a version that is being loaded keeps nobody waiting
 
-    async def _watch(self) -> None:
+    async def _watch(self, health: Health) -> None:
         versions = self.service.versions
         while True:
             try:
@@ -139,6 +142,7 @@ class Server:
                 _log.exception("Could not read '%s'.", self.settings.directory)
             if not self._ready.is_set():
                 self._announce(versions)
+                health.serve()
             await asyncio.sleep(self.settings.poll_seconds)
 
     def _announce(self, versions: Versions) -> None:
@@ -169,10 +173,10 @@ class Server:
             timeout_graceful_shutdown=int(self.settings.grace_seconds),
         )
 
-    def _grpc_server(self) -> Any:
+    def _grpc_server(self, health: Health) -> Any:
         if self.settings.grpc_port is None:
             return None
-        server = make_grpc_server(self.service)
+        server = make_grpc_server(self.service, health)
         address = f"{_bracketed(self.settings.host)}:{self.settings.grpc_port}"
         try:
             self.grpc_port = server.add_insecure_port(address)

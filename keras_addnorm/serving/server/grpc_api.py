@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import message
+from grpc_health.v1 import health_pb2_grpc
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -15,6 +16,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.health import Health
 from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE
 from keras_addnorm.serving.server.proto_tensors import to_array, to_proto
 from keras_addnorm.serving.server.service import Service, find_signature, model_spec
@@ -24,11 +26,12 @@ _OVERHEAD = 64 * 1024
 _MESSAGE_IN_HEADER = 1000
 
 
-def make_grpc_server(service: Service) -> grpc.aio.Server:
+def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
     """Makes the server, without a port.
 
     Args:
         service: What answers.
+        health: What tells whether it can.
 
     Returns:
         The server.
@@ -63,6 +66,7 @@ def make_grpc_server(service: Service) -> grpc.aio.Server:
             ),
         ]
     )
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
     return server
 
 
