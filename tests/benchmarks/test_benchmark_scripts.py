@@ -1,0 +1,124 @@
+"""The scripts under benchmarks/ run; what they count is checked, what they time is not."""
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def epochs():
+    """The script benchmarks/epochs.py as a module; it leaves nothing behind."""
+    known = set(sys.modules)
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import epochs
+
+    yield epochs
+    sys.path.remove(str(ROOT / "benchmarks"))
+    for name in {"epochs", "measure", "peers"} - known:
+        del sys.modules[name]
+
+
+def on_jax(*arguments):
+    """Run Python on JAX, with the benchmarks at hand."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def sentences(count):
+    generator = np.random.default_rng(5)
+    lengths = generator.integers(1, 60, (count, 2))
+    return [tuple([4 + n] * n for n in pair) for pair in lengths.tolist()]
+
+
+def test_every_sentence_is_in_one_token_batch_and_no_batch_is_too_large(epochs):
+    pairs = sentences(531)
+    batches = epochs.token_batches(pairs)
+    assert sorted(index for batch in batches for index in batch) == list(range(531))
+    longest = [1 + max(len(side) for index in batch for side in pairs[index]) for batch in batches]
+    positions = [len(batch) * length for batch, length in zip(batches, longest, strict=True)]
+    assert max(positions) <= epochs.TOKENS_PER_BATCH
+    # Of like length: sorting leaves little padding.
+    assert sum(max(map(len, pair)) + 1 for pair in pairs) > 0.85 * sum(positions)
+
+
+def test_the_guides_pipeline_cuts_and_pads_to_one_length(epochs):
+    (inputs, labels), *rest = epochs.fixed_length([([7, 8], [9]), ([5] * 50, [6] * 50)])
+    assert not rest
+    order = np.argsort(-inputs["source"].numpy()[:, 0])  # The data set is shuffled.
+    expected = np.zeros((3, 2, 40), int)
+    expected[0, 0, :3], expected[0, 1] = (7, 8, 2), 5
+    expected[1, 0, :3], expected[1, 1] = (1, 9, 2), 6
+    expected[1, 1, 0] = 1
+    expected[2, 0, :2], expected[2, 1] = (9, 2), 6
+    for array, wanted in zip((inputs["source"], inputs["target"], labels), expected, strict=True):
+        np.testing.assert_array_equal(array.numpy()[order], wanted)
+
+
+def test_the_contenders_are_one_model_and_count_the_same_tokens(epochs):
+    peers = epochs.peers
+    size = peers.Size(1, 6, 10, 2, 70)
+    models = {name: make(size) for name, make in peers.KERAS_MODELS.items()}
+    pairs = sentences(11)
+    with pytest.warns(UserWarning, match="nested_tensor"):
+        training = epochs.TorchTraining(size, pairs)
+        weights = sum(weight.numel() for weight in peers.torch_model(size).parameters())
+    assert {name: model.count_params() for name, model in models.items()} == dict.fromkeys(
+        models, weights
+    )
+    assert training.tokens == sum(len(target) + 1 for _, target in pairs)
+    training.epoch()
+    loss = training._step((np.array([[4, 2]]), np.array([[1, 4]]), np.array([[4, 2]])))
+    assert 0.5 < loss / np.log(size.vocabulary_size) < 2  # It knows nothing yet.
+
+
+def test_the_watch_sees_the_time_of_the_step_alone(epochs):
+    model = types.SimpleNamespace(train_function=list, make_train_function=lambda: None)
+    watch = epochs.StepWatch(model)
+    assert model.train_function is watch
+    assert watch(iter("ab")) == ["a", "b"]
+    first = watch.wall_ms
+    assert first > 0
+    watch(iter("c"))
+    assert watch.wall_ms > first >= 0 <= watch.thread_ms
+
+
+GROWTH_AND_GPU = """
+import sys
+
+for name in ("tensorflow", "tensorflow_datasets"):
+    sys.modules[name] = None  # Importing it now fails: machines with a GPU may not have it.
+
+import gpu
+import growth
+
+growth.main(["--smoke", "--rounds", "1", "--plot", sys.argv[1]])
+gpu.main(["--smoke", "--contenders", "keras-addnorm"])
+"""
+
+
+def test_growth_and_gpu_run_without_tensorflow(tmp_path):
+    said = on_jax("-c", GROWTH_AND_GPU, str(tmp_path / "growth.png"))
+    assert "| decoding, length | 8, 16 |" in said
+    assert "| keras-addnorm |" in said
+    assert "| 2 | 2 |" in said  # The search with two beams.
+    assert (tmp_path / "growth.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_startup_runs_and_nothing_imports_tensorflow():
+    said = on_jax(str(ROOT / "benchmarks" / "startup.py"), "--smoke")
+    assert "| imports | import keras (jax) |" in said
+    assert "| imports | and its layers, models, training and decoding |" in said
