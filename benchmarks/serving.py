@@ -5,6 +5,7 @@ small model with random weights, whose translations are as long as they may be.
 
     python benchmarks/serving.py                          # throughput and latency
     python benchmarks/serving.py --soak                   # 10,000 requests while versions change
+    python benchmarks/serving.py --soak --swaps 40 --requests 40000
     python benchmarks/serving.py --model saved_models/mine --road grpc
 """
 
@@ -38,8 +39,9 @@ NAME = "benchmark"
 CLIENTS = (1, 8, 64)
 SYLLABLES = ("ba", "di", "ku", "ler", "mon", "tö", "un", "vei", "zz", "aa", "ó", "ß")
 BATCH = {"on": 64, "off": 1}
-# The warm-up requests of an export are for the first one.
+# The warm-up requests of an export are not for XLA.
 SIGNATURES = ("serving_default", "translate_xla")
+FIRST = (*SIGNATURES, "translate_nbest", "encode")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,26 +210,34 @@ def throughput(directory: Path, road: str, requests: int) -> list[dict[str, obje
 def first_requests(directory: Path, road: str) -> list[dict[str, object]]:
     """The first two requests of a server that has answered its warm-up requests, and of one not."""
     rows: list[dict[str, object]] = []
-    print("\nwarm-up signature         first ms  second ms")
-    for warm, signature in itertools.product((True, False), SIGNATURES):
+    print("\nwarm-up signature        start s   first ms  second ms")
+    for warm, signature in itertools.product((True, False), FIRST):
         flag = "--warm-up" if warm else "--no-warm-up"
+        started = time.perf_counter()
         with serve(directory, flag) as served, served.client(road) as client:
+            start = time.perf_counter() - started
             client.status()  # the connection is made
             times = []
             for text in make_texts(2, seed=5):
                 begin = time.perf_counter()
                 client.predict(signature, texts=[text])
                 times.append(1000 * (time.perf_counter() - begin))
-        rows.append({"warm_up": warm, "signature": signature, "first_ms": times[0]})
-        print(f"{warm!s:7} {signature:15} {times[0]:9.1f} {times[1]:10.1f}", flush=True)
+        row = {"warm_up": warm, "signature": signature, "start_s": start, "first_ms": times[0]}
+        rows.append(row)
+        print(
+            f"{warm!s:7} {signature:15} {start:8.1f} {times[0]:10.1f} {times[1]:10.1f}", flush=True
+        )
     return rows
 
 
 class Soak:
     """Many requests, each compared with the offline translation, while versions change."""
 
-    def __init__(self, templates: Path, road: str, requests: int, clients: int = 8) -> None:
+    def __init__(
+        self, templates: Path, road: str, requests: int, swaps: int, clients: int = 8
+    ) -> None:
         self._road, self._requests, self._clients = road, requests, clients
+        self._swaps = swaps
         self._templates = [templates / str(n) for n in existing_versions(templates)]
         long = make_texts(20, seed=8, longest=200)
         self._texts = [*make_texts(180, seed=7), *long, "", "  ", "😀 ba", "שלום", "ba" * 500]
@@ -293,13 +303,13 @@ class Soak:
         )
 
     def _change_versions(self, directory: Path, served: Served) -> list[float]:
-        """Adds a version every tenth of the way, a broken one among them, and looks at memory."""
+        """Adds versions on the way, a broken one in the middle, and looks at memory."""
         memory = []
         with served.client("grpc") as client:
-            for step in range(1, 10):
-                while self.done < step * self._requests // 10:
+            for step in range(1, self._swaps + 1):
+                while self.done < step * self._requests // (self._swaps + 1):
                     time.sleep(0.05)
-                if step == 5:
+                if step == (self._swaps + 1) // 2:
                     self._put_broken(directory, step + 1)
                 else:
                     self._put(directory, step + 1)
@@ -346,6 +356,7 @@ def main() -> int:
     parser.add_argument("--road", choices=("rest", "grpc"), default="rest")
     parser.add_argument("--requests", type=int, help="of each row; of the soak (default 10,000)")
     parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--swaps", type=int, default=9, help="of versions in the soak, at least 5")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -354,7 +365,7 @@ def main() -> int:
             export_small_model(directory, versions=2 if options.soak else 1)
         if options.soak:
             figures: dict[str, object] = Soak(
-                directory, options.road, options.requests or 10_000
+                directory, options.road, options.requests or 10_000, options.swaps
             ).run()
             print(figures)
             status = int(bool(figures["wrong"]) or figures["growth"] > 0.05)

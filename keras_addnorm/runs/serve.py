@@ -32,6 +32,8 @@ def serve(directory: Path, **settings: Any) -> None:
         UserError: If there is no model, a port is taken, or the server's libraries are missing.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # It says twice that a session is the old way of loading a model; see `LoadedVersion`.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
         from keras_addnorm.serving.server import Server
     except ModuleNotFoundError as error:

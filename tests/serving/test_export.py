@@ -187,6 +187,7 @@ def test_the_card_and_the_readme(directory, translator, model, tokenizers):
 def no_functions(monkeypatch):
     """Exports trace nothing: what is written does not matter where it is about folders."""
     monkeypatch.setattr(TranslationModule, "signatures", lambda module: {})
+    monkeypatch.setattr(export, "write_extras", lambda *_: None)
 
 
 @pytest.mark.usefixtures("no_functions")

@@ -70,6 +70,7 @@ def test_sigterm_answers_what_is_in_flight(tmp_path):
     assert process.returncode == 0, rest
     assert "Stopped." in rest
     assert "Traceback" not in rest
+    assert "deprecated" not in "".join(log), "what a user cannot mend is not said"
     assert out == ""
 
 

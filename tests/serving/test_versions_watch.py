@@ -3,6 +3,7 @@
 import itertools
 import shutil
 import threading
+import weakref
 
 import pytest
 from small_models import (
@@ -172,8 +173,16 @@ def test_nothing_is_unpickled_or_run(directory, tmp_path):
     assert not mark.exists()
 
 
-def test_swaps_lose_no_request(directory, templates):
+def test_swaps_lose_no_request_and_leave_nothing(directory, templates):
     """Clients ask all the time while versions come, break and go."""
+    lives = []
+
+    def remember(server):
+        version = server.service.versions.current
+        lives.append(
+            [weakref.ref(part) for part in (version, version.session, version.session.graph)]
+        )
+
     settings = Settings(directory, port=0, grpc_port=None, poll_seconds=0.01)
     with running(settings) as server:
         texts = [f"text {i}" for i in range(7)]
@@ -190,6 +199,7 @@ def test_swaps_lose_no_request(directory, templates):
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for thread in threads:
             thread.start()
+        remember(server)
         for version in range(2, 8):
             if version == 4:
                 write_broken_version(directory, version)
@@ -197,11 +207,16 @@ def test_swaps_lose_no_request(directory, templates):
             else:
                 copy(templates / str(1 + version % 2), directory / str(version))
                 _wait_for(server, version, "AVAILABLE")
+                remember(server)
         done.set()
         for thread in threads:
             thread.join()
         assert wrong == []
         assert next(answered) > 6
+        for version in (1, 2, 3, 5, 6):
+            _wait_for(server, version, "END")
+        alive = [[part() is not None for part in parts] for parts in lives]
+        assert alive == [[False] * 3] * 5 + [[True] * 3]
         assert "keras_addnorm_model_version 7.0" in fetch(server, "/metrics")[2]
         _, _, status = fetch(server, "/v1/models/model/versions/4")
         (entry,) = status["model_version_status"]
