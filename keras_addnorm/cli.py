@@ -26,7 +26,11 @@ from keras_addnorm.runs.config import (
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.export import FORMATS
-from keras_addnorm.runs.process import import_tensorflow_quietly, prepare_for_keras
+from keras_addnorm.runs.process import (
+    import_tensorflow_quietly,
+    prepare_for_keras,
+    prepare_for_training,
+)
 from keras_addnorm.runs.serve import serve_settings
 
 _DESCRIPTION = """\
@@ -157,9 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own_process = arguments is None
     parser = build_parser()
     options = parser.parse_args(arguments)
-    if own_process:
-        options.prepare()
     try:
+        if own_process:
+            options.prepare()
         options.run(options)
     except UserError as error:
         print(f"keras-addnorm: {error}", file=sys.stderr)
@@ -239,7 +243,14 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _add_train(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "train a model, or go on training it", _TRAIN, _train)
+    parser = _command(
+        commands,
+        name,
+        "train a model, or go on training it",
+        _TRAIN,
+        _train,
+        prepare=prepare_for_training,
+    )
     _add_run_dir(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
     parser.add_argument(

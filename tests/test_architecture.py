@@ -53,8 +53,12 @@ HOUSE = {
         "norms",
         backend_files=frozenset({"decoding/compilation.py"}),
     ),
+    # JAX joins processes and TensorFlow mirrors devices; each is imported when it is asked for.
+    "distribution": _room(
+        backend_files=frozenset({"distribution/devices.py", "distribution/processes.py"})
+    ),
     # `ResidualMonitor` is a callback and is offered with the others, when it is asked for.
-    "training": _room(lazy=frozenset({("training/__init__.py", "diagnostics")})),
+    "training": _room("distribution", lazy=frozenset({("training/__init__.py", "diagnostics")})),
     # Keras has no differentiation of its own: each backend's is named in one place.
     "diagnostics": _room(
         "decoding",
@@ -77,7 +81,7 @@ HOUSE = {
         "norms",
         backend_files=frozenset({"interop/graphs.py", "interop/onnx.py", "interop/litert.py"}),
     ),
-    "runs": _room(*_LIBRARY, "data", "serving", "interop", backends=True),
+    "runs": _room(*_LIBRARY, "distribution", "data", "serving", "interop", backends=True),
     # `keras-addnorm --help` answers at once because nothing heavy is imported for it.
     "cli": _room("runs", "__init__", only=frozenset()),
 }

@@ -36,7 +36,7 @@ TOKENS_PER_BATCH = 4096
 BUCKET_LENGTHS = (16, 32, 64, 128)
 _TEXTS_AT_ONCE = 10_000
 
-# Inputs and labels; with `batches_per_update` a weight for each row, too.
+# Inputs and labels; where asked for, a weight for each row, too.
 Batch = tuple[Any, ...]
 
 
@@ -88,6 +88,9 @@ def make_training_dataset(
     first_epoch: int = 0,
     batches_per_update: int = 1,
     repeats: int = 1,
+    row_weights: bool = False,
+    rows_multiple_of: int = 1,
+    row_share: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
     """Tokenises sentence pairs once and serves them as bucketed batches.
 
@@ -115,6 +118,13 @@ def make_training_dataset(
             epoch is filled up with batches of padding to whole updates.
         repeats: How often each row stands in a batch, in succession: `RDropCrossentropy` wants 2.
             `tokens_per_batch` counts it once.
+        row_weights: Whether batches have that third part also where an update is one batch, for
+            several replicas whose losses are added up.
+        rows_multiple_of: The rows of each batch are a multiple of this (and at least as many), so
+            that as many devices can share them evenly.
+        row_share: For several processes that train together: `(index, count)`, which of how many
+            equal parts of each batch's rows this one reads. Order, lengths and weights are those of
+            the whole batches.
 
     Returns:
         A data set of `({"source", "target"}, labels)`, int32 arrays of the shape of their bucket.
@@ -123,7 +133,8 @@ def make_training_dataset(
 
     Raises:
         TypeError: If an element of `pairs` is not a pair of strings.
-        ValueError: If a length is not positive, or no pair is left.
+        ValueError: If a length is not positive, the rows cannot be shared evenly, or no pair is
+            left.
 
     Example:
         ```python
@@ -151,10 +162,13 @@ def make_training_dataset(
         first_epoch=first_epoch,
         batches_per_update=batches_per_update,
         repeats=repeats,
+        row_weights=row_weights,
+        rows_multiple_of=rows_multiple_of,
+        row_share=row_share,
     )
     ids = tf.TensorSpec((None, None), tf.int32)
     signature: tuple[Any, ...] = ({"source": ids, "target": ids}, ids)
-    if batches_per_update > 1:
+    if row_weights or batches_per_update > 1:
         signature = (*signature, tf.TensorSpec((None, 1), tf.float32))
     dataset = tf.data.Dataset.from_generator(epochs.next_iteration, output_signature=signature)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.batches))
@@ -174,6 +188,9 @@ def tokenised(
     first_epoch: int = 0,
     batches_per_update: int = 1,
     repeats: int = 1,
+    row_weights: bool = False,
+    rows_multiple_of: int = 1,
+    row_share: tuple[int, int] = (0, 1),
 ) -> tuple[PipelineReport, Epochs]:
     """Tokenises sentence pairs, for whatever serves the batches.
 
@@ -187,15 +204,25 @@ def tokenised(
         first_epoch: See there.
         batches_per_update: See there.
         repeats: See there.
+        row_weights: See there.
+        rows_multiple_of: See there.
+        row_share: See there.
 
     Returns:
         What there is, and its epochs.
 
     Raises:
         TypeError: If an element of `pairs` is not a pair of strings.
-        ValueError: If a length is not positive, or no pair is left.
+        ValueError: If a length is not positive, the rows cannot be shared evenly, or no pair is
+            left.
     """
-    buckets = _buckets(bucket_lengths, max_length, tokens_per_batch=tokens_per_batch)
+    buckets = _buckets(
+        bucket_lengths,
+        max_length,
+        tokens_per_batch=tokens_per_batch,
+        rows_multiple_of=rows_multiple_of,
+    )
+    _require_even_shares(buckets, row_share)
     corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets)
     report = corpus.report(batches_per_update)
     if not report.kept:
@@ -205,7 +232,10 @@ def tokenised(
             f"empty side and {report.too_long} that are too long. Check the files, or pass larger "
             "bucket_lengths."
         )
-    return report, Epochs(corpus, shuffle_seed, first_epoch, batches_per_update, repeats)
+    serving = _Serving(
+        batches_per_update, repeats, row_weights or batches_per_update > 1, row_share
+    )
+    return report, Epochs(corpus, shuffle_seed, first_epoch, serving)
 
 
 class Epochs:
@@ -218,22 +248,15 @@ class Epochs:
         corpus: The tokenised pairs.
         shuffle_seed: Seed of the order, or `None` for a fixed order.
         epoch: Number of the first epoch.
-        batches_per_update: See `make_training_dataset`.
-        repeats: See `make_training_dataset`.
+        serving: What batches are made of, see `make_training_dataset`.
     """
 
     def __init__(
-        self,
-        corpus: _Corpus,
-        shuffle_seed: int | None,
-        epoch: int,
-        batches_per_update: int,
-        repeats: int,
+        self, corpus: _Corpus, shuffle_seed: int | None, epoch: int, serving: _Serving
     ) -> None:
         self._corpus = corpus
         self._shuffle_seed = shuffle_seed
-        self._batches_per_update = batches_per_update
-        self._repeats = repeats
+        self._serving = serving
         self._next = (epoch, 0)
 
     def start_at(self, epoch: int, batch: int = 0) -> None:
@@ -270,7 +293,7 @@ class Epochs:
             The batches, as NumPy arrays.
         """
         seed = None if self._shuffle_seed is None else (self._shuffle_seed, epoch)
-        return self._corpus.batches(seed, first, self._batches_per_update, self._repeats)
+        return self._corpus.batches(seed, first, self._serving)
 
 
 def bucket_by_length(
@@ -365,12 +388,42 @@ class _Bucket:
     batch_size: int
 
 
+@dataclass(frozen=True)
+class _Serving:
+    """What of the corpus' batches is handed out, and with which weights."""
+
+    batches_per_update: int
+    repeats: int
+    row_weights: bool
+    row_share: tuple[int, int]
+
+    def own(self, batch: Batch) -> Batch:
+        """This process' rows of a batch."""
+        inputs, *others = batch
+        index, count = self.row_share
+        size = len(others[0]) // count
+        rows = slice(index * size, (index + 1) * size)
+        return {name: ids[rows] for name, ids in inputs.items()}, *(part[rows] for part in others)
+
+
+def _require_even_shares(buckets: tuple[_Bucket, ...], row_share: tuple[int, int]) -> None:
+    index, count = row_share
+    rows = [bucket.batch_size for bucket in buckets]
+    if not 0 <= index < count or any(size % count for size in rows):
+        raise ValueError(
+            "The rows of a batch cannot be shared evenly. Expected row_share=(index, count) with "
+            "0 <= index < count, and batches with a multiple of count rows; received "
+            f"row_share={row_share} and batches with {rows} rows. Pass rows_multiple_of={count}."
+        )
+
+
 def _buckets(
     bucket_lengths: Sequence[int],
     max_length: int | None = None,
     *,
     tokens_per_batch: int | None = None,
     batch_size: int | None = None,
+    rows_multiple_of: int = 1,
 ) -> tuple[_Bucket, ...]:
     if (tokens_per_batch is None) == (batch_size is None):
         raise ValueError(
@@ -388,8 +441,10 @@ def _buckets(
             f"max_length={max_length}, tokens_per_batch={tokens_per_batch}, "
             f"batch_size={batch_size}."
         )
+    unit = rows_multiple_of
     return tuple(
-        _Bucket(length, batch_size or max(1, size // length)) for length in sorted(lengths)
+        _Bucket(length, batch_size or max(1, size // length // unit) * unit)
+        for length in sorted(lengths)
     )
 
 
@@ -476,10 +531,11 @@ class _Corpus:
         )
 
     def batches(
-        self, seed: tuple[int, int] | None, first: int, batches_per_update: int, repeats: int
+        self, seed: tuple[int, int] | None, first: int, serving: _Serving
     ) -> Iterator[Batch]:
         """Makes the batches of one epoch, in the order of `seed` or in a fixed one."""
         plan = []
+        repeats = serving.repeats
         generator = None if seed is None else np.random.default_rng(seed)
         for bucket, members in zip(self.buckets, self.members, strict=True):
             order = members if generator is None else generator.permutation(members)
@@ -490,9 +546,11 @@ class _Corpus:
             ]
         if generator is not None:
             plan = [plan[turn] for turn in generator.permutation(len(plan))]
-        if batches_per_update == 1:
-            return itertools.starmap(self._batch, plan[first:])
-        return self._weighted(plan, first, batches_per_update)
+        if serving.row_weights:
+            batches = self._weighted(plan, first, serving.batches_per_update)
+        else:
+            batches = itertools.starmap(self._batch, plan[first:])
+        return map(serving.own, batches)
 
     def _weighted(
         self, plan: list[tuple[_Bucket, np.ndarray]], first: int, batches_per_update: int

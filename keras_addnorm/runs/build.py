@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.data import TokenizerPair, load_translation
+from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory, write_text
@@ -149,7 +150,10 @@ _SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
 
 
 def compile_model(
-    model: Seq2SeqTransformer, training: TrainingConfig, steps_per_epoch: int
+    model: Seq2SeqTransformer,
+    training: TrainingConfig,
+    steps_per_epoch: int,
+    devices: Devices = ONE_DEVICE,
 ) -> None:
     """Compiles a model for training as the configuration says.
 
@@ -157,6 +161,7 @@ def compile_model(
         model: The model.
         training: The training's settings.
         steps_per_epoch: Batches of an epoch, for schedules that end with the training.
+        devices: Where it is trained.
     """
     together = training.batches_per_update
     schedule = _SCHEDULES[training.schedule](
@@ -175,16 +180,16 @@ def compile_model(
             gradient_accumulation_steps=together if together > 1 else None,
             **{CLIPS[training.clip_by]: training.clipnorm},
         ),
-        loss=_loss(training),
+        loss=_loss(training, weighted_sum=together > 1 or devices.sums_replicas),
         metrics=[MaskedAccuracy(), Perplexity()],
-        jit_compile=training.jit_compile,
+        jit_compile=training.jit_compile and devices.compiles,
     )
 
 
-def _loss(training: TrainingConfig) -> keras.losses.Loss:
+def _loss(training: TrainingConfig, weighted_sum: bool) -> keras.losses.Loss:
     common: dict[str, Any] = {
         "label_smoothing": training.label_smoothing,
-        "weighted_sum": training.batches_per_update > 1,
+        "weighted_sum": weighted_sum,
     }
     if training.r_drop:
         return RDropCrossentropy(training.r_drop, **common)

@@ -16,8 +16,10 @@ import h5py
 import keras
 
 from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.training import plot_curves
+from keras_addnorm.training import average_checkpoints, plot_curves
+from keras_addnorm.training.checkpoints import STATE_NAME
 from keras_addnorm.training.files import written_whole
 
 
@@ -30,14 +32,36 @@ def save_weights(model: keras.Model, path: Path) -> None:
         model: A built model.
         path: Where to, ending in `.weights.h5`.
     """
-    with written_whole(path) as temporary, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, whole_values(model.variables):
         everything = Path(folder, path.name)
         model.save_weights(everything)
-        with h5py.File(everything) as old, h5py.File(temporary, "w") as new:
-            new.attrs.update(old.attrs)
-            for key in old:
-                if key != "optimizer":
-                    old.copy(key, new)
+        _copy_weights(everything, path)
+
+
+def save_average(checkpoints: Sequence[Path], path: Path) -> None:
+    """Writes the mean of checkpoints' weights, whole or not at all.
+
+    Args:
+        checkpoints: The files, of one model.
+        path: Where to, ending in `.weights.h5`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        everything = Path(folder, path.name)
+        average_checkpoints(checkpoints, everything)
+        _copy_weights(everything, path)
+
+
+def _copy_weights(everything: Path, path: Path) -> None:
+    """Copies a weight file without the optimiser and without a training's state."""
+    left_out = {"optimizer", STATE_NAME.split("/")[0]}
+    with (
+        written_whole(path) as temporary,
+        h5py.File(everything) as old,
+        h5py.File(temporary, "w") as new,
+    ):
+        new.attrs.update(old.attrs)
+        for key in old.keys() - left_out:
+            old.copy(key, new)
 
 
 def peak_memory_mebibytes() -> float:
@@ -191,7 +215,7 @@ class MovingAverage(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         variables = self.model.trainable_variables
-        self._weights = [keras.ops.convert_to_numpy(variable) for variable in variables]
+        self._weights = [keras.ops.copy(variable) for variable in variables]
         for variable, average in zip(
             variables, optimizer._model_variables_moving_average, strict=True
         ):

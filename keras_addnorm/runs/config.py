@@ -36,6 +36,8 @@ BEST_METRICS = {
     "val_chrf": True,
 }
 TOKENIZER_KINDS = ("bpe", "unigram")
+# Which devices train together; the objects are those of `keras_addnorm.distribution`.
+DISTRIBUTIONS = ("none", "data", "model")
 
 
 def _setting(default: Any, text: str, **metadata: Any) -> Any:
@@ -132,6 +134,17 @@ class TrainingConfig:
     strict: bool = _setting(
         False, "stop if the data holds empty, too long, repeated, copied or broken pairs"
     )
+    distribution: str = _setting(
+        "none",
+        "devices that train together: none; data, a copy of the weights on each; model, copies "
+        "spread over several devices (KERAS_BACKEND=jax)",
+    )
+    devices_per_model: int = _setting(
+        0, "with distribution model: devices of a copy; 0 = all of a process"
+    )
+    rows_multiple_of: int = _setting(
+        1, "batches have a multiple of N rows, so that N devices can share them"
+    )
     seed: int = _setting(42, "seed of weights, dropout and shuffling")
 
     def __post_init__(self) -> None:
@@ -141,6 +154,7 @@ class TrainingConfig:
             ("best_metric", BEST_METRICS),
             ("clip_by", CLIPS),
             ("precision", PRECISIONS),
+            ("distribution", DISTRIBUTIONS),
         ):
             if getattr(self, key) not in known:
                 raise unknown_name(f"training.{key}", getattr(self, key), known)
@@ -151,6 +165,7 @@ class TrainingConfig:
             "average_last",
             "keep_last",
             "keep_best",
+            "rows_multiple_of",
             "score_pairs",
             "warmup_steps",
         ):
@@ -160,6 +175,7 @@ class TrainingConfig:
             "r_drop",
             "checkpoint_minutes",
             "checkpoint_batches",
+            "devices_per_model",
             "early_stopping",
             "score_every",
             "monitor_every",

@@ -9,6 +9,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 
+from keras_addnorm.runs.errors import UserError
+
 # The allocator keeps large tensors instead of handing them back to the system after each step:
 # about a tenth of a training step. It reads its settings when a process starts.
 _ALLOCATOR = {
@@ -28,6 +30,21 @@ def restart_with_allocator_settings() -> None:
         return
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **_ALLOCATOR})
+
+
+def prepare_for_training() -> None:
+    """Readies the process of a training, which may be one of several."""
+    restart_with_allocator_settings()
+
+    def start() -> None:
+        # Before the first tensor: the processes have to know of each other by then.
+        importlib.import_module("keras_addnorm.distribution").join_processes()
+        importlib.import_module("keras").ops.zeros(())
+
+    try:
+        _quietly(start)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def prepare_for_keras() -> None:

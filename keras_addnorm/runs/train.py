@@ -13,11 +13,15 @@ from typing import Any
 
 import keras
 
+from keras_addnorm import distribution
 from keras_addnorm.data import TokenizerPair, make_training_dataset
+from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import translate
 from keras_addnorm.diagnostics import ResidualMonitor
-from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.distribution import Devices, is_first
+from keras_addnorm.layers.attention_config import AttentionConfig
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.build import (
     TrainedRun,
     as_user_errors,
@@ -28,18 +32,19 @@ from keras_addnorm.runs.build import (
     model_config,
     save_model_config,
 )
-from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder, save_weights
+from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder, save_average
 from keras_addnorm.runs.config import BEST_METRICS, PRECISIONS, RunConfig, TrainingConfig
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.progress import epoch_line, summary
-from keras_addnorm.training import TranslationScore, average_weights
+from keras_addnorm.training import TranslationScore
 from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
 from keras_addnorm.training.resume import (
     Checkpoints,
     TrainingPosition,
     TrainingState,
+    build,
     load_checkpoint,
     newest_checkpoint,
 )
@@ -65,7 +70,8 @@ def train(
 
     Args:
         config: The configuration.
-        directory: Where everything is written.
+        directory: Where everything is written. Of several processes the first one writes, and all
+            have to see what it wrote.
         split: The training pairs, such as `train` or `train[:10%]`.
         say: Takes lines for the user.
         verbose: What `keras.Model.fit` prints.
@@ -74,8 +80,8 @@ def train(
         The run, its model with the weights to translate with.
 
     Raises:
-        UserError: If the configuration or the data cannot be used, or the directory holds a run of
-            other data, another tokeniser or another model.
+        UserError: If the configuration, the data or the devices cannot be used, or the directory
+            holds a run of other data, another tokeniser or another model.
     """
     _check_same_run(config, directory)
     if config.training.ema and config.training.average_last > 1:
@@ -89,10 +95,13 @@ def train(
             f"Nothing would measure {config.training.best_metric!r}. Expected training.score_every "
             "of at least 1 with it, received 0. Pass --score-every 1, or another --best-metric."
         )
-    with _locked(directory.path):
+    devices = _devices(config.training)
+    if not is_first():
+        say, verbose = _silence, 0
+    with _locked(directory.path) if is_first() else contextlib.nullcontext():
         try:
-            with _computing_in(config.training.precision):
-                _train(config, directory, split, say, verbose)
+            with _computing_in(config.training.precision), devices.scope():
+                _train(config, directory, devices, split, say, verbose)
         except NonFiniteError as error:
             raise UserError(str(error)) from error
         except OSError as error:
@@ -108,29 +117,40 @@ def train(
 def _train(
     config: RunConfig,
     directory: RunDirectory,
+    devices: Devices,
     split: str,
     say: Callable[[str], None],
     verbose: int | str,
 ) -> None:
     training = config.training
-    pairs = {
-        "train": load_pairs(config, split),
-        "validation": load_pairs(config, "validation"),
-    }
-    tokenizers = load_or_train_tokenizers(config, directory, pairs["train"])
+    # What has to be prepared on the disk, one process prepares.
+    with distribution.first_before_the_others("data"):
+        pairs = {
+            "train": load_pairs(config, split),
+            "validation": load_pairs(config, "validation"),
+        }
+        tokenizers = load_or_train_tokenizers(config, directory, pairs["train"])
     # Not before: what the data preparation draws must not decide about the first weights.
     keras.utils.set_random_seed(training.seed)
-    model = Seq2SeqTransformer(model_config(config, tokenizers))
-    directory.write_config(config)
-    save_model_config(model.config, directory)
+    chosen_model = model_config(config, tokenizers)
+    _require_shareable_model(chosen_model, devices)
+    model = Seq2SeqTransformer(chosen_model)
+    if is_first():
+        directory.write_config(config)
+        save_model_config(model.config, directory)
 
-    datasets = _datasets(config, tokenizers, pairs)
+    datasets = _datasets(config, tokenizers, pairs, devices)
     report = datasets["train"].report
-    compile_model(model, training, report.batches)
+    _require_shareable_batches(report, devices)
+    compile_model(model, training, report.batches, devices)
     checkpoint, state = _last_checkpoint(directory, say)
     state = state.with_batches(report.batches)
+    some_batch = next(datasets["train"].epochs.batches(state.epoch))
+    if devices.sums_replicas:
+        # Keras would do it itself, with the mean of the replicas' ids, which are no whole numbers.
+        build(model, some_batch)
     if checkpoint is not None:
-        load_checkpoint(model, checkpoint, next(datasets["train"].epochs.batches(state.epoch)))
+        load_checkpoint(model, checkpoint, some_batch)
         say(_going_on(state, report.batches, training))
     say(f"Training data: {report}.")
     check = DataCheck.of(string_pairs(pairs["train"]), string_pairs(pairs["validation"]), report)
@@ -139,6 +159,7 @@ def _train(
         check.require_clean()
     say(f"Validation data: {datasets['validation'].report}.")
     say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
+    say(f"Devices: {devices}.")
     _require_room(directory, model, training)
 
     best = BestEpochs(training.best_metric, BEST_METRICS[training.best_metric], training.keep_best)
@@ -173,22 +194,85 @@ def _train(
             guard,
             *_score_callbacks(config, tokenizers, pairs["validation"]),
             *_monitor_callbacks(config, datasets["validation"], directory),
-            keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
-            recorder,
-            keras.callbacks.LambdaCallback(
-                on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
+            *_of_the_first(
+                keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
+                recorder,
+                keras.callbacks.LambdaCallback(
+                    on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
+                ),
             ),
             *stopping.values(),
             *([MovingAverage()] if training.ema else []),
             # The last of all: what it writes says that an epoch is done and written down.
-            checkpoints,
+            *_of_the_first(checkpoints),
         ],
     )
-    if training.average_last > 1 and checkpoints.paths:
-        average_weights(model, checkpoints.paths[-training.average_last :])
-        save_weights(model, directory.averaged_weights)
-    if chosen := best.epochs(recorder.rows):
-        say(summary(directory, recorder.rows, chosen[0], report))
+    with distribution.first_before_the_others("everything is written"):
+        if not is_first():
+            return
+        if training.average_last > 1 and checkpoints.paths:
+            save_average(checkpoints.paths[-training.average_last :], directory.averaged_weights)
+        if chosen := best.epochs(recorder.rows):
+            say(summary(directory, recorder.rows, chosen[0], report))
+
+
+def _silence(line: str) -> None:
+    """What a process says that is not the first."""
+
+
+def _of_the_first(*callbacks: keras.callbacks.Callback) -> tuple[keras.callbacks.Callback, ...]:
+    """Callbacks that write: of several processes, only the first has them."""
+    return callbacks if is_first() else ()
+
+
+def _devices(training: TrainingConfig) -> Devices:
+    """The devices, if all that the configuration asks for works on them."""
+    with as_user_errors():
+        devices = distribution.get(training.distribution, training.devices_per_model)
+    if training.monitor_every and training.distribution != "none":
+        raise UserError(
+            "The residual stream is watched on one device only. Expected training.monitor_every = "
+            f"0 with training.distribution = {training.distribution!r}, received "
+            f"{training.monitor_every}."
+        )
+    if training.score_every and distribution.process_count() > 1:
+        raise UserError(
+            "Translations are scored by one process only. Expected training.score_every = 0 with "
+            f"{distribution.process_count()} processes, received {training.score_every}. Run "
+            "`keras-addnorm evaluate` on the run directory instead."
+        )
+    if training.batches_per_update > 1 and not devices.accumulates:
+        raise UserError(
+            "Keras cannot accumulate gradients under TensorFlow's MirroredStrategy. Expected "
+            f"training.batches_per_update = 1, received {training.batches_per_update}. Raise "
+            "tokens_per_batch instead, or set KERAS_BACKEND=jax."
+        )
+    return devices
+
+
+def _require_shareable_model(model: Seq2SeqConfig, devices: Devices) -> None:
+    groups = AttentionConfig.get(model.attention).key_value_heads(model.num_heads)
+    with as_user_errors():
+        distribution.require_divisible(
+            {
+                "num_heads": model.num_heads,
+                "num_key_value_heads": groups,
+                "intermediate_dim": model.intermediate_dim,
+                "source_vocabulary_size": model.source_vocabulary_size,
+                "target_vocabulary_size": model.target_vocabulary_size,
+            },
+            devices.devices_per_model,
+        )
+
+
+def _require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
+    rows = [size for _, size, _ in report.buckets]
+    if any(size % devices.replicas for size in rows):
+        raise UserError(
+            f"Batches cannot be shared by {devices.replicas} copies of the weights. Expected a "
+            f"multiple of {devices.replicas} rows, received {rows}, one number for each of "
+            f"training.bucket_lengths. Pass --rows-multiple-of {devices.replicas}."
+        )
 
 
 @contextlib.contextmanager
@@ -292,10 +376,13 @@ def _check_same_run(config: RunConfig, directory: RunDirectory) -> None:
 
 
 def _datasets(
-    config: RunConfig, tokenizers: TokenizerPair, pairs: dict[str, Any]
+    config: RunConfig, tokenizers: TokenizerPair, pairs: dict[str, Any], devices: Devices
 ) -> dict[str, Any]:
     training = config.training
     common: dict[str, Any] = {
+        "row_weights": devices.sums_replicas,
+        "rows_multiple_of": training.rows_multiple_of,
+        "row_share": devices.row_share,
         "tokens_per_batch": training.tokens_per_batch,
         "bucket_lengths": training.bucket_lengths,
         "repeats": 2 if training.r_drop else 1,

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.distribution import is_first, process_count, whole_values
 from keras_addnorm.training.files import written_whole
 from keras_addnorm.training.resume import TrainingPosition
 
@@ -25,7 +26,8 @@ class NonFiniteGuard(keras.callbacks.Callback):
     The error names the step, the first layer whose output is not finite, the first weight that is
     not, and the file that the batch is written to. To find the layer, the batch is given to the
     model once more, without dropout and with the weights of the last checkpoint if there is one
-    (those at hand have had the bad update already).
+    (those at hand have had the bad update already). Of several processes none does so: they would
+    have to do it together, and one may be the only one to find out.
 
     Place it behind `TrainingPosition` and in front of what writes files.
 
@@ -77,16 +79,13 @@ class NonFiniteGuard(keras.callbacks.Callback):
         batch = self.batch(epoch, index)
         step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         path = self.directory / f"nonfinite-step-{step}.npz"
-        _save(batch, path)
+        if is_first():
+            _save(batch, path)
         weights = bad_weights(self.model)
         checkpoint = self.checkpoint()
-        if checkpoint is not None:
-            self.model.load_weights(checkpoint)
-        layer = first_bad_layer(self.model, batch[0])
         lines = [
             f"{what} after step {step}: batch {index + 1} of epoch {epoch + 1}. The training ends.",
-            f"  first layer with an output that is not finite: {layer or 'none'}"
-            + (f" (with the weights of {checkpoint.name})" if checkpoint else ""),
+            f"  first layer with an output that is not finite: {self._layer(batch, checkpoint)}",
             f"  first weight that is not finite: {weights[0] if weights else 'none'}"
             f" ({len(weights)} of {len(self.model.weights)})",
             f"  the batch: {path}",
@@ -94,6 +93,14 @@ class NonFiniteGuard(keras.callbacks.Callback):
             "A lower learning rate, a longer warm-up, gradient clipping or more precision help.",
         ]
         return NonFiniteError("\n".join(lines))
+
+    def _layer(self, batch: tuple[Any, ...], checkpoint: Path | None) -> str:
+        if process_count() > 1:
+            return "not looked for with several processes"
+        if checkpoint is not None:
+            self.model.load_weights(checkpoint)
+        layer = first_bad_layer(self.model, batch[0]) or "none"
+        return f"{layer} (with the weights of {checkpoint.name})" if checkpoint else layer
 
 
 def bad_weights(model: keras.Model) -> list[str]:
@@ -105,7 +112,8 @@ def bad_weights(model: keras.Model) -> list[str]:
     Returns:
         Their paths, in the model's order.
     """
-    return [weight.path for weight in model.weights if not _is_finite(weight)]
+    with whole_values(model.weights):
+        return [weight.path for weight in model.weights if not _is_finite(weight)]
 
 
 def first_bad_layer(model: keras.Model, inputs: Any) -> str | None:

@@ -97,9 +97,9 @@ class MaskedSparseCategoricalCrossentropy(TokenLoss):
     no `reduction` argument, does not move labels through float32, computes in float32 whatever
     the precision of the logits (float64 stays float64), and divides by the number of real tokens
     instead of the number of positions. Under `tf.distribute` each replica divides by its own
-    tokens and the replicas are averaged. `model.fit` shows the mean of the batches' losses, each
-    weighted with its rows; `Perplexity` weights by token. Second derivatives are right on
-    TensorFlow and JAX, not on torch.
+    tokens and the replicas are averaged, unless `weighted_sum` is used. `model.fit` shows the mean
+    of the batches' losses, each weighted with its rows; `Perplexity` weights by token. Second
+    derivatives are right on TensorFlow and JAX, not on torch.
 
     Label ids outside [0, V) cannot be checked in a compiled graph: check the data.
 
@@ -108,9 +108,9 @@ class MaskedSparseCategoricalCrossentropy(TokenLoss):
         pad_id: The label that counts nowhere. Any integer, also a negative one such as -100.
         name: Name of the loss.
         weighted_sum: Whether a batch that comes with sample weights gives Σ w · loss instead, not
-            divided by Σ w. Gradient accumulation needs it: the weights of
-            `make_training_dataset(batches_per_update=...)` divide by the tokens of the whole
-            update. Not for `tf.distribute`.
+            divided by Σ w. Gradient accumulation and the replicas of `tf.distribute` need it: the
+            weights of `make_training_dataset(batches_per_update=..., row_weights=True)` divide by
+            the tokens of the whole update, and Keras adds the replicas' gradients.
 
     Raises:
         ValueError: If `label_smoothing` is outside [0, 1) or `pad_id` is not an integer; in a

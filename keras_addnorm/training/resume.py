@@ -21,6 +21,7 @@ import h5py
 import keras
 import numpy as np
 
+from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoints import STATE_NAME, LastCheckpoints
 from keras_addnorm.training.files import flush_to_disk, written_whole
 
@@ -88,7 +89,8 @@ def save_checkpoint(model: keras.Model, path: Path, state: TrainingState) -> Non
         path: Where to, ending in `.weights.h5`.
         state: Where the training is.
     """
-    with written_whole(path) as temporary:
+    variables = [*model.variables, *model.optimizer.variables]
+    with whole_values(variables), written_whole(path) as temporary:
         model.save_weights(temporary)
         with h5py.File(temporary, "r+") as file:
             content = json.dumps(dataclasses.asdict(state)).encode()
@@ -145,17 +147,25 @@ def newest_checkpoint(
 
 
 def load_checkpoint(model: keras.Model, path: Path, batch: tuple[Any, ...]) -> None:
-    """Loads weights and optimiser into a compiled model, and gives its metrics their variables.
+    """Loads weights and optimiser into a compiled model that has all its variables.
 
     Args:
         model: The model, compiled as it was.
         path: The checkpoint.
-        batch: Inputs and labels of any training batch: Keras builds metrics at their first use.
+        batch: Any training batch.
     """
-    model.optimizer.build(model.trainable_variables)
+    build(model, batch)
     model.load_weights(path)
-    inputs, labels = keras.tree.map_structure(lambda array: array[:1], batch[:2])
-    model.compute_metrics(inputs, labels, model(inputs, training=False))
+
+
+def build(model: keras.Model, batch: tuple[Any, ...]) -> None:
+    """Lets optimiser, loss and metrics make their variables, which Keras leaves to their first use.
+
+    Args:
+        model: A compiled model.
+        batch: Any training batch: its shapes and types are looked at.
+    """
+    model._symbolic_build(data_batch=batch)
 
 
 class TrainingPosition(keras.callbacks.Callback):

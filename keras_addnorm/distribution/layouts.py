@@ -1,0 +1,101 @@
+"""Which axis of which weight lies on which devices, for Keras' `ModelParallel` on JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import keras
+
+# `{axis}` is the mesh's axis over which a copy of the weights is spread. Paths are those of
+# variables: the stacks' names differ from model to model, those of the projections never.
+# Heads lie side by side in the columns of query, key and value, and in the rows of the output:
+# what a device computes of a head it needs nobody else for, until the output is summed up.
+_AXES: dict[str, tuple[bool, ...]] = {
+    r".*attention/(query|key|value)_projection/kernel": (False, True),
+    r".*attention/(query|key|value)_projection/bias": (True,),
+    r".*attention/output_projection/kernel": (True, False),
+    r".*feed_forward/(intermediate|gate)_projection/kernel": (False, True),
+    r".*feed_forward/(intermediate|gate)_projection/bias": (True,),
+    r".*feed_forward/output_projection/kernel": (True, False),
+    r"(.*/)?\w*embedding(_\d+)?/embeddings": (True, False),
+    r"(.*/)?vocabulary_projection/kernel": (False, True),
+    r"(.*/)?vocabulary_projection/bias": (True,),
+}
+
+
+def model_parallel_layout(
+    device_mesh: keras.distribution.DeviceMesh, model_axis: str = "model"
+) -> keras.distribution.LayoutMap:
+    """Spreads the weights of our layers over one axis of a mesh.
+
+    | weight | spread over |
+    |---|---|
+    | query, key and value projections | heads (columns, and their biases) |
+    | the attention's output projection | heads (rows) |
+    | the feed-forward's first projection and its gate | columns, and their biases |
+    | the feed-forward's second projection | rows |
+    | embeddings, tied or not; `vocabulary_projection` | the vocabulary |
+
+    All else (norms, the biases of output projections, learned positions) lies on every device. The
+    optimiser's moments lie where their weights lie. Heads, key/value heads, the intermediate width
+    and the vocabulary have to be multiples of the axis' size: `require_divisible` checks it.
+
+    Args:
+        device_mesh: The devices; one of its axes is `model_axis`.
+        model_axis: The axis over which one copy of the weights is spread.
+
+    Returns:
+        The map for `keras.distribution.ModelParallel`; more entries can be added to it.
+
+    Raises:
+        ValueError: If the mesh has no such axis.
+
+    Example:
+        ```python
+        import keras
+        from keras_addnorm.distribution import model_parallel_layout
+
+        if keras.backend.backend() == "jax":
+            devices = keras.distribution.list_devices()
+            mesh = keras.distribution.DeviceMesh((len(devices), 1), ("batch", "model"), devices)
+            layout = model_parallel_layout(mesh)
+            distribution = keras.distribution.ModelParallel(
+                layout_map=layout, batch_dim_name="batch"
+            )
+        ```
+
+    Reference:
+        Shoeybi et al., Megatron-LM (2019), section 3.
+    """
+    if model_axis not in device_mesh.axis_names:
+        raise ValueError(
+            f"The mesh has no axis {model_axis!r} to spread the weights over. Expected one of "
+            f"{tuple(device_mesh.axis_names)}. Name it in DeviceMesh(axis_names=...), or pass "
+            "model_axis."
+        )
+    layout = keras.distribution.LayoutMap(device_mesh)
+    for path, axes in _AXES.items():
+        layout[path] = tuple(model_axis if is_spread else None for is_spread in axes)
+    return layout
+
+
+def require_divisible(sizes: Mapping[str, int], devices: int) -> None:
+    """Makes sure that each size can be shared by the devices that hold one copy of the weights.
+
+    Args:
+        sizes: What is shared, by name: heads, widths, vocabularies.
+        devices: How many devices share it.
+
+    Raises:
+        ValueError: If there is a remainder; the message names all that have one.
+
+    Example:
+        >>> require_divisible({"num_heads": 8, "intermediate_dim": 32}, devices=4)
+    """
+    wrong = [f"{name} = {size}" for name, size in sizes.items() if size % devices]
+    if wrong:
+        raise ValueError(
+            f"The weights cannot be spread over {devices} devices. Expected multiples of "
+            f"{devices}, received {', '.join(wrong)}. Change these sizes, or spread a copy of the "
+            "weights over fewer devices (devices_per_model)."
+        )
