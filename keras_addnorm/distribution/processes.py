@@ -128,10 +128,11 @@ def first_before_the_others(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_values(variables: Iterable[Any]) -> Iterator[None]:
-    """Lets this process read variables whose values lie on devices of other processes, too.
+    """Lets this process compute with variables whose values lie on others' devices, too.
 
-    The value is put together from the pieces on the devices of this process, without asking the
-    others: they have to hold one whole copy, as `devices_per_model` sees to.
+    Otherwise it would wait for the others to compute the same. The value is put together from the
+    pieces on the devices of this process: they have to hold one whole copy, as `devices_per_model`
+    sees to.
 
     Args:
         variables: Keras variables. They must not be changed in the block.
@@ -139,20 +140,21 @@ def whole_values(variables: Iterable[Any]) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    spread = [(v, v.value) for v in variables if _spans_processes(v.value)]
+    if process_count() == 1:
+        yield
+        return
+    spread = [(v, v.value) for v in variables if not v.value.is_fully_addressable]
+    distribution = keras.distribution.distribution()
     try:
+        # Else a variable that Keras makes in the block (it does, to write a file) is everybody's.
+        keras.distribution.set_distribution(None)
         for variable, value in spread:
             variable._value = keras.ops.convert_to_tensor(_assembled(value))
         yield
     finally:
         for variable, value in spread:
             variable._value = value
-
-
-def _spans_processes(value: Any) -> bool:
-    if process_count() == 1:
-        return False
-    return not (value.is_fully_addressable or value.is_fully_replicated)
+        keras.distribution.set_distribution(distribution)
 
 
 def _assembled(value: Any) -> np.ndarray:
