@@ -21,10 +21,10 @@ VOCABULARY, ROWS, LENGTH, STEPS = 64, 16, 11, 20
 
 
 def batches():
-    """Rows of very different length: the first half of each batch holds two or three tokens."""
+    """Ten words; the first half of each batch's rows holds two or three, the second many."""
     rng = np.random.default_rng(5)
     for _ in range(STEPS):
-        labels = rng.integers(3, VOCABULARY, (ROWS, LENGTH)).astype("int32")
+        labels = rng.integers(3, 13, (ROWS, LENGTH)).astype("int32")
         for row in range(ROWS):
             labels[row, 2 + row % 2 if row < ROWS // 2 else LENGTH - row % 3 :] = 0
         target = np.concatenate([np.ones((ROWS, 1), "int32"), labels[:, :-1]], axis=1)
