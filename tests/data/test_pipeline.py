@@ -286,3 +286,38 @@ def assert_equal_batches(batch, expected):
     for ours, theirs in zip(tf.nest.flatten(batch), tf.nest.flatten(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)
         assert ours.dtype == theirs.dtype == np.int32
+
+
+def test_processes_read_each_row_once(tokenizer):
+    """Shares of the same batches, in the same order; with weights of the whole batch."""
+    pairs = sentence_pairs(61, longest=11)
+    settings = {"tokens_per_batch": 70, "bucket_lengths": (7, 12), "shuffle_seed": 5}
+
+    def batches(**share):
+        dataset = make_training_dataset(
+            pairs, tokenizer, **settings, rows_multiple_of=3, row_weights=True, **share
+        )
+        return list(dataset.as_numpy_iterator())
+
+    whole = batches()
+    shares = [batches(row_share=(index, 3)) for index in range(3)]
+    assert {len(labels) for _, labels, _ in whole} == {9, 3}  # 70 // 7 and 70 // 12, in threes
+    for batch, *parts in zip(whole, *shares, strict=True):
+        flat = [tf.nest.flatten(part) for part in parts]
+        for array, *pieces in zip(tf.nest.flatten(batch), *flat, strict=True):
+            assert len({len(piece) for piece in pieces}) == 1
+            np.testing.assert_array_equal(np.concatenate(pieces), array)
+        _, labels, weights = batch
+        np.testing.assert_allclose(weights, 1 / (labels != 0).sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("share", [(0, 2), (3, 3), (-1, 3)])
+def test_rows_that_cannot_be_shared_are_refused(tokenizer, share):
+    with pytest.raises(ValueError, match=r"shared evenly.*batches with \[9\] rows"):
+        make_training_dataset(
+            sentence_pairs(5, longest=6),
+            tokenizer,
+            tokens_per_batch=63,
+            bucket_lengths=(7,),
+            row_share=share,
+        )
