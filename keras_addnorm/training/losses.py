@@ -33,9 +33,7 @@ class TokenLoss(keras.losses.Loss, abc.ABC):
         pad_id: The label that counts nowhere. Any integer, also a negative one such as -100.
         name: Name of the loss.
         weighted_sum: Whether a batch that comes with sample weights gives Σ w · loss instead, not
-            divided by Σ w. Gradient accumulation needs it: the weights of
-            `make_training_dataset(batches_per_update=...)` divide by the tokens of the whole
-            update. Not for `tf.distribute`.
+            divided by Σ w: see `MaskedSparseCategoricalCrossentropy`.
 
     Raises:
         ValueError: If `pad_id` is not an integer.

@@ -43,6 +43,9 @@ FULL = {
         "score_pairs": 5,
         "monitor_every": 7,
         "strict": True,
+        "distribution": "model",
+        "devices_per_model": 3,
+        "rows_multiple_of": 6,
         "seed": 6,
     },
     "evaluation": {
