@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export, export_saved_model, load_translator
 from keras_addnorm.serving.signatures import TranslationModule
+from keras_addnorm.serving.versions import choose_version, existing_versions
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +257,36 @@ def test_a_version_that_appears_meanwhile_wins(model, tokenizers, tmp_path, monk
     with pytest.raises(FileExistsError, match="Version 1 exists already"):
         export_saved_model(model, tokenizers, tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["1", "theirs"]
+
+
+CRASH = """
+    import os, signal, sys
+    from pathlib import Path
+    from keras_addnorm.serving.versions import new_version
+
+    def die(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    _, directory, moment = sys.argv
+    if moment != "writing":
+        setattr(os, moment, die)
+    with new_version(Path(directory), 2) as folder:
+        (folder / "saved_model.pb").write_bytes(b"half of it")
+        if moment == "writing":
+            die()
+"""
+
+
+@pytest.mark.parametrize("moment", ["writing", "fsync", "rename"])
+def test_an_export_that_is_killed_adds_no_version(tmp_path, moment):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "theirs").write_bytes(b"as it was")
+    code = [sys.executable, "-c", textwrap.dedent(CRASH), str(tmp_path), moment]
+    assert subprocess.run(code, check=False).returncode == -signal.SIGKILL
+    assert existing_versions(tmp_path) == [1] and choose_version(tmp_path, None) == 2
+    assert [path.name for path in (tmp_path / "1").iterdir()] == ["theirs"]
+    (left,) = (path.name for path in tmp_path.iterdir() if path.name != "1")
+    assert left.startswith(".2-")  # hidden: servers look for numbers
 
 
 def test_bad_arguments(model, tokenizers, tmp_path, monkeypatch):

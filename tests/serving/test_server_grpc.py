@@ -1,5 +1,6 @@
 """The server over gRPC, asked with the official stubs."""
 
+import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -91,7 +92,8 @@ def test_predict(stub):
         assert answer.model_spec.signature_name == "serving_default"
 
 
-def test_answers_are_those_of_the_translator(toy, texts):
+def test_answers_are_those_of_the_translator(toy, texts, capsys):
+    """Those to the requests that the export's README shows, too."""
     expected = load_translator(toy.path)(texts[:5])
     with (
         running(Settings(toy.path.parent, port=0, grpc_port=0, warm_up=False)) as server,
@@ -99,8 +101,16 @@ def test_answers_are_those_of_the_translator(toy, texts):
     ):
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         found = outputs(stub.Predict(request(texts[:5], model="toy"), timeout=60))
+        readme = (toy.path / "assets.extra" / "README.md").read_text("utf-8")
+        (code,) = re.findall(r"Over gRPC.*?```python\n(.*?)```", readme, re.DOTALL)
+        exec(code.replace("localhost:8500", f"127.0.0.1:{server.grpc_port}"), {})
+        (body, path) = re.findall(r"curl -d '(.*)' http://localhost:8501(\S+)", readme)[0]
+        status, _, answer = fetch(server, path, body.encode())
     assert [text.decode() for text in found["translations"]] == [text for text, _ in expected]
     np.testing.assert_allclose(found["scores"], [score for _, score in expected], atol=1e-5)
+    ((shown, _),) = load_translator(toy.path)(["a text"])
+    assert capsys.readouterr().out.strip() == str(np.array([shown.encode()], object))
+    assert status == 200 and answer["predictions"][0]["translations"] == shown
 
 
 def test_tensors_of_every_type(stub):
