@@ -1,6 +1,6 @@
 """How time and memory grow with batch, length, depth, vocabulary and beam.
 
-Each axis is walked in factors of three or four from a small model, whose other sizes stay. Time is
+Each axis is walked in factors of two to eight from a small model, whose other sizes stay. Time is
 processor time, the smallest of the rounds; memory is what XLA plans for the program: arguments,
 results, and the most in between. The exponent is that of the last step, log(ratio) / log(factor):
 what a size costs where it is largest. Beside it stands what theory allows: attention goes with the
@@ -32,7 +32,7 @@ import measure
 import peers
 
 _INK, _COLORS = "#333f4b", ("#9aa5b1", "#1f5fa8")
-_NOISE = {"time": 0.2, "counted": 0.02}
+_NOISE = {"time": 0.3, "counted": 0.02}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Axis:
 AXES = {
     "batch": Axis((4, 16, 64, 256)),
     # Each pair of positions has a weight, kept for the gradients.
-    "length": Axis((64, 256, 1024, 4096), 2.0, Point(batch=1)),
+    "length": Axis((64, 512, 2048, 4096), 2.0, Point(batch=1)),
     "depth": Axis((1, 3, 12, 48)),
     "vocabulary": Axis((2_000, 8_000, 32_000, 128_000)),
     # K hypotheses read the K caches of their beam at once.
@@ -179,7 +179,7 @@ def draw(curves: dict[tuple[str, str], Curve], path: Path) -> None:
         axes.set_ylabel(what, color=_INK)
     for axes in panels.flat:
         axes.grid(axis="y", color="#e4e8ec", linewidth=0.8)
-        axes.tick_params(colors=_INK, length=0, which="both")
+        axes.tick_params(colors=_INK, length=0, which="both", labelsize=8)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.spines["bottom"].set_color("#cbd2d9")
         axes.legend(frameon=False, labelcolor=_INK, fontsize=8, loc="upper left")
