@@ -29,7 +29,7 @@ config = models.Seq2SeqConfig.preset(
     scheme="pre_ln",
 )
 model = models.Seq2SeqTransformer(config)
-model.compile(keras.optimizers.Adam(0.02), training.MaskedSparseCategoricalCrossentropy())
+model.compile(training.Adam(0.02), training.MaskedSparseCategoricalCrossentropy())
 losses = model.fit(batches, epochs=40, verbose=0, shuffle=False).history["loss"]
 assert batches.epoch == 40
 assert losses[-1] < 0.1 * losses[0], losses

@@ -97,6 +97,21 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
     def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Run the layers; see the subclasses."""
 
+    def compute_output_spec(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return shape and dtype of the output, of a plain call without tracing the layers.
+
+        Args:
+            x: As in `call`.
+            *args: As in `call`.
+            **kwargs: As in `call`.
+
+        Returns:
+            The symbolic output.
+        """
+        if kwargs.get("cache") is not None or kwargs.get("return_attention_scores"):
+            return super().compute_output_spec(x, *args, **kwargs)
+        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+
     @abc.abstractmethod
     def _position(self, layer_index: int) -> schemes.StackPosition:
         """Return where a layer of this stack stands."""

@@ -312,6 +312,22 @@ class Seq2SeqTransformer(keras.Model):
 
         return score(self, source_ids, target_ids, jit_compile=jit_compile)
 
+    def make_train_function(self, force: bool = False) -> Any:
+        """Make the function that trains on a batch, as Keras does, and the optimiser's variables.
+
+        Left to Keras on TensorFlow, they would be made inside the function: two operations of the
+        graph and a condition for each, and the whole step traced twice.
+
+        Args:
+            force: Whether to make the function again.
+
+        Returns:
+            What Keras returns.
+        """
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         # A functional model has no dtype of its own: its layers have.

@@ -17,6 +17,7 @@ from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.training import (
+    Adam,
     InverseSquareRootSchedule,
     MaskedAccuracy,
     MaskedSparseCategoricalCrossentropy,
@@ -171,7 +172,7 @@ def compile_model(
         schedule = ScheduleOfUpdates(schedule, together)
     model.compile(
         # Under a policy of float16 Keras scales the loss by itself: no setting of ours.
-        optimizer=keras.optimizers.Adam(
+        optimizer=Adam(
             schedule,
             beta_2=training.beta_2,
             epsilon=training.epsilon,

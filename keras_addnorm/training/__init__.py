@@ -31,6 +31,7 @@ from keras_addnorm.training.curves import plot_curves
 from keras_addnorm.training.learning_rate_finder import LearningRateCurve, find_learning_rate
 from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 from keras_addnorm.training.metrics import MaskedAccuracy, Perplexity
+from keras_addnorm.training.optimizers import Adam
 from keras_addnorm.training.schedules import (
     InverseSquareRootSchedule,
     NoamSchedule,
@@ -39,6 +40,7 @@ from keras_addnorm.training.schedules import (
 from keras_addnorm.training.scores import Scores, evaluate_translations
 
 __all__ = [
+    "Adam",
     "InverseSquareRootSchedule",
     "LastCheckpoints",
     "LearningRateCurve",

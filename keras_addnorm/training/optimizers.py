@@ -1,0 +1,91 @@
+"""Adam with one operation a variable where the backend has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+if TYPE_CHECKING or keras.backend.backend() != "torch":
+    from keras.optimizers import Adam as _KerasAdam
+else:
+    # Keras has another class for torch, which updates all variables together. It puts it in the
+    # place of its own class, but not of a subclass.
+    from keras.src.backend.torch.optimizers.torch_adam import Adam as _KerasAdam
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class Adam(_KerasAdam):
+    """`keras.optimizers.Adam`: the same arguments, formula, variables and files.
+
+    On TensorFlow the update of a variable is one operation instead of about 25, and without XLA one
+    walk over memory. That is what a model of many variables starts faster by: with 6+6 layers,
+    tracing Keras' update takes half of the time to the first step. Where a batch reads a row of a
+    table several times, its gradients are added up and then squared, as on all backends; Keras'
+    own Adam on TensorFlow squares them one by one. On JAX and torch, with
+    `amsgrad` and on several devices it is Keras' own update.
+
+    Args:
+        *args: As of `keras.optimizers.Adam`, also the rest.
+        **kwargs: `learning_rate`, `beta_1`, `beta_2`, `epsilon`, `clipnorm`, ...
+
+    Example:
+        >>> from keras_addnorm.training import Adam, InverseSquareRootSchedule
+        >>> optimizer = Adam(InverseSquareRootSchedule(0.002, warmup_steps=400), beta_2=0.98)
+
+    Reference:
+        Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015; the formulation just
+        before section 2.1, whose epsilon is that of the root of the uncorrected second moment.
+    """
+
+    # Keras calls it with all gradients at once. If it ever stops, the slower update is at work.
+    def _backend_update_step(
+        self, grads: list[Any], trainable_variables: list[Any], learning_rate: Any
+    ) -> None:
+        if self._has_operation():
+            self._update_by_operation(grads, trainable_variables, learning_rate)
+        else:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    def _has_operation(self) -> bool:
+        if keras.backend.backend() != "tensorflow" or self.amsgrad:
+            return False
+        # Gradients of several devices have to be added up first, which Keras does.
+        is_single: bool = self._distribution_strategy.num_replicas_in_sync == 1
+        return is_single
+
+    def _update_by_operation(
+        self, grads: list[Any], variables: list[Any], learning_rate: Any
+    ) -> None:
+        import tensorflow as tf
+
+        numbers: dict[tf.DType, dict[str, tf.Tensor]] = {}
+        for gradient, variable in zip(grads, variables, strict=True):
+            index = self._get_variable_index(variable)
+            dtype = variable.value.dtype
+            if dtype not in numbers:
+                numbers[dtype] = self._numbers(dtype, learning_rate)
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.value.handle,
+                m=self._momentums[index].value.handle,
+                v=self._velocities[index].value.handle,
+                grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+                **numbers[dtype],
+            )
+
+    def _numbers(self, dtype: Any, learning_rate: Any) -> dict[str, Any]:
+        import tensorflow as tf
+
+        # Half precision cannot tell the powers of the second beta from one.
+        wide = tf.float64 if dtype == tf.float64 else tf.float32
+        step = keras.ops.cast(self.iterations + 1, wide.name)
+        beta_1, beta_2 = tf.constant(self.beta_1, wide), tf.constant(self.beta_2, wide)
+        numbers = {
+            "beta1_power": tf.pow(beta_1, step),
+            "beta2_power": tf.pow(beta_2, step),
+            "lr": learning_rate,
+            "beta1": beta_1,
+            "beta2": beta_2,
+            "epsilon": tf.constant(self.epsilon, wide),
+        }
+        return {name: tf.cast(number, dtype) for name, number in numbers.items()}
