@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.projection import require_hidden_dim
 
@@ -121,7 +122,7 @@ class AddNorm(keras.layers.Layer):
         self.skip_scale = self._make_scale("skip_scale", self._plan.skip_scale, hidden_dim)
         for extra in self._plan.extra_layers:
             setattr(self, extra.name, self._make_extra(extra, hidden_dim))
-        self._branch_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self._branch_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
         # One draw an example.
         noise_shape = (None, *(1 for _ in residual_shape[1:]))
         self._drop_path = keras.layers.Dropout(

@@ -12,6 +12,7 @@ from keras_addnorm import norms
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
 from keras_addnorm.layers.caches import HeadsFirst, PositionsFirst, read, write, write_hypotheses
+from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
@@ -119,7 +120,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         self.output_projection = make(
             "output_projection", hidden_dim, self.output_initializer, inner_shape, gain
         )
-        self._weights_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self._weights_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
         self._build_choices()
 
     def _build_choices(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.inner_norm import InnerNorm, get_inner_norm
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
@@ -140,7 +141,7 @@ class FeedForward(keras.layers.Layer):
             self.inner_norm.build(inner_shape)
         hidden_dim = require_hidden_dim(input_shape)
         self.output_projection = self._make_projection("output_projection", hidden_dim, inner_shape)
-        self._dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self._dropout = Dropout(self.dropout, dtype=self.dtype_policy)
 
     def call(
         self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None

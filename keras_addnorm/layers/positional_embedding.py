@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 
 Tensor = Any
@@ -108,7 +109,7 @@ class PositionalEmbedding(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name="positions",
             )
-        self._dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self._dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.built = True
 
     def call(
