@@ -85,6 +85,15 @@ def batch_of(size: Size) -> Batch:
     return {"source": source, "target": target}, labels
 
 
+def waves_of(size: Size) -> Any:
+    """Sinusoidal positions, `(length, hidden_dim)`, made once."""
+    import numpy as np
+
+    rates = 10000.0 ** (-np.arange(0, size.hidden_dim, 2) / size.hidden_dim)
+    angles = np.arange(size.length)[:, None] * rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype("float32")
+
+
 def ours(size: Size, jit_compile: bool) -> Step:
     from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
     from keras_addnorm.training import Adam, MaskedSparseCategoricalCrossentropy
@@ -160,16 +169,15 @@ def keras_hub_blocks(size: Size, jit_compile: bool) -> Step:
 
 def _encoder_decoder(size: Size, encoder_layer: Any, decoder_layer: Any) -> Any:
     import keras
-    import keras_hub
 
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     embedding = keras.layers.ReversibleEmbedding(size.vocabulary_size, size.hidden_dim)
-    positions = keras_hub.layers.SinePositionEncoding()
+    waves = waves_of(size)
 
     def embed(ids: Any) -> Any:
         x = embedding(ids) * size.hidden_dim**0.5
-        return keras.layers.Dropout(DROPOUT)(x + positions(x))
+        return keras.layers.Dropout(DROPOUT)(x + waves)
 
     x, y = embed(source), embed(target)
     mask = keras.ops.not_equal(source, 0)[:, None, :]
@@ -225,10 +233,7 @@ def torch_layers(size: Size, compiled: bool = False) -> Step:
                 norm_first=True,
             )
             self.dropout = torch.nn.Dropout(DROPOUT)
-            angles = torch.arange(size.length)[:, None] * 10000 ** (
-                -torch.arange(0, size.hidden_dim, 2) / size.hidden_dim
-            )
-            waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+            waves = torch.from_numpy(waves_of(size))
             self.register_buffer("positions", waves)
 
         def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
