@@ -57,10 +57,15 @@ class HeadDiversity:
             The instance, or `None`.
 
         Raises:
-            ValueError: If a field is unknown or does not fit.
+            ValueError: If it is something else, or a field is unknown or does not fit.
         """
-        if not isinstance(identifier, dict):
+        if identifier is None or isinstance(identifier, cls):
             return identifier
+        if not isinstance(identifier, dict):
+            raise ValueError(
+                "The head diversity is a loss of three parts. Expected a HeadDiversity, a dict of "
+                f"its fields such as {{'outputs': 0.1}}, or None. Received: {identifier!r}"
+            )
         known = [field.name for field in dataclasses.fields(cls)]
         if unknown := sorted(set(identifier) - set(known)):
             raise ValueError(

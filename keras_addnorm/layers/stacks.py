@@ -19,6 +19,7 @@ from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers, within
+from keras_addnorm.layers.recompute import recomputed
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -53,6 +54,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         num_other_layers: int = 0,
         pruned_sublayers: Iterable[str] = (),
         drop_path: float = 0.0,
+        gradient_checkpointing: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -78,6 +80,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         self.num_other_layers = num_other_layers
         self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayer_names(num_layers))
         self.drop_path = drop_path
+        self.gradient_checkpointing = gradient_checkpointing
         self.supports_masking = True
 
     @classmethod
@@ -125,6 +128,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
             "num_other_layers": self.num_other_layers,
             "pruned_sublayers": list(self.pruned_sublayers),
             "drop_path": self.drop_path,
+            "gradient_checkpointing": self.gradient_checkpointing,
         }
 
     def _build_layers(self, *shapes: Shape | None) -> None:
@@ -149,6 +153,13 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
                 epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
             )
             self.final_norm.build(shapes[0])
+
+    def _run(self, layer: TransformerBlock, *inputs: Tensor | None, **options: Any) -> Any:
+        # What returns more than `x` is for looking or for decoding: there are no gradients.
+        plain = options.get("cache") is None and not options["return_attention_scores"]
+        if self.gradient_checkpointing and options["training"] and plain:
+            return recomputed(layer, *inputs, **options)
+        return layer(*inputs, **options)
 
     def _layer_positions(self) -> PositionsLike:
         """Return the choice of each layer, or, where layers share a table, one object for all."""
@@ -189,6 +200,8 @@ class TransformerEncoder(TransformerStack):
             place.
         drop_path: Share of the examples that go without the last layer's sublayers while training
             (stochastic depth). It grows linearly: `drop_path (l + 1) / L` in layer `l` of `L`.
+        gradient_checkpointing: Whether training keeps what goes into each layer only, and computes
+            its inside again for the gradients: the same numbers with less memory and more time.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
@@ -242,7 +255,8 @@ class TransformerEncoder(TransformerStack):
         padding_mask = explicit_or_implicit(padding_mask, x)
         scores = []
         for layer in self.layers:
-            outputs = layer(
+            outputs = self._run(
+                layer,
                 x,
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
@@ -328,7 +342,8 @@ class TransformerDecoder(TransformerStack):
         memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
         scores, new_cache = [], []
         for index, layer in enumerate(self.layers):
-            outputs = layer(
+            outputs = self._run(
+                layer,
                 x,
                 memory,
                 padding_mask=padding_mask,

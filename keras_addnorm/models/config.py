@@ -95,6 +95,8 @@ class Seq2SeqConfig:
             `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
         drop_path: Share of the examples that go without the last layer's sublayers while training
             (stochastic depth); earlier layers drop fewer. See `TransformerEncoder`.
+        gradient_checkpointing: Whether training computes the inside of each layer twice instead of
+            keeping it. See `TransformerEncoder`.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -134,6 +136,7 @@ class Seq2SeqConfig:
     attention: AttentionConfig | dict[str, Any] | None = None
     pruned_sublayers: tuple[str, ...] = ()
     drop_path: float = 0.0
+    gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

@@ -356,6 +356,7 @@ def _stack_arguments(config: Seq2SeqConfig) -> dict[str, Any]:
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
         "drop_path": config.drop_path,
+        "gradient_checkpointing": config.gradient_checkpointing,
         "activation": config.activation,
         "scheme": config.scheme,
         "norm": config.norm,

@@ -1,0 +1,79 @@
+"""Trains one model that keeps its activations and one that computes them again, on any backend.
+
+Run as a program by `test_gradient_checkpointing.py` for JAX and torch; imported for TensorFlow.
+"""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+
+from keras_addnorm.layers import AttentionConfig
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
+
+# All that a layer can draw, keep or add while it trains.
+CONFIG = Seq2SeqConfig(
+    source_vocabulary_size=13,
+    target_vocabulary_size=13,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    hidden_dim=6,
+    intermediate_dim=11,
+    num_heads=2,
+    dropout=0.3,
+    attention_dropout=0.2,
+    drop_path=0.2,
+    scheme="pre_ln",
+    norm={"encoder": "batch_norm", "decoder": "layer_norm"},
+    attention=AttentionConfig(head_diversity={"subspaces": 0.1, "outputs": 0.2}),
+    positions="t5",
+)
+
+
+def batch():
+    source, target, labels = np.random.default_rng(1).integers(3, 13, (3, 4, 7)).astype("int32")
+    source[1, 5:] = 0
+    labels[2, 3:] = 0
+    return {"source": source, "target": target}, labels
+
+
+def run(jit_compile, **fields):
+    keras.utils.set_random_seed(5)
+    model = Seq2SeqTransformer(dataclasses.replace(CONFIG, **fields))
+    model.compile("sgd", MaskedSparseCategoricalCrossentropy(), jit_compile=jit_compile)
+    losses = [float(model.train_on_batch(*batch())) for _ in range(3)]
+    weights = [keras.ops.convert_to_numpy(v.value).tolist() for v in model.variables]
+    return {"losses": losses, "weights": weights}
+
+
+def kept_on_jax(**fields):
+    """Bytes that are kept from the forward pass for the gradients, weights included."""
+    import jax
+
+    model = Seq2SeqTransformer(dataclasses.replace(CONFIG, **fields))
+    fixed = [v.value for v in model.non_trainable_variables]
+    source = np.ones((8, 64), "int32")
+
+    def logits(trainable):
+        inputs = {"source": source, "target": source}
+        return model.stateless_call(trainable, fixed, inputs, training=True)[0]
+
+    weights = [v.value for v in model.trainable_variables]
+    backward = jax.eval_shape(lambda weights: jax.vjp(logits, weights)[1], weights)
+    return sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(backward))
+
+
+if __name__ == "__main__":
+    backend = keras.backend.backend()
+    found = {
+        name: run(jit_compile=backend != "torch", gradient_checkpointing=again)
+        for name, again in (("kept", False), ("again", True))
+    }
+    if backend == "jax":
+        found["kept bytes"] = {
+            name: kept_on_jax(gradient_checkpointing=again)
+            for name, again in (("kept", False), ("again", True))
+        }
+    print(json.dumps(found))

@@ -1,0 +1,42 @@
+"""Gradient checkpointing changes memory and time, and no number."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import checkpointing_on_backend as program
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def assert_same(kept, again):
+    np.testing.assert_allclose(kept["losses"], again["losses"], rtol=1e-6)
+    for a, b in zip(kept["weights"], again["weights"], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_same_training_on_tensorflow(jit_compile):
+    kept = program.run(jit_compile)
+    assert len(set(kept["losses"])) == 3
+    assert_same(kept, program.run(jit_compile, gradient_checkpointing=True))
+    assert kept["losses"] != program.run(jit_compile, dropout=0.0)["losses"]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_same_training_on_other_backends(backend):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", program.__file__],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert_same(found["kept"], found["again"])
+    if backend == "jax":
+        assert found["kept bytes"]["again"] < 0.2 * found["kept bytes"]["kept"]
