@@ -58,7 +58,12 @@ HOUSE = {
         backend_files=frozenset({"distribution/devices.py", "distribution/processes.py"})
     ),
     # `ResidualMonitor` is a callback and is offered with the others, when it is asked for.
-    "training": _room("distribution", lazy=frozenset({("training/__init__.py", "diagnostics")})),
+    # TensorFlow alone has an operation that is Adam's whole update of a variable.
+    "training": _room(
+        "distribution",
+        backend_files=frozenset({"training/optimizers.py"}),
+        lazy=frozenset({("training/__init__.py", "diagnostics")}),
+    ),
     # Keras has no differentiation of its own: each backend's is named in one place.
     "diagnostics": _room(
         "decoding",
