@@ -67,6 +67,7 @@ OVERRIDES = {
     "start_id": 4,
     "end_id": 5,
     "drop_path": 0.25,
+    "gradient_checkpointing": True,
     "attention": {"num_key_value_heads": 1, "window": 4},
     "target_vocabulary_size": 8000,
     "pruned_sublayers": ("encoder/4/feed_forward", "decoder/0/cross_attention"),
