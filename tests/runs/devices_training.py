@@ -27,7 +27,7 @@ def config(corpus, **training):
             },
             "training": {
                 "epochs": 5,
-                "tokens_per_batch": 13 * 17,
+                "tokens_per_batch": 13 * 13,
                 "rows_multiple_of": 4,
                 "bucket_lengths": [13],
                 "warmup_steps": 3,
