@@ -171,6 +171,7 @@ def _keras_hub() -> types.SimpleNamespace:
             raise ModuleNotFoundError("No module named 'keras_hub'", name="keras_hub")
         package = types.ModuleType("keras_hub")
         package.__path__ = list(root.submodule_search_locations or ())
+        package.__spec__ = root  # Who asks whether keras-hub is here wants one.
         sys.modules["keras_hub"] = package
     modules = {
         "ReversibleEmbedding": "reversible_embedding",

@@ -81,6 +81,15 @@ class Beam(Strategy):
         """All of a sentence."""
         return self.num_beams
 
+    def finds_all_of(self, other: Strategy) -> bool:
+        """The number to return does not change the search, if it stops early."""
+        return super().finds_all_of(other) or (
+            isinstance(other, Beam)
+            and self.early_stopping
+            and dataclasses.replace(other, num_return=self.num_return) == self
+            and other.num_return <= self.num_return
+        )
+
     def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Decode until every sentence is done.
 

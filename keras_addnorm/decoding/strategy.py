@@ -42,6 +42,10 @@ class Strategy(abc.ABC):
     def rows_per_beam(self) -> int:
         """Number of rows, side by side, that may go on from one another."""
 
+    def finds_all_of(self, other: Strategy) -> bool:
+        """Return whether the first hypotheses of this are all that another strategy returns."""
+        return self == other
+
     @abc.abstractmethod
     def search(self, step: Step, cache: Cache, task: Task) -> Found:
         """Decode until every sentence is done.

@@ -27,6 +27,7 @@ from keras_addnorm.layers.masks import (
 from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
+from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -180,7 +181,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
 
     def _split_heads(self, x: Tensor, heads: int) -> Tensor:
         # (B, T, H*K) -> (B, T, H, K)
-        return ops.reshape(x, (*tuple(ops.shape(x))[:2], heads, self._head_dim))
+        return ops.reshape(x, (*leading_sizes(x, 2), heads, self._head_dim))
 
     def _by_head(self, number: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a number as it is, one learned a head in a shape that broadcasts."""
@@ -244,8 +245,8 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         self, context: Tensor, query_mask: Tensor | None, training: bool | None
     ) -> Tensor:
         # (B, T, H, K) -> (B, T, H*K) -> (B, T, D)
-        leading = tuple(ops.shape(context))[:2]
-        context = ops.reshape(context, (*leading, self.num_heads * self._head_dim))
+        width = self.num_heads * self._head_dim
+        context = ops.reshape(context, (*leading_sizes(context, 2), width))
         if self.inner_norm is not None:
             context = self.inner_norm(context, padding_mask=query_mask, training=training)
         return self.output_projection(context)
@@ -550,7 +551,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         # With a cache, the rows of x are others than those of its mask.
         y = self._project_output(context, query_mask if cache is None else None, training)
         if cache is not None:
-            y = ops.reshape(y, ops.shape(x))
+            y = ops.reshape(y, (*leading_sizes(x, 2), x.shape[-1]))
             weights = _by_row(weights, ops.shape(x)[1]) if return_attention_scores else None
         return pack(y, weights if return_attention_scores else None)
 

@@ -10,6 +10,7 @@ from keras import ops
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
 
@@ -216,7 +217,7 @@ class PositionalEmbedding(keras.layers.Layer):
 
     def _project(self, x: Tensor, turned_table: Tensor | None) -> Tensor:
         self._check_hidden_states(x)
-        leading = tuple(ops.shape(x))[:-1]
+        leading = leading_sizes(x, len(x.shape) - 1)
         # (B, T, D) -> (N, D) -> (N, V) -> (B, T, V): one flat product, as in Projection
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, self.hidden_dim))
         if turned_table is None:

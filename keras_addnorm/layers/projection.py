@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.layers.shapes import leading_sizes
+
 Tensor = Any
 
 
@@ -31,7 +33,7 @@ class Projection(keras.layers.Dense):
         """
         if len(inputs.shape) <= 2:
             return super().call(inputs, training=training)
-        leading = tuple(ops.shape(inputs))[:-1]
+        leading = leading_sizes(inputs, len(inputs.shape) - 1)
         # (..., D) -> (N, D) -> (N, units) -> (..., units)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         return ops.reshape(super().call(flat, training=training), (*leading, self.units))

@@ -14,8 +14,10 @@ those down the columns of each matrix in a stack. XLA's loops on processors add 
 sum that they compute on the way one after the other, and those of a product several at a time.
 Single matrices are summed plainly down their columns: of that product XLA would make a loop that
 strides through memory, ten times as slow. Nothing is reshaped, since a reshape inside a loop of
-XLA's slows it down, too. On accelerators a product may be rounded to fewer bits, and sums are fast:
-there they are plain. torch has a kernel of its own, which Keras calls.
+XLA's slows it down, too; except where only the size of the batch is unknown, as in decoding: there
+TensorFlow would put 24 operations about shapes around each product. On accelerators a product may
+be rounded to fewer bits, and sums are fast: there they are plain. torch has a kernel of its own,
+which Keras calls.
 """
 
 from __future__ import annotations
@@ -94,11 +96,12 @@ def _with_gradient(
 def _layer_normalize(
     epsilon: float, x: Tensor, gamma: Tensor, beta: Tensor
 ) -> tuple[Tensor, Gradient]:
-    centred = x - _row_sums(x, _share(gamma))
-    normal, reciprocal = _divide_by_deviation(centred, gamma, epsilon)
+    share = _share(gamma)
+    centred = x - _row_sums(x, share)
+    normal, reciprocal = _divide_by_deviation(centred, share, epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scaled = upstream * gamma - _row_sums(upstream, gamma * _share(gamma))
+        scaled = upstream * gamma - _row_sums(upstream, gamma * share)
         dx, dgamma = _gradients(upstream, scaled, normal, reciprocal, gamma)
         return dx, dgamma, _column_sums(upstream)
 
@@ -106,7 +109,7 @@ def _layer_normalize(
 
 
 def _rms_normalize(epsilon: float, x: Tensor, scale: Tensor) -> tuple[Tensor, Gradient]:
-    normal, reciprocal = _divide_by_deviation(x, scale, epsilon)
+    normal, reciprocal = _divide_by_deviation(x, _share(scale), epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
         return _gradients(upstream, upstream * scale, normal, reciprocal, scale)
@@ -114,8 +117,8 @@ def _rms_normalize(epsilon: float, x: Tensor, scale: Tensor) -> tuple[Tensor, Gr
     return normal * scale, gradient
 
 
-def _divide_by_deviation(centred: Tensor, like: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    reciprocal = ops.rsqrt(_row_sums(ops.square(centred), _share(like)) + epsilon)
+def _divide_by_deviation(centred: Tensor, share: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    reciprocal = ops.rsqrt(_row_sums(ops.square(centred), share) + epsilon)
     return centred * reciprocal, reciprocal
 
 
@@ -135,9 +138,14 @@ def _share(like: Tensor) -> Tensor:
 
 def _row_sums(x: Tensor, weights: Tensor) -> Tensor:
     # (..., D), (D,) -> (..., 1)
-    if _sums_as_products():
-        return ops.matmul(x, ops.expand_dims(weights, -1))
-    return ops.sum(x * weights, axis=-1, keepdims=True)
+    if not _sums_as_products():
+        return ops.sum(x * weights, axis=-1, keepdims=True)
+    column = ops.expand_dims(weights, -1)
+    first, *middle, last = x.shape
+    if first is None and middle and None not in middle:
+        sums = ops.matmul(ops.reshape(x, (-1, last)), column)
+        return ops.reshape(sums, (-1, *middle, 1))
+    return ops.matmul(x, column)
 
 
 def _column_sums(x: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ class GraphTokenizer(tf.Module):
         super().__init__(name=name)
         _check_pieces(tokenizer.pieces)
         edges, pieces = _reversed_trie(tokenizer.pieces)
-        self._edges = tf.lookup.StaticHashTable(
+        self.table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 np.fromiter(edges.keys(), np.int64, len(edges)),
                 np.fromiter(edges.values(), np.int64, len(edges)),
@@ -174,7 +174,7 @@ class GraphTokenizer(tf.Module):
             depth: tf.Tensor, last: tf.Tensor, node: tf.Tensor, found: tf.TensorArray
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
             character = tf.gather(characters, last - depth)
-            node = self._edges.lookup(node * 2**_CODE_POINT_BITS + character)
+            node = self.table.lookup(node * 2**_CODE_POINT_BITS + character)
             walking = tf.where(node >= 0)[:, 0]
             last, node = tf.gather(last, walking), tf.gather(node, walking)
             row = tf.tensor_scatter_nd_update(

@@ -7,6 +7,7 @@ token ids, which may be compiled by XLA.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 from keras_addnorm.serving.stored_weights import StoredWeights
 
 _TEXTS = tf.TensorSpec([None], tf.string, "texts")
+_IDS = tf.TensorSpec([None, None], tf.int32)
 _SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in ("source", "target"))
 
 
@@ -69,14 +71,12 @@ class TranslationModule(tf.Module):
         storage: str,
     ) -> None:
         super().__init__(name="translation")
-        self.source_tokenizer = GraphTokenizer(tokenizers.source)
-        self.target_tokenizer = (
-            self.source_tokenizer if tokenizers.is_joint else GraphTokenizer(tokenizers.target)
-        )
+        self._texts = _Texts.of(tokenizers)
+        self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
         self._decoding = decoding
-        self._core = _Core(model, weights, decoding.max_length)
+        self._core = _Core(model, weights, decoding)
 
     def signatures(self) -> dict[str, Any]:
         """Traces the functions.
@@ -87,8 +87,9 @@ class TranslationModule(tf.Module):
         strategies = self._decoding.strategies
         functions = {}
         for name, strategy in strategies.items():
-            core = self._core.search(strategy)
+            core = self._core.decode(strategy)
             functions[name] = self._translate(strategy, core)
+            core = self._core.decode(strategy, under_xla=True)
             compiled = self._decoding.buckets.compile(core, self._core.pad_id)
             functions[f"{name}_xla"] = self._translate(strategy, compiled)
         functions = {name: _concrete(function, _TEXTS) for name, function in functions.items()}
@@ -113,10 +114,10 @@ class TranslationModule(tf.Module):
             """Translates texts, (B,)."""
             found = self._in_batches(core, [self._source_ids(texts)], outputs)
             ids = tf.reshape(found.pop("ids"), [-1, longest])
-            translations = self.target_tokenizer.detokenize(ids)
+            translations = self._texts.target.detokenize(ids)
             if count == 1:
                 return {"translations": translations, "scores": found["scores"][:, 0]}
-            pieces = self.target_tokenizer.pieces(ids)
+            pieces = self._texts.target.pieces(ids)
             return {
                 "translations": tf.reshape(translations, [-1, count]),
                 "pieces": tf.reshape(pieces, [-1, count, longest]),
@@ -147,7 +148,7 @@ class TranslationModule(tf.Module):
         is_token = tf.cast(tf.not_equal(ids, self._core.pad_id), tf.int32)
         return {
             "token_ids": ids,
-            "pieces": self.source_tokenizer.pieces(ids),
+            "pieces": self._texts.source.pieces(ids),
             "lengths": tf.reduce_sum(is_token, 1),
         }
 
@@ -156,7 +157,14 @@ class TranslationModule(tf.Module):
         ids = self._source_ids(texts)
         width = self._core.hidden_dim
         outputs = {"states": tf.TensorSpec([None, None, width], tf.float32)}
-        states = self._in_batches(self._core.encode(tf.shape(ids)[1]), [ids], outputs)["states"]
+        longest = tf.shape(ids)[1]
+
+        def encode(ids: tf.Tensor) -> Outputs:
+            states, mask = self._core.encode(ids)
+            states = tf.where(mask[..., None], tf.cast(states, tf.float32), 0.0)
+            return {"states": _with_columns(states, longest)}  # So that batches fit together.
+
+        states = self._in_batches(encode, [ids], outputs)["states"]
         lengths = tf.reduce_sum(tf.cast(tf.not_equal(ids, self._core.pad_id), tf.float32), 1)
         mean = tf.math.divide_no_nan(tf.reduce_sum(states, 1), lengths[:, None])
         return {"pooled": mean, "states": states}
@@ -169,13 +177,13 @@ class TranslationModule(tf.Module):
 
     def _source_ids(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns the rows that the encoder reads, (B, S); those of blank texts are padding."""
-        tokens = self.source_tokenizer.tokenize(texts)[:, : self._core.max_source_tokens]
+        tokens = self._texts.source.tokenize(texts)[:, : self._core.max_source_tokens]
         is_filled = tf.cast(tokens.row_lengths() > 0, tf.int64)
         return self._with_ends(tokens, is_filled)
 
     def _target_ids(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns the rows that the decoder is to predict, (B, T)."""
-        tokens = self.target_tokenizer.tokenize(texts)[:, : self._decoding.max_length - 1]
+        tokens = self._texts.target.tokenize(texts)[:, : self._decoding.max_length - 1]
         return self._with_ends(tokens, tf.ones_like(tokens.row_lengths()))
 
     def _with_ends(self, tokens: tf.RaggedTensor, has_end: tf.Tensor) -> tf.Tensor:
@@ -187,29 +195,63 @@ class TranslationModule(tf.Module):
         return tf.pad(rows, [[0, 0], [0, missing]], constant_values=self._core.pad_id)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """The tokenizers in the graph. No `tf.Module`, or their functions would be saved once more."""
+
+    source: GraphTokenizer
+    target: GraphTokenizer
+
+    @classmethod
+    def of(cls, tokenizers: TokenizerPair) -> _Texts:
+        source = GraphTokenizer(tokenizers.source)
+        joint = tokenizers.is_joint
+        return cls(source, source if joint else GraphTokenizer(tokenizers.target))
+
+    @property
+    def tables(self) -> list[tf.lookup.StaticHashTable]:
+        """The look-up tables, each once."""
+        return list(dict.fromkeys([self.source.table, self.target.table]))
+
+
 class _Core:
     """The numeric functions. No `tf.Module`: what it holds is not saved by itself."""
 
-    def __init__(self, model: Seq2SeqTransformer, weights: StoredWeights, max_length: int) -> None:
-        self._model = model
-        self._weights = weights
-        self._max_length = max_length
+    def __init__(
+        self, model: Seq2SeqTransformer, weights: StoredWeights, decoding: Decoding
+    ) -> None:
+        self._traces = _Traces(weights)
+        self._model = _SharedModel(model, self._traces, decoding.max_length)
+        self._max_length = decoding.max_length
+        self._strategies = decoding.strategies.values()
+        self.encode = self._model.encode
         self.pad_id = model.config.pad_id
         self.end_id = model.config.end_id
         self.hidden_dim = model.config.hidden_dim
         self.max_source_tokens = model.config.max_length - 1
 
-    def search(self, strategy: Strategy) -> Function:
-        request = Request(strategy, self._max_length)
+    def decode(self, strategy: Strategy, under_xla: bool = False) -> Function:
+        """Returns the function from source ids, (B, S), to hypotheses.
+
+        XLA wants loops that TensorFlow has not taken apart, so a search is traced once for it.
+        """
+        widest = max(
+            (other for other in self._strategies if other.finds_all_of(strategy)),
+            key=lambda other: other.num_return,
+        )
+        request, count = Request(widest, self._max_length), strategy.num_return
+
+        def find(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            found = search(self._model, source_ids, request)
+            return found.ids, found.scores
+
+        find = self._traces.get(("search", widest, under_xla), find, _IDS)
 
         def decode(source_ids: tf.Tensor) -> Outputs:
-            with self._weights.in_use():
-                found = search(self._model, source_ids, request)
-                outputs = {"ids": found.ids, "scores": found.scores}
-                if strategy.num_return > 1:
-                    _, attention = teacher_forced(self._model, source_ids, found.ids, layer=-1)
-                    best = tf.argmax(attention, axis=-1, output_type=tf.int32)
-                    outputs["alignments"] = tf.where(found.ids == self.pad_id, -1, best)
+            ids, scores = find(source_ids)
+            outputs = {"ids": ids[:, :count], "scores": scores[:, :count]}
+            if count > 1:
+                outputs["alignments"] = self._align(source_ids, outputs["ids"])
             return outputs
 
         return decode
@@ -218,20 +260,63 @@ class _Core:
         """Scores targets, (B, T), token by token."""
         target_ids = _with_columns(target_ids, self._max_length)
         target_ids = tf.ensure_shape(target_ids, [None, self._max_length])
-        with self._weights.in_use():
-            tokens, _ = teacher_forced(self._model, source_ids, target_ids[:, None], layer=None)
+        tokens, _ = teacher_forced(self._model, source_ids, target_ids[:, None], layer=None)
         return {"token_log_probabilities": tokens[:, 0]}
 
-    def encode(self, length: tf.Tensor) -> Function:
-        """Encodes to a fixed number of columns, so that batches fit together."""
+    def _align(self, source_ids: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the source position that each token of the hypotheses looks at, (B, N, T)."""
+        _, attention = teacher_forced(self._model, source_ids, ids, layer=-1)
+        best = tf.argmax(attention, axis=-1, output_type=tf.int32)
+        return tf.where(ids == self.pad_id, -1, best)
 
-        def encode(source_ids: tf.Tensor) -> Outputs:
+
+class _Traces:
+    """Functions that compute with the stored weights, each traced once wherever it is called.
+
+    A function that calls them holds one operation for each: whoever loads the file takes time for
+    every operation in it.
+    """
+
+    def __init__(self, weights: StoredWeights) -> None:
+        self._weights = weights
+        self._functions: dict[Any, Function] = {}
+
+    def get(self, key: Any, function: Function, *specs: tf.TensorSpec) -> Function:
+        """Returns the function of this key, made of `function` the first time."""
+
+        def with_weights(*tensors: tf.Tensor) -> Any:
             with self._weights.in_use():
-                states, mask = self._model.encode(source_ids)
-            states = tf.where(mask[..., None], tf.cast(states, tf.float32), 0.0)
-            return {"states": _with_columns(states, length)}
+                return function(*tensors)
 
-        return encode
+        if key not in self._functions:
+            self._functions[key] = tf.function(with_weights, specs, autograph=False)
+        return self._functions[key]
+
+
+class _SharedModel:
+    """A model whose encoder and whose decoder over whole sequences are traced once."""
+
+    def __init__(self, model: Seq2SeqTransformer, traces: _Traces, max_length: int) -> None:
+        self._model = model
+        width = model.config.hidden_dim
+        self.encode = traces.get("encode", model.encode, _IDS)
+        self._decode_sequence = traces.get(
+            "decode_sequence",
+            functools.partial(model.decode_sequence, return_attention_scores=True),
+            tf.TensorSpec([None, max_length], tf.int32),
+            tf.TensorSpec([None, None, width], model.compute_dtype),
+            tf.TensorSpec([None, None], tf.bool),
+        )
+
+    def decode_sequence(
+        self, *tensors: tf.Tensor, return_attention_scores: bool = False
+    ) -> tuple[Any, ...]:
+        """Decodes; see `Seq2SeqTransformer`."""
+        outputs = self._decode_sequence(*tensors)
+        return outputs if return_attention_scores else outputs[:1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 def _with_columns(x: tf.Tensor, length: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -54,6 +55,18 @@ def instructions(text):
         shapes[name] = shape
         read = [shapes[operand] for operand in re.findall(r"%([\w.-]+)", operands)]
         yield kind, [shape, *read]
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_an_unknown_batch_costs_no_operations_about_shapes(norm):
+    layer = AddNorm(norm=norm)
+    layer.build((None, T, D))
+    spec = tf.TensorSpec((None, T, D))
+    traced = tf.function(lambda x, f: layer(x, f), (spec, spec), autograph=False)
+    operations = traced.get_concrete_function().graph.get_operations()
+    assert not {"Shape", "StridedSlice", "Pack"} & {operation.type for operation in operations}
+    x, f = (np.random.default_rng(seed).normal(size=(B, T, D)) for seed in (1, 2))
+    np.testing.assert_allclose(traced(x, f), layer(x, f), atol=1e-6)
 
 
 @pytest.mark.parametrize(("norm", "passes"), MOVES_UNDER_XLA)

@@ -1,0 +1,74 @@
+"""What whoever loads an export has to read, counted without a clock."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_addnorm.serving.slim import slim
+
+
+def functions(folder):
+    saved_model = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    return saved_model.meta_graphs[0].graph_def.library.function
+
+
+@pytest.fixture(scope="module")
+def exported(toy):
+    return functions(toy.path)
+
+
+def test_each_search_stands_twice_in_the_file(exported):
+    """One for the best and the n best; XLA needs one of its own."""
+    kinds = [{node.op for node in function.node_def} for function in exported]
+    assert sum({"TopKV2", "Softmax"} <= kind for kind in kinds) == 2  # The body of its loop.
+
+
+def test_texts_and_layers_stand_once_in_the_file(exported):
+    operations = Counter(node.op for function in exported for node in function.node_def)
+    # Words are split, and characters decoded, by two vocabularies.
+    assert operations["UnicodeDecodeWithOffsets"] + operations["UnicodeDecode"] == 2
+    # The encoder, the decoder over sequences, the decoder's step twice: one for each attention.
+    assert operations["Softmax"] == 1 + 2 + 2 * 2
+
+
+def test_no_constant_stands_twice_in_a_function(exported):
+    for function in exported:
+        constants = Counter(
+            node.attr["value"].SerializeToString(deterministic=True)
+            for node in function.node_def
+            if node.op == "Const" and not node.input
+        )
+        assert set(constants.values()) <= {1}, function.signature.name
+
+
+def test_a_slim_model_does_the_same(tmp_path):
+    class Module(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.read, self.unread = tf.Variable(3.0), tf.Variable(4.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False)
+        def call(self, x):
+            tf.identity(self.unread)  # Read by nobody.
+            self.unread.assign_add(1.0)  # Has an effect.
+            total = tf.while_loop(
+                lambda i, _: i < tf.constant(3), lambda i, x: (i + 1, x * 2.0 + 2.0), (0, x)
+            )[1]
+            return {"sum": total + self.read + 2.0, "two": tf.constant(2.0)}
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path), signatures=module.call)
+    before = {function.signature.name: len(function.node_def) for function in functions(tmp_path)}
+    slim(tmp_path)
+    after = {function.signature.name: len(function.node_def) for function in functions(tmp_path)}
+    assert before.keys() == after.keys()
+    assert sum(after.values()) < sum(before.values())
+    loaded = tf.saved_model.load(str(tmp_path))
+    x = tf.constant([1.0, 2.0])
+    np.testing.assert_array_equal(
+        loaded.signatures["serving_default"](x)["sum"], module.call(x)["sum"]
+    )
+    assert loaded.unread == 5.0
