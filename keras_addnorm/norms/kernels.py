@@ -101,7 +101,7 @@ def _layer_normalize(
     normal, reciprocal = _divide_by_deviation(centred, share, epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scaled = upstream * gamma - _row_sums(upstream, gamma * share)
+        scaled = upstream * gamma - _row_sums(upstream, gamma * _share(gamma))
         dx, dgamma = _gradients(upstream, scaled, normal, reciprocal, gamma)
         return dx, dgamma, _column_sums(upstream)
 

@@ -20,10 +20,9 @@ from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets, Function, Outputs, map_in_batches
-from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 from keras_addnorm.serving.stored_weights import StoredWeights
+from keras_addnorm.serving.texts import TEXTS, Texts
 
-_TEXTS = tf.TensorSpec([None], tf.string, "texts")
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in ("source", "target"))
 
@@ -71,7 +70,7 @@ class TranslationModule(tf.Module):
         storage: str,
     ) -> None:
         super().__init__(name="translation")
-        self._texts = _Texts.of(tokenizers)
+        self._texts = Texts(tokenizers, model.config.max_length - 1, decoding.max_length - 1)
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
@@ -92,13 +91,13 @@ class TranslationModule(tf.Module):
             core = self._core.decode(strategy, under_xla=True)
             compiled = self._decoding.buckets.compile(core, self._core.pad_id)
             functions[f"{name}_xla"] = self._translate(strategy, compiled)
-        functions = {name: _concrete(function, _TEXTS) for name, function in functions.items()}
+        functions = {name: _concrete(function, TEXTS) for name, function in functions.items()}
         return {
             "serving_default": functions[next(iter(strategies))],
             **functions,
             "score": _concrete(self._score, *_SIDES),
-            "tokenize": _concrete(self._tokenize, _TEXTS),
-            "encode": _concrete(self._encode, _TEXTS),
+            "tokenize": _concrete(self._tokenize, TEXTS),
+            "encode": _concrete(self._encode, TEXTS),
         }
 
     def _translate(self, strategy: Strategy, core: Function) -> Function:
@@ -112,7 +111,7 @@ class TranslationModule(tf.Module):
 
         def translate(texts: tf.Tensor) -> Outputs:
             """Translates texts, (B,)."""
-            found = self._in_batches(core, [self._source_ids(texts)], outputs)
+            found = self._in_batches(core, [self._texts.source_ids(texts)], outputs)
             ids = tf.reshape(found.pop("ids"), [-1, longest])
             translations = self._texts.target.detokenize(ids)
             if count == 1:
@@ -128,7 +127,7 @@ class TranslationModule(tf.Module):
 
     def _score(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
         """Scores given translations of the texts at the same places, each (B,)."""
-        sources, targets = self._source_ids(source), self._target_ids(target)
+        sources, targets = self._texts.source_ids(source), self._texts.target_ids(target)
         equal = tf.debugging.assert_equal(
             tf.shape(sources)[0],
             tf.shape(targets)[0],
@@ -144,7 +143,7 @@ class TranslationModule(tf.Module):
 
     def _tokenize(self, texts: tf.Tensor) -> Outputs:
         """Returns the ids that the encoder reads, (B, S), their pieces, and their number, (B,)."""
-        ids = self._source_ids(texts)
+        ids = self._texts.source_ids(texts)
         is_token = tf.cast(tf.not_equal(ids, self._core.pad_id), tf.int32)
         return {
             "token_ids": ids,
@@ -154,7 +153,7 @@ class TranslationModule(tf.Module):
 
     def _encode(self, texts: tf.Tensor) -> Outputs:
         """Returns the encoder's output, (B, S, D), zero at padding, and its mean, (B, D)."""
-        ids = self._source_ids(texts)
+        ids = self._texts.source_ids(texts)
         width = self._core.hidden_dim
         outputs = {"states": tf.TensorSpec([None, None, width], tf.float32)}
         longest = tf.shape(ids)[1]
@@ -175,44 +174,6 @@ class TranslationModule(tf.Module):
         size = self._decoding.buckets.batch[-1]
         return map_in_batches(function, ids, outputs, batch_size=size, pad_id=self._core.pad_id)
 
-    def _source_ids(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns the rows that the encoder reads, (B, S); those of blank texts are padding."""
-        tokens = self._texts.source.tokenize(texts)[:, : self._core.max_source_tokens]
-        is_filled = tf.cast(tokens.row_lengths() > 0, tf.int64)
-        return self._with_ends(tokens, is_filled)
-
-    def _target_ids(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns the rows that the decoder is to predict, (B, T)."""
-        tokens = self._texts.target.tokenize(texts)[:, : self._decoding.max_length - 1]
-        return self._with_ends(tokens, tf.ones_like(tokens.row_lengths()))
-
-    def _with_ends(self, tokens: tf.RaggedTensor, has_end: tf.Tensor) -> tf.Tensor:
-        ends = tf.fill([tf.reduce_sum(has_end)], self._core.end_id)
-        ids = tf.concat([tokens, tf.RaggedTensor.from_row_lengths(ends, has_end)], 1)
-        rows = ids.to_tensor(self._core.pad_id)
-        # The encoder wants a column, even if no text has a token.
-        missing = tf.maximum(1 - tf.shape(rows)[1], 0)
-        return tf.pad(rows, [[0, 0], [0, missing]], constant_values=self._core.pad_id)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Texts:
-    """The tokenizers in the graph. No `tf.Module`, or their functions would be saved once more."""
-
-    source: GraphTokenizer
-    target: GraphTokenizer
-
-    @classmethod
-    def of(cls, tokenizers: TokenizerPair) -> _Texts:
-        source = GraphTokenizer(tokenizers.source)
-        joint = tokenizers.is_joint
-        return cls(source, source if joint else GraphTokenizer(tokenizers.target))
-
-    @property
-    def tables(self) -> list[tf.lookup.StaticHashTable]:
-        """The look-up tables, each once."""
-        return list(dict.fromkeys([self.source.table, self.target.table]))
-
 
 class _Core:
     """The numeric functions. No `tf.Module`: what it holds is not saved by itself."""
@@ -226,9 +187,7 @@ class _Core:
         self._strategies = decoding.strategies.values()
         self.encode = self._model.encode
         self.pad_id = model.config.pad_id
-        self.end_id = model.config.end_id
         self.hidden_dim = model.config.hidden_dim
-        self.max_source_tokens = model.config.max_length - 1
 
     def decode(self, strategy: Strategy, under_xla: bool = False) -> Function:
         """Returns the function from source ids, (B, S), to hypotheses.
