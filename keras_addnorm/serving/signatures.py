@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -204,10 +204,10 @@ class _Core:
             found = search(self._model, source_ids, request)
             return found.ids, found.scores
 
-        find = self._traces.get(("search", widest, under_xla), find, _IDS)
+        traced = self._traces.get(("search", widest, under_xla), find, _IDS)
 
         def decode(source_ids: tf.Tensor) -> Outputs:
-            ids, scores = find(source_ids)
+            ids, scores = traced(source_ids)
             outputs = {"ids": ids[:, :count], "scores": scores[:, :count]}
             if count > 1:
                 outputs["alignments"] = self._align(source_ids, outputs["ids"])
@@ -238,9 +238,11 @@ class _Traces:
 
     def __init__(self, weights: StoredWeights) -> None:
         self._weights = weights
-        self._functions: dict[Any, Function] = {}
+        self._functions: dict[Any, Callable[..., Any]] = {}
 
-    def get(self, key: Any, function: Function, *specs: tf.TensorSpec) -> Function:
+    def get(
+        self, key: Any, function: Callable[..., Any], *specs: tf.TensorSpec
+    ) -> Callable[..., Any]:
         """Returns the function of this key, made of `function` the first time."""
 
         def with_weights(*tensors: tf.Tensor) -> Any:
