@@ -1,5 +1,6 @@
 """Versions come, go and break while requests are answered."""
 
+import gc
 import itertools
 import shutil
 import threading
@@ -16,6 +17,8 @@ from small_models import (
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Server, Settings, running
+from keras_addnorm.serving.server import versions as versions_module
+from keras_addnorm.serving.server.loaded_version import LoadedVersion
 from keras_addnorm.serving.server.versions import Versions
 
 
@@ -157,6 +160,30 @@ def test_warm_up(tmp_path):
     assert cold.current.number == 2
 
 
+def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):
+    graphs = []
+
+    class Remembered(LoadedVersion):
+        def __init__(self, path):
+            super().__init__(path)
+            graphs.append(weakref.ref(self.session.graph))
+
+    monkeypatch.setattr(versions_module, "LoadedVersion", Remembered)
+    # pytest keeps what is logged, and with an error all that it passed through.
+    monkeypatch.setattr(versions_module._log, "error", lambda *arguments, **options: None)
+    (directory / "1" / "assets.extra").mkdir(exist_ok=True)
+    (directory / "1" / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"nonsense" * 9)
+    versions = Versions(directory, "model")
+    gc.disable()  # it must not depend on when Python happens to look
+    try:
+        versions.refresh()
+        assert states(versions) == {1: ("END", "INVALID_ARGUMENT")}
+        versions.refresh()
+        assert [graph() for graph in graphs] == [None]
+    finally:
+        gc.enable()
+
+
 def test_nothing_is_unpickled_or_run(directory, tmp_path):
     """Files that Python would run by itself, beside a good model, stay files."""
     mark = tmp_path / "mark"
@@ -234,8 +261,9 @@ def _wait_for(server, version, state):
 
 
 def test_a_server_without_a_model_does_not_start(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no exported model in"):
-        Server(Settings(tmp_path / "nowhere"))
+    for directory in (tmp_path / "nowhere", str(tmp_path / "nowhere")):
+        with pytest.raises(FileNotFoundError, match="There is no exported model in"):
+            Server(Settings(directory))
     write_broken_version(tmp_path, 1)
     with (
         pytest.raises(RuntimeError, match="has not started") as error,

@@ -18,8 +18,8 @@ def _setting(default: Any, text: str) -> Any:
 class Settings:
     """What a server serves, where, and within which limits.
 
-    `directory` is the folder of the versions, `saved_models/<name>`. The other fields say below
-    what they are; `grpc_port=None` is no gRPC.
+    `directory` is the folder of the versions, `saved_models/<name>`, and may be given as a string.
+    The other fields say below what they are; `grpc_port=None` is no gRPC.
 
     Raises:
         ValueError: If a limit is not positive.
@@ -41,6 +41,7 @@ class Settings:
     warm_up: bool = _setting(True, "answer a version's warm-up requests before it is served")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "directory", Path(self.directory))
         for field in _POSITIVE:
             if not getattr(self, field) > 0:
                 raise ValueError(f"Expected a positive {field}; received {getattr(self, field)!r}.")

@@ -151,6 +151,7 @@ class Versions:
         return version
 
     def _refuse(self, version: int, error: Exception) -> None:
+        self._is_tidy = False  # its graph may have been loaded before it failed
         _log.error("Refused version %d of model '%s'.", version, self.name, exc_info=error)
         code = error.code if isinstance(error, ServingError) else "INVALID_ARGUMENT"
         # People outside need not know where the files lie.
