@@ -46,6 +46,14 @@ def predict(server, body, path="/v1/models/shouter:predict"):
     return status, answer
 
 
+def count(server, **labels):
+    """How many requests the server has counted under some labels."""
+    wanted = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    metrics = fetch(server, "/metrics")[2]
+    found = re.search(rf"^keras_addnorm_requests_total{{{wanted}}} (\S+)$", metrics, re.M)
+    return float(found[1]) if found else 0.0
+
+
 def post(texts, signature="serving_default"):
     return {"inputs": {"texts": texts}, "signature_name": signature}
 
@@ -358,6 +366,8 @@ def test_broken_http(server):
 
 
 def test_large_bodies_are_refused(server):
+    labels = {"protocol": "rest", "signature": "", "code": "RESOURCE_EXHAUSTED"}
+    before = count(server, **labels), count(server, **labels | {"code": "OK"})
     status, answer = predict(server, {"inputs": ["a" * LIMIT]})
     assert (status, answer) == (413, {"error": f"The request is larger than {LIMIT} bytes."})
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
@@ -366,7 +376,11 @@ def test_large_bodies_are_refused(server):
     assert connection.getresponse().status == 413
     connection.close()
     header = b"POST /v1/models/shouter:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999999999"
-    assert raw(server, header + b"\r\n\r\n{").startswith(b"HTTP/1.1 413")
+    found = raw(server, header + b"\r\n\r\n{")
+    assert found.startswith(b"HTTP/1.1 413")
+    assert b"connection: close" in found
+    after = count(server, **labels), count(server, **labels | {"code": "OK"})
+    assert after == (before[0] + 3, before[1])
     text = "a" * (LIMIT - 100)
     assert predict(server, {"inputs": [text]})[1]["outputs"]["translations"] == [text.upper()]
 
@@ -443,28 +457,21 @@ def test_health_and_metrics(server):
     assert fetch(server, "/healthz")[::2] == (200, {"status": "alive"})
     assert fetch(server, "/readyz")[::2] == (200, {"status": "ready"})
 
-    def count(**labels):
-        wanted = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
-        found = re.search(rf"^keras_addnorm_requests_total{{{wanted}}} (\S+)$", text(), re.M)
-        return float(found[1]) if found else 0.0
-
-    def text():
-        return fetch(server, "/metrics")[2]
-
-    labels = {"protocol": "rest", "signature": "serving_default", "code": "OK"}
-    before = count(**labels), count(protocol="rest", signature="", code="INVALID_ARGUMENT")
+    good = {"protocol": "rest", "signature": "serving_default", "code": "OK"}
+    bad = {"protocol": "rest", "signature": "", "code": "INVALID_ARGUMENT"}
+    before = count(server, **good), count(server, **bad)
     predict(server, {"inputs": ["a"]})
     predict(server, {"inputs": ["a"], "signature_name": "made up by a stranger"})
-    after = count(**labels), count(protocol="rest", signature="", code="INVALID_ARGUMENT")
-    assert after == (before[0] + 1, before[1] + 1)
-    assert "stranger" not in text()
+    assert (count(server, **good), count(server, **bad)) == (before[0] + 1, before[1] + 1)
+    text = fetch(server, "/metrics")[2]
+    assert "stranger" not in text
     for metric in (
         "keras_addnorm_model_version 3.0",
         "keras_addnorm_queue_length 0.0",
         'keras_addnorm_batch_rows_count{signature="serving_default"}',
         'keras_addnorm_request_seconds_bucket{le="0.001",protocol="rest",signature="serving_default"}',
     ):
-        assert metric in text()
+        assert metric in text
 
 
 def test_the_page_loads_nothing_from_elsewhere(server):

@@ -61,6 +61,15 @@ def make_app(service: Service) -> Starlette:
     )
 
 
+class _TooLargeError(ServingError):
+    """Counted as gRPC calls it, answered as HTTP does."""
+
+    http_status = 413
+
+    def __init__(self, limit: int) -> None:
+        super().__init__("RESOURCE_EXHAUSTED", f"The request is larger than {limit} bytes.")
+
+
 class _Handlers:
     """One method a kind of request."""
 
@@ -114,8 +123,6 @@ class _Handlers:
         name, version, label, method = _parts(_CALL, request)
         number = _number(version, label)
         body = await self._body(request)
-        if body is None:
-            return _too_large(self._service.settings.max_body_bytes)
         if method.lower() != "predict":
             raise ServingError(
                 "UNIMPLEMENTED", f"This server has no '{method}'; its models answer 'predict'."
@@ -130,12 +137,11 @@ class _Handlers:
         content = await _in_thread_if(is_much, _answer, outputs, parsed.is_row_format)
         return Response(content, media_type="application/json")
 
-    async def _body(self, request: Request) -> bytes | None:
-        """Reads the body; `None` if it is too large."""
+    async def _body(self, request: Request) -> bytes:
         limit = self._service.settings.max_body_bytes
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > _DRAINED * limit:
-            return None
+            raise _TooLargeError(limit)
         body, size = bytearray(), 0
         try:
             async with asyncio.timeout(self._service.settings.timeout):
@@ -149,7 +155,9 @@ class _Handlers:
             raise ServingError("DEADLINE_EXCEEDED", "The body did not arrive in time.") from None
         except ClientDisconnect:
             raise ServingError("CANCELLED", "The client has gone.") from None
-        return bytes(body) if size <= limit else None
+        if size > limit:
+            raise _TooLargeError(limit)
+        return bytes(body)
 
 
 def _parts(pattern: re.Pattern[str], request: Request) -> tuple[str, ...]:
@@ -194,12 +202,9 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 def _error(error: ServingError) -> Response:
-    return _json({"error": error.message}, error.http_status)
-
-
-def _too_large(limit: int) -> Response:
-    response = _json({"error": f"The request is larger than {limit} bytes."}, 413)
-    response.headers["connection"] = "close"
+    response = _json({"error": error.message}, error.http_status)
+    if isinstance(error, _TooLargeError):  # the rest of the body may still be on its way
+        response.headers["connection"] = "close"
     return response
 
 
