@@ -212,6 +212,44 @@ def test_one_value_may_stand_for_several(stub):
     assert found["translations"].tolist() == [b"A"] * 3
 
 
+def repeated(dtype, size, **value):
+    tensor = tensor_pb2.TensorProto(dtype=dtype, **value)
+    tensor.tensor_shape.dim.add(size=size)
+    return tensor
+
+
+def test_names_are_compared_before_tensors_are_made(stub, monkeypatch):
+    made = []
+    monkeypatch.setattr(tf, "make_ndarray", made.append)
+    message = request()
+    for i in range(50):
+        message.inputs[f"made up {i}"].CopyFrom(repeated(1, 20_000, float_val=[1.0]))
+    details = refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
+    assert "expected the inputs ['texts']; received ['made up 0'" in details
+    assert made == []
+
+
+def test_values_that_are_repeated_are_bounded(stub):
+    """A small message that would take much memory: one long text often, several tensors."""
+    long = repeated(types_pb2.DT_STRING, 100, string_val=[b"a" * (LIMIT // 99)])
+    columns = {
+        "half": repeated(types_pb2.DT_HALF, 5_000, half_val=[0]),
+        "single": repeated(types_pb2.DT_FLOAT, 5_000, float_val=[0]),
+        "double": repeated(types_pb2.DT_DOUBLE, 5_000, double_val=[0]),
+        "small": repeated(types_pb2.DT_INT8, 5_000, int_val=[0]),
+        "big": repeated(types_pb2.DT_INT64, 5_000, int64_val=[0]),
+        "flag": repeated(types_pb2.DT_BOOL, 5_000, bool_val=[False]),
+    }
+    for signature, tensors in (("serving_default", {"texts": long}), ("numbers", columns)):
+        message = request(signature=signature)
+        for name, tensor in tensors.items():
+            message.inputs[name].CopyFrom(tensor)
+        details = refused(stub.Predict, message, grpc.StatusCode.INVALID_ARGUMENT)
+        assert f"Expected inputs of at most {LIMIT} bytes together" in details
+    message.inputs["big"].CopyFrom(repeated(types_pb2.DT_INT64, 1, int64_val=[0]))
+    assert outputs(stub.Predict(message, timeout=60))["sum"].shape == (5_000,)
+
+
 def test_broken_messages_and_frames(server, channel, stub):
     call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
     good = request(["ba", "di"]).SerializeToString()

@@ -17,8 +17,8 @@ from tensorflow_serving.apis import (
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.health import Health
-from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE
-from keras_addnorm.serving.server.proto_tensors import to_array, to_proto
+from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE, Arrays, Signature
+from keras_addnorm.serving.server.proto_tensors import to_arrays, to_proto
 from keras_addnorm.serving.server.service import Service, find_signature, model_spec
 
 # What goes around a message of the largest size that is allowed.
@@ -92,9 +92,7 @@ class _Calls:
             outputs = await self._service.predict(
                 observed,
                 signature,
-                lambda: {
-                    key: to_array(tensor, key, limit) for key, tensor in request.inputs.items()
-                },
+                lambda: _inputs(request, signature, limit),
                 timeout,
             )
             response = predict_pb2.PredictResponse(
@@ -134,6 +132,11 @@ def _target(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
             f"Unrecognized servable version label: {spec.version_label[:100]}",
         )
     return spec.name, spec.version.value if spec.HasField("version") else None
+
+
+def _inputs(request: predict_pb2.PredictRequest, signature: Signature, max_bytes: int) -> Arrays:
+    signature.check_names(request.inputs.keys())
+    return to_arrays(request.inputs, max_bytes)
 
 
 def _wanted(output_filter: list[str], outputs: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ version. A session gives everything back.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,22 @@ class Signature:
             for spec in self.outputs.values()
         )
 
+    def check_names(self, names: Collection[str]) -> None:
+        """Holds the names of a request's inputs against the signature, before they are made.
+
+        Args:
+            names: The names.
+
+        Raises:
+            ServingError: If they are others: `INVALID_ARGUMENT`.
+        """
+        if set(names) != self.inputs.keys():
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                f"Signature '{self.name}' expected the inputs {sorted(self.inputs)}; "
+                f"received {sorted(names)}.",
+            )
+
     def check(self, inputs: Arrays) -> None:
         """Holds the inputs of a request against the signature.
 
@@ -99,12 +115,7 @@ class Signature:
         Raises:
             ServingError: If they do not fit: `INVALID_ARGUMENT`.
         """
-        if inputs.keys() != self.inputs.keys():
-            raise ServingError(
-                "INVALID_ARGUMENT",
-                f"Signature '{self.name}' expected the inputs {sorted(self.inputs)}; "
-                f"received {sorted(inputs)}.",
-            )
+        self.check_names(inputs)
         for name, array in inputs.items():
             spec = self.inputs[name]
             received = tf.string if array.dtype == object else tf.dtypes.as_dtype(array.dtype)

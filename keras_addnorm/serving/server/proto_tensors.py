@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
 from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.loaded_version import Arrays
 
 
-def to_array(proto: tensor_pb2.TensorProto, name: str, max_bytes: int) -> np.ndarray:
-    """Reads a tensor.
+def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> Arrays:
+    """Reads the tensors of a request.
 
     Args:
-        proto: The message.
-        name: The tensor's name, for errors.
-        max_bytes: The largest tensor to make: a message of a few bytes can ask for any size, since
-            one value stands for a whole tensor of it.
+        protos: The messages by name.
+        max_bytes: How much memory all tensors together may take: a message of a few bytes can ask
+            for any amount, since one value stands for a whole tensor of it.
 
     Returns:
-        The array; strings are bytes objects.
+        The arrays; strings are bytes objects.
 
     Raises:
-        ServingError: If it is no tensor: `INVALID_ARGUMENT`.
+        ServingError: If one is no tensor, or they take too much: `INVALID_ARGUMENT`.
     """
-    try:
-        dtype = tf.dtypes.as_dtype(proto.dtype)
-        sizes = [dim.size for dim in proto.tensor_shape.dim]
-        # The element of a string tensor is a pointer here.
-        needed = math.prod(sizes) * max(8 if dtype == tf.string else dtype.size, 1)
-        if proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0 or needed > max_bytes:
-            raise ValueError("impossible shape")
-        return np.asarray(tf.make_ndarray(proto))
-    except Exception as error:  # the message is a stranger's, and so is what it trips
-        raise ServingError(
-            "INVALID_ARGUMENT",
-            f"Input '{name}' is not a valid tensor: its type, its shape and its values do not fit "
-            "together.",
-        ) from error
+    arrays, left = {}, max_bytes
+    for name, proto in protos.items():
+        with _refusing(name):
+            left -= _bytes_of(proto)
+        if left < 0:
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                f"Expected inputs of at most {max_bytes} bytes together; received more. "
+                "Send several requests, or raise the server's max_body_bytes.",
+            )
+        with _refusing(name):
+            arrays[name] = np.asarray(tf.make_ndarray(proto))
+    return arrays
 
 
 def to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
@@ -53,3 +54,29 @@ def to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
     """
     proto: tensor_pb2.TensorProto = tf.make_tensor_proto(array)
     return proto
+
+
+def _bytes_of(proto: tensor_pb2.TensorProto) -> int:
+    """What a tensor takes, beyond the strings that came with its message."""
+    dtype = tf.dtypes.as_dtype(proto.dtype)
+    sizes = [dim.size for dim in proto.tensor_shape.dim]
+    if proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0:
+        raise ValueError("impossible shape")
+    count = math.prod(sizes)
+    if dtype != tf.string:
+        return count * max(dtype.size, 1)
+    # A pointer each; TensorFlow copies the last string for each place that is left.
+    repeated = max(count - len(proto.string_val), 0)
+    return count * 8 + repeated * len(proto.string_val[-1] if proto.string_val else b"")
+
+
+@contextlib.contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the message is a stranger's, and so is what it trips
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"Input '{name}' is not a valid tensor: its type, its shape and its values do not fit "
+            "together.",
+        ) from error
