@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import time
 import urllib.parse
 from collections import deque
 from typing import Any
@@ -65,13 +66,15 @@ class RestRoad:
         self, signature: str, inputs: dict[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
         """Computes a signature."""
+        end = time.monotonic() + timeout
         # First, so that an answer that was computed is not lost with a server that goes away.
         dtypes = self._dtypes_of(signature, timeout)
         body = {
             "signature_name": signature,
             "inputs": {name: _plain(array.tolist()) for name, array in inputs.items()},
         }
-        outputs = self._ask("POST", f"{self._path}:predict", timeout, body)["outputs"]
+        left = max(end - time.monotonic(), 1e-3)
+        outputs = self._ask("POST", f"{self._path}:predict", left, body)["outputs"]
         if len(dtypes) == 1:  # a single output comes without its name
             (name,) = dtypes
             outputs = {name: outputs}
@@ -116,6 +119,8 @@ class RestRoad:
             answer = json.loads(text)
         except ValueError:
             answer = {"error": f"the answer is not JSON: {text[:100]!r}"}
+        if not isinstance(answer, dict):
+            answer = {"error": f"the answer is not a JSON object: {text[:100]!r}"}
         if status == 200 and "error" not in answer:
             return answer
         raise ServingError(

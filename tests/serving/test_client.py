@@ -4,6 +4,7 @@ import http.server
 import json
 import socket
 import threading
+import time
 from concurrent import futures
 
 import grpc
@@ -13,6 +14,7 @@ from held import held
 from small_models import scores, shout, write_broken_version, write_version
 
 from keras_addnorm.serving import Client, ServingError, Translation, client
+from keras_addnorm.serving.client_rest import RestRoad
 from keras_addnorm.serving.server import Settings, running
 
 ROADS = ("rest", "grpc")
@@ -217,9 +219,35 @@ def test_tries_end(pauses):
     assert scripted.asked == 1  # the next try would come too late
 
 
-def test_an_answer_of_another_kind_of_server():
-    with Scripted((200, b"<html>")) as scripted, pytest.raises(ServingError, match="is not JSON"):
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (200, b"<html>", "the answer is not JSON"),
+        (200, b"null", "the answer is not a JSON object: b'null'"),
+        (404, b"[]", "the answer is not a JSON object"),
+    ],
+)
+def test_an_answer_of_another_kind_of_server(status, body, words):
+    with Scripted((status, body)) as scripted, pytest.raises(ServingError, match=words):
         Client(scripted.url, model="m").status()
+
+
+def test_metadata_and_prediction_share_the_time(monkeypatch):
+    road, given = RestRoad("http://127.0.0.1:9", "m", None), []
+    outputs = {"y": {"dtype": "DT_FLOAT"}, "z": {"dtype": "DT_FLOAT"}}
+    metadata = {"signature_def": {"signature_def": {"s": {"outputs": outputs}}}}
+
+    def ask(method, path, timeout, body=None):
+        given.append(timeout)
+        time.sleep(0.05)
+        return {"metadata": metadata, "outputs": {"y": [1.0], "z": [2.0]}}
+
+    monkeypatch.setattr(road, "_ask", ask)
+    assert road.predict("s", {}, 10.0)["z"].tolist() == [2.0]
+    assert road.predict("s", {}, 0.01)["y"].tolist() == [1.0]  # the types are known by now
+    first, second, third = given
+    assert first <= 10.0 and second <= first - 0.05
+    assert 0 < third <= 0.01
 
 
 @pytest.mark.parametrize("scheme", ["http://", "grpc://"])
