@@ -1,5 +1,6 @@
 """The server over gRPC, asked with the official stubs."""
 
+import asyncio
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from tensorflow_serving.apis import (
 )
 
 from keras_addnorm.serving import load_translator
-from keras_addnorm.serving.server import Settings, running
+from keras_addnorm.serving.server import Server, Settings, running
 
 LIMIT = 100_000
 
@@ -250,6 +251,11 @@ def test_values_that_are_repeated_are_bounded(stub):
     assert outputs(stub.Predict(message, timeout=60))["sum"].shape == (5_000,)
 
 
+def test_many_rows_are_refused(stub):
+    details = refused(stub.Predict, request(["a"] * 10_001), grpc.StatusCode.INVALID_ARGUMENT)
+    assert "Expected at most 10000 rows in one request; received 10001" in details
+
+
 def test_broken_messages_and_frames(server, channel, stub):
     call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
     good = request(["ba", "di"]).SerializeToString()
@@ -353,6 +359,31 @@ def test_health(channel):
     refused(stub.Check, health_pb2.HealthCheckRequest(service="a"), grpc.StatusCode.NOT_FOUND)
     unknown = next(status(stub.Watch, "a")).status
     assert unknown == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+def test_health_while_it_loads(server):
+    starting = Server(Settings(server.settings.directory, port=0, grpc_port=0, poll_seconds=0.01))
+    refresh, seen = starting.service.versions.refresh, []
+
+    def look():
+        with grpc.insecure_channel(f"127.0.0.1:{starting.grpc_port}") as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            status = check(health_pb2.HealthCheckRequest(), timeout=60).status
+        name = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
+        return name, *fetch(starting, "/readyz")[::2]
+
+    def ask_and_refresh():
+        seen.append(look())
+        refresh()
+        if len(seen) == 2:
+            starting.stop()
+
+    starting.service.versions.refresh = ask_and_refresh
+    asyncio.run(asyncio.wait_for(starting.serve(), 120))
+    assert seen[:2] == [
+        ("NOT_SERVING", 503, {"status": "loading"}),
+        ("SERVING", 200, {"status": "ready"}),
+    ]
 
 
 def test_who_watches_health_hears_of_the_end_and_does_not_stop_it(server):

@@ -19,6 +19,7 @@ from keras_addnorm.serving.server.app import _listen
 
 LIMIT = 100_000
 QUEUE = 2
+ROWS = 30
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,15 @@ def server(tmp_path_factory):
     directory.mkdir()
     write_version(directory, 3)
     with running(
-        Settings(directory, port=0, grpc_port=None, max_body_bytes=LIMIT, queue=QUEUE, workers=1)
+        Settings(
+            directory,
+            port=0,
+            grpc_port=None,
+            max_body_bytes=LIMIT,
+            max_rows=ROWS,
+            queue=QUEUE,
+            workers=1,
+        )
     ) as server:
         yield server
 
@@ -385,6 +394,17 @@ def test_large_bodies_are_refused(server):
     assert predict(server, {"inputs": [text]})[1]["outputs"]["translations"] == [text.upper()]
 
 
+@pytest.mark.parametrize("signature", ["serving_default", "padded"])
+def test_many_rows_are_refused(server, signature):
+    status, answer = predict(server, post(["a"] * (ROWS + 1), signature))
+    assert (status, answer["error"]) == (
+        400,
+        f"Expected at most {ROWS} rows in one request; received {ROWS + 1}. Send several requests, "
+        "or start the server with a larger max_rows.",
+    )
+    assert predict(server, post(["a"] * ROWS, signature))[0] == 200
+
+
 def test_a_full_queue_refuses_and_recovers(server):
     with held(server) as (entered, release), ThreadPoolExecutor(1 + QUEUE) as pool:
         first = pool.submit(predict, server, {"inputs": ["first"]})
@@ -453,9 +473,12 @@ def test_an_error_that_nobody_expected_stays_in_the_log(server, caplog):
     assert "a secret" in caplog.text
 
 
-def test_health_and_metrics(server):
+def test_health_and_metrics(server, monkeypatch):
     assert fetch(server, "/healthz")[::2] == (200, {"status": "alive"})
     assert fetch(server, "/readyz")[::2] == (200, {"status": "ready"})
+    with monkeypatch.context() as patch:
+        patch.setattr(server.service, "is_stopping", True)
+        assert fetch(server, "/readyz")[::2] == (503, {"status": "stopping"})
 
     good = {"protocol": "rest", "signature": "serving_default", "code": "OK"}
     bad = {"protocol": "rest", "signature": "", "code": "INVALID_ARGUMENT"}

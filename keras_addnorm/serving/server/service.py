@@ -66,6 +66,7 @@ class Service:
         observed.signature = signature.name
         arrays = inputs()
         signature.check(arrays)
+        _check_rows(arrays, self.settings.max_rows)
         return await self._scheduler.run(signature, arrays, timeout)
 
     def metadata(
@@ -113,6 +114,16 @@ class Service:
                 entry.status.error_code = CODES[state.error_code][0]
             entry.status.error_message = state.error_message
         return response
+
+
+def _check_rows(inputs: Arrays, most: int) -> None:
+    rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=0)
+    if rows > most:
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"Expected at most {most} rows in one request; received {rows}. Send several requests, "
+            "or start the server with a larger max_rows.",
+        )
 
 
 def model_spec(name: str, version: LoadedVersion, signature: str = "") -> model_pb2.ModelSpec:

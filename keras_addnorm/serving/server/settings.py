@@ -6,7 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-_POSITIVE = ("max_body_bytes", "queue", "timeout", "max_batch_size", "workers", "poll_seconds")
+_POSITIVE = (
+    "max_body_bytes",
+    "max_rows",
+    "queue",
+    "timeout",
+    "max_batch_size",
+    "workers",
+    "poll_seconds",
+)
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -31,6 +39,7 @@ class Settings:
     port: int = _setting(8501, "port of REST and of the page; 0 is any free one")
     grpc_port: int | None = _setting(8500, "port of gRPC; 0 is any free one")
     max_body_bytes: int = _setting(4 * 1024 * 1024, "the largest request")
+    max_rows: int = _setting(10_000, "how many rows, such as texts, a request may have")
     queue: int = _setting(256, "how many requests may wait; one more is refused")
     timeout: float = _setting(30.0, "seconds a request may take, waiting and at work")
     max_batch_size: int = _setting(64, "up to how many rows are merged; 1 merges none")
