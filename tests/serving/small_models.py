@@ -90,12 +90,13 @@ def write_version(directory, version, mark="", warm_up=()):
         },
     )
     if warm_up:
-        _write_warm_up(hidden, warm_up)
+        write_warm_up(hidden, warm_up)
     os.rename(hidden, place)
     return place
 
 
-def _write_warm_up(folder, texts):
+def write_warm_up(folder, texts, signature=""):
+    """Writes a version's warm-up requests, one a text."""
     from tensorflow_serving.apis import prediction_log_pb2
 
     (folder / "assets.extra").mkdir()
@@ -105,6 +106,7 @@ def _write_warm_up(folder, texts):
         for text in texts:
             log = prediction_log_pb2.PredictionLog()
             log.predict_log.request.model_spec.name = "any"
+            log.predict_log.request.model_spec.signature_name = signature
             log.predict_log.request.inputs["texts"].CopyFrom(tf.make_tensor_proto([text]))
             writer.write(log.SerializeToString())
 

@@ -90,6 +90,19 @@ def test_one_bad_request_spoils_no_other():
     assert (bad.code, bad.message) == ("INVALID_ARGUMENT", "thirteen")
 
 
+def test_a_batch_whose_time_is_over_is_not_computed_again():
+    calls = []
+
+    def function(x):
+        calls.append(x.tolist())
+        raise tf.errors.DeadlineExceededError(None, None, "Timed out")
+
+    signature = Signature("f", 1, {"x": ROW}, {"y": ROW}, function)
+    answers = run(lambda s: all_at_once(s, signature, [row(1), row(2)]))
+    assert calls == [[1, 2]]
+    assert [answer.code for answer in answers] == ["DEADLINE_EXCEEDED"] * 2
+
+
 @pytest.mark.parametrize(
     "spec", [Spec(tf.float32, (None, None)), Spec(tf.float32, ()), Spec(tf.float32, None)]
 )
@@ -177,7 +190,7 @@ def test_who_gives_up_is_not_computed():
     assert calls == [[1], [4]]
 
 
-@pytest.mark.parametrize("field", ["queue", "timeout", "workers", "max_batch_size"])
+@pytest.mark.parametrize("field", ["queue", "timeout", "workers", "max_batch_size", "max_rows"])
 def test_limits_are_positive(field):
     with pytest.raises(ValueError, match=f"Expected a positive {field}; received 0"):
         Settings(".", **{field: 0})

@@ -6,6 +6,7 @@ import shutil
 import threading
 import weakref
 
+import numpy as np
 import pytest
 from small_models import (
     fetch,
@@ -13,12 +14,13 @@ from small_models import (
     shout,
     write_broken_version,
     write_version,
+    write_warm_up,
 )
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Server, Settings, running
 from keras_addnorm.serving.server import versions as versions_module
-from keras_addnorm.serving.server.loaded_version import LoadedVersion
+from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
 from keras_addnorm.serving.server.versions import Versions
 
 
@@ -78,8 +80,6 @@ def test_a_new_version_takes_over_and_the_old_one_is_freed(directory, templates)
     versions.refresh()
     assert versions.find("model").number == 2
     assert states(versions) == {2: ("AVAILABLE", "OK"), 1: ("UNLOADING", "OK")}
-    import numpy as np
-
     texts = {"texts": np.array(["a"], object)}
     assert in_flight(texts)["translations"].tolist() == [b"one A"]
     del old, in_flight
@@ -164,15 +164,15 @@ def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):
     graphs = []
 
     class Remembered(LoadedVersion):
-        def __init__(self, path):
-            super().__init__(path)
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
             graphs.append(weakref.ref(self.session.graph))
 
     monkeypatch.setattr(versions_module, "LoadedVersion", Remembered)
     # pytest keeps what is logged, and with an error all that it passed through.
     monkeypatch.setattr(versions_module._log, "error", lambda *arguments, **options: None)
-    (directory / "1" / "assets.extra").mkdir(exist_ok=True)
-    (directory / "1" / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"nonsense" * 9)
+    (directory / "1" / WARM_UP).parent.mkdir(exist_ok=True)
+    (directory / "1" / WARM_UP).write_bytes(b"nonsense" * 9)
     versions = Versions(directory, "model")
     gc.disable()  # it must not depend on when Python happens to look
     try:
@@ -182,6 +182,17 @@ def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):
         assert [graph() for graph in graphs] == [None]
     finally:
         gc.enable()
+
+
+def test_a_computation_ends_with_its_time_and_a_warm_up_takes_it(directory):
+    write_warm_up(directory / "1", ["a"], "slow")
+    versions = Versions(directory, "model", timeout=0.05)
+    versions.refresh()
+    version = versions.current
+    assert version is not None and version.number == 1
+    with pytest.raises(ServingError, match="DEADLINE_EXCEEDED"):
+        version.signatures["slow"]({"texts": np.array(["a"], object)})
+    assert version.warm_up(directory / "1" / WARM_UP) == 1  # the session goes on
 
 
 def test_nothing_is_unpickled_or_run(directory, tmp_path):

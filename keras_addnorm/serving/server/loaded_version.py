@@ -29,6 +29,7 @@ DEFAULT_SIGNATURE = "serving_default"
 WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
 
 _WHERE = ("Graph execution error", "Detected at", "<stack traces", " ", "\t")
+_LONGEST_MS = 2**31 - 1
 _CODE_NAMES = {number: name for name, (number, _) in CODES.items()}
 
 
@@ -156,6 +157,7 @@ class LoadedVersion:
 
     Args:
         path: Its folder, named by its number.
+        timeout: Seconds after which a computation is given up; `None` for never.
 
     Attributes:
         number: Its number.
@@ -168,24 +170,14 @@ class LoadedVersion:
         tf.errors.OpError: If it is broken.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, timeout: float | None = None) -> None:
         self.number = int(path.name)
         graph = tf.Graph()
         self.session = tf.compat.v1.Session(graph=graph, config=_session_config())
         with graph.as_default():
             loaded = tf.compat.v1.saved_model.load(self.session, ["serve"], str(path))
         self.signature_defs = dict(loaded.signature_def)
-        self.signatures = {
-            name: Signature(
-                name,
-                self.number,
-                {key: Spec.of(info) for key, info in definition.inputs.items()},
-                {key: Spec.of(info) for key, info in definition.outputs.items()},
-                _Function(self.session, definition),
-            )
-            for name, definition in self.signature_defs.items()
-            if definition.method_name
-        }
+        self.signatures = self._signatures(timeout)
 
     def warm_up(self, path: Path) -> int:
         """Answers the version's own requests, so that the first user does not wait.
@@ -200,9 +192,11 @@ class LoadedVersion:
             ServingError: If one of them fails.
         """
         count = 0
+        # Whatever it takes: what is slow the first time is what a warm-up is for.
+        signatures = self._signatures(timeout=None)
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-            signature = self.signatures.get(request.model_spec.signature_name or DEFAULT_SIGNATURE)
+            signature = signatures.get(request.model_spec.signature_name or DEFAULT_SIGNATURE)
             if signature is None:
                 raise ServingError(
                     "INVALID_ARGUMENT",
@@ -214,6 +208,19 @@ class LoadedVersion:
             signature(inputs)
             count += 1
         return count
+
+    def _signatures(self, timeout: float | None) -> dict[str, Signature]:
+        return {
+            name: Signature(
+                name,
+                self.number,
+                {key: Spec.of(info) for key, info in definition.inputs.items()},
+                {key: Spec.of(info) for key, info in definition.outputs.items()},
+                _Function(self.session, definition, timeout),
+            )
+            for name, definition in self.signature_defs.items()
+            if definition.method_name
+        }
 
 
 def _session_config() -> tf.compat.v1.ConfigProto:
@@ -227,14 +234,20 @@ def _session_config() -> tf.compat.v1.ConfigProto:
 class _Function:
     """A signature in a session, which it keeps alive."""
 
-    def __init__(self, session: Any, definition: meta_graph_pb2.SignatureDef) -> None:
+    def __init__(
+        self, session: Any, definition: meta_graph_pb2.SignatureDef, timeout: float | None
+    ) -> None:
         self._session = session
+        self._options = None
+        if timeout is not None:
+            milliseconds = max(1, round(min(1000 * timeout, _LONGEST_MS)))
+            self._options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
         self._inputs = {name: info.name for name, info in definition.inputs.items()}
         self._outputs = {name: info.name for name, info in definition.outputs.items()}
 
     def __call__(self, **inputs: np.ndarray) -> Arrays:
         feed = {self._inputs[name]: array for name, array in inputs.items()}
-        found = self._session.run(self._outputs, feed)
+        found = self._session.run(self._outputs, feed, self._options)
         # A scalar comes as one of NumPy's or as bytes.
         return {
             name: np.array(value, object) if isinstance(value, bytes) else np.asarray(value)

@@ -169,6 +169,9 @@ def _compute(works: Sequence[_Work]) -> list[Arrays | Exception]:
     if len(works) > 1:
         try:
             return list(_merged(works))
+        except ServingError as error:
+            if error.code == "DEADLINE_EXCEEDED":  # the time of all of them is over
+                return [error] * len(works)
         except Exception:  # one request may be at fault: the others shall not suffer for it
             pass
     return [_alone(work) for work in works]

@@ -44,18 +44,22 @@ class Versions:
         directory: The folder of the versions.
         name: The model's name.
         warm_up: Whether a version answers its warm-up requests before it is served.
+        timeout: Seconds after which a computation is given up; `None` for never.
 
     Attributes:
         name: The model's name.
         current: The version that is served; `None` before the first one.
     """
 
-    def __init__(self, directory: Path, name: str, *, warm_up: bool = True) -> None:
+    def __init__(
+        self, directory: Path, name: str, *, warm_up: bool = True, timeout: float | None = None
+    ) -> None:
         self.name = name
         self.current: LoadedVersion | None = None
         # Resolved once: the folder itself may be a link, what is in it may not lead out of it.
         self._directory = directory.resolve()
         self._warm_up = warm_up
+        self._timeout = timeout
         self._states: dict[int, VersionState] = {}
         self._refused: dict[int, _Files] = {}
         self._is_tidy = True
@@ -143,7 +147,7 @@ class Versions:
 
     def _load(self, path: Path) -> LoadedVersion:
         _check_inside(path, self._directory)
-        version = LoadedVersion(path)
+        version = LoadedVersion(path, self._timeout)
         if self._warm_up and (path / WARM_UP).is_file():
             _log.info("Version %d answers its warm-up requests first.", version.number)
             count = version.warm_up(path / WARM_UP)
