@@ -12,6 +12,8 @@ loss and metrics leave `pad_id` out.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -263,13 +265,24 @@ class Epochs:
         """Says where the next iteration over the data set starts.
 
         The ones after it are the epochs that follow, from their first batch on. The data set still
-        states the length of a whole epoch: whoever starts inside of one has to stop in time.
+        states the length of a whole epoch, so behind the rest of an epoch come as many of its first
+        batches as were left out: whoever starts inside of one has to stop in time.
 
         Args:
             epoch: Number of the epoch, from 0.
             batch: How many of its batches are left out.
         """
         self._next = (epoch, batch)
+
+    @functools.cached_property
+    def plan(self) -> str:
+        """A digest of all that decides which pairs a batch has: ids, buckets and seed."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((self._corpus.buckets, self._shuffle_seed)).encode())
+        for side in (self._corpus.source, self._corpus.target):
+            digest.update(side.offsets)
+            digest.update(side.ids)
+        return digest.hexdigest()
 
     @property
     def next_epoch(self) -> int:
@@ -280,7 +293,11 @@ class Epochs:
         """Returns the batches of the next iteration; the one after it is the next epoch."""
         epoch, batch = self._next
         self._next = (epoch + 1, 0)
-        return self.batches(epoch, batch)
+        if not batch:
+            return self.batches(epoch)
+        # On JAX with a GPU, Keras reads a batch ahead, and must not find fewer than are stated.
+        left_out = itertools.islice(self.batches(epoch), batch)
+        return itertools.chain(self.batches(epoch, batch), left_out)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """Makes the batches of an epoch, as the data set serves them.

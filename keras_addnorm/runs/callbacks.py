@@ -95,19 +95,22 @@ class RunRecorder(keras.callbacks.Callback):
         self.report = report
         self.best = best
         self.rows = [row for row in directory.read_log() if row["epoch"] < first_epoch]
-        self._started = 0.0
+        self._started: float | None = None
+        self._before = 0.0
 
     def memory(self) -> dict[str, float]:
-        """Returns the seconds of the epoch so far, for a checkpoint inside of it."""
-        return {"seconds": time.perf_counter() - self._started}
+        """Returns the seconds of the epoch so far, for a checkpoint inside of it; else 0."""
+        running = self._started is not None
+        return {"epoch_seconds": time.perf_counter() - self._started if running else 0.0}
 
     def remember(self, memory: Mapping[str, float]) -> None:
-        """Goes on counting the seconds of an epoch that was begun before.
+        """Lets the epoch that begins next go on counting its seconds.
 
         Args:
-            memory: What `memory` returned.
+            memory: What `memory` returned. Older checkpoints have `seconds` in it, which counts the
+                last epoch also between two epochs, and is not read.
         """
-        self._started = time.perf_counter() - memory["seconds"]
+        self._before = memory.get("epoch_seconds", 0.0)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts the clock.
@@ -116,7 +119,8 @@ class RunRecorder(keras.callbacks.Callback):
             epoch: Counted from 0.
             logs: Not read.
         """
-        self._started = time.perf_counter()
+        self._started = time.perf_counter() - self._before
+        self._before = 0.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes everything down.
@@ -125,7 +129,8 @@ class RunRecorder(keras.callbacks.Callback):
             epoch: Counted from 0.
             logs: What Keras and the callbacks before this one measured.
         """
-        seconds = time.perf_counter() - self._started
+        seconds = self.memory()["epoch_seconds"]
+        self._started = None
         tokens = self.report.source_tokens + self.report.target_tokens
         row = {
             "epoch": epoch,

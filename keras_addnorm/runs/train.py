@@ -144,13 +144,18 @@ def _train(
     _require_shareable_batches(report, devices)
     compile_model(model, training, report.batches, devices)
     checkpoint, state = _last_checkpoint(directory, say)
-    state = state.with_batches(report.batches)
+    plan = datasets["train"].epochs.plan
+    found, state = state, state.with_batches(report.batches, plan)
+    if state is not found:
+        say(_starting_anew(found))
     some_batch = next(datasets["train"].epochs.batches(state.epoch))
     if devices.sums_replicas:
         # Keras would do it itself, with the mean of the replicas' ids, which are no whole numbers.
         build(model, some_batch)
     if checkpoint is not None:
         load_checkpoint(model, checkpoint, some_batch)
+        if training.schedule == "constant":  # Which is a variable, and loaded, too.
+            model.optimizer.learning_rate = training.peak_learning_rate
         say(_going_on(state, report.batches, training))
     say(f"Training data: {report}.")
     check = DataCheck.of(string_pairs(pairs["train"]), string_pairs(pairs["validation"]), report)
@@ -166,7 +171,7 @@ def _train(
     recorder = RunRecorder(directory, report, state.epoch, best)
     stopping = _early_stopping(training)
     position = TrainingPosition(
-        datasets["train"].epochs, report.batches, state, {"recorder": recorder, **stopping}
+        datasets["train"].epochs, report.batches, state, {"recorder": recorder, **stopping}, plan
     )
     guard = NonFiniteGuard(
         position,
@@ -212,6 +217,8 @@ def _train(
             return
         if training.average_last > 1 and checkpoints.paths:
             save_average(checkpoints.paths[-training.average_last :], directory.averaged_weights)
+        if training.average_last == 1:
+            directory.averaged_weights.unlink(missing_ok=True)
         if chosen := best.epochs(recorder.rows):
             say(summary(directory, recorder.rows, chosen[0], report))
 
@@ -343,6 +350,15 @@ def _going_on(state: TrainingState, batches: int, training: TrainingConfig) -> s
     return f"Going on after epoch {state.epoch} of {training.epochs}{inside}."
 
 
+def _starting_anew(found: TrainingState) -> str:
+    return (
+        f"Warning: the checkpoint is of {found.batch:,} batches into epoch {found.epoch + 1}, but "
+        "the training data are others or divided otherwise now (texts, seed, buckets, tokens per "
+        "batch): the epoch starts anew with the weights of the checkpoint. To go on inside of it, "
+        "stop and give the settings and texts as they were."
+    )
+
+
 def _early_stopping(training: TrainingConfig) -> dict[str, keras.callbacks.EarlyStopping]:
     if not training.early_stopping:
         return {}
@@ -372,6 +388,27 @@ def _check_same_run(config: RunConfig, directory: RunDirectory) -> None:
                 f"{str(directory.path)!r} holds a run with another {key!r}. Expected "
                 f"{before[key]!r}, received {now[key]!r}. Choose another --run-dir, or leave "
                 "the setting as it was."
+            )
+    if directory.checkpoints.is_dir() and any(directory.checkpoints.glob("epoch-*.weights.h5")):
+        _check_same_optimizer(before["training"], now["training"], directory)
+
+
+def _check_same_optimizer(
+    before: dict[str, Any], now: dict[str, Any], directory: RunDirectory
+) -> None:
+    """Keras would drop all moments if a setting changes which variables an optimiser has."""
+    same: dict[str, Callable[[Any], Any]] = {
+        "ema": lambda ema: ema > 0,
+        "batches_per_update": lambda batches: batches > 1,
+        "precision": lambda precision: precision == "float16",  # Keras scales the loss then.
+        "schedule": lambda schedule: schedule == "constant",  # The rate is a variable then.
+    }
+    for key, kind in same.items():
+        if kind(before[key]) != kind(now[key]):
+            raise UserError(
+                f"The checkpoints in {str(directory.path)!r} hold another optimiser. Expected "
+                f"training.{key} = {before[key]!r}, received {now[key]!r}, which has other "
+                "variables. Leave the setting as it was, or choose another --run-dir."
             )
 
 

@@ -80,13 +80,22 @@ class LastCheckpoints(keras.callbacks.Callback):
         """
         path = self.directory / f"epoch-{epoch + 1:04d}{_SUFFIX}"
         self.save(self.model, path)
-        until_now = self._files_until(epoch + 1)
+        until_now = self.files_until(epoch + 1)
         self.paths = until_now[-self.keep :]
         for old in until_now[: -self.keep]:
             old.unlink()
 
-    def _files_until(self, epoch: int) -> list[Path]:
-        """The checkpoints of the directory up to an epoch counted from 1, oldest first."""
+    def files_until(self, epoch: int) -> list[Path]:
+        """Lists the checkpoints of the directory up to an epoch.
+
+        Args:
+            epoch: Counted from 1.
+
+        Returns:
+            The files, oldest first; none if the directory is missing.
+        """
+        if not self.directory.is_dir():
+            return []
         numbered = [
             (int(match.group(1)), path)
             for path in self.directory.iterdir()

@@ -75,7 +75,10 @@ class NonFiniteGuard(keras.callbacks.Callback):
             raise self._error("A weight is not finite")
 
     def _error(self, what: str) -> NonFiniteError:
-        epoch, index = self.position.epoch, max(self.position.batch - 1, 0)
+        epoch, index = self.position.epoch, self.position.batch - 1
+        if index < 0 and epoch:  # At the end of an epoch, the position is at the next.
+            epoch, index = epoch - 1, self.position.batches_per_epoch - 1
+        index = max(index, 0)
         batch = self.batch(epoch, index)
         step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         path = self.directory / f"nonfinite-step-{step}.npz"

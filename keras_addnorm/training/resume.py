@@ -29,6 +29,8 @@ _DIGEST = "keras_addnorm_digest"
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
 # More than the random numbers that a layer draws in an epoch, one for each step.
 _DRAWS_PER_EPOCH = 2**24
+# Less than those, so that epochs whose numbers start over do not start where another one did.
+_SHIFT_PER_ROUND = 2**20
 # What a callback of Keras' own remembers of the epochs before.
 _KERAS_MEMORY: dict[type, tuple[str, ...]] = {
     keras.callbacks.EarlyStopping: ("wait", "best", "stopped_epoch"),
@@ -58,6 +60,7 @@ class TrainingState:
         random: The state of each random generator of the model; empty between epochs.
         metrics: The metrics' variables; empty between epochs.
         callbacks: What each callback remembers, by the name that it was given.
+        plan: The data's `Epochs.plan`, which the place belongs to; empty if it is not known.
     """
 
     epoch: int
@@ -66,17 +69,20 @@ class TrainingState:
     random: list[list[int]] = field(default_factory=list)
     metrics: list[Any] = field(default_factory=list)
     callbacks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    plan: str = ""
 
-    def with_batches(self, batches: int) -> TrainingState:
-        """Fits the place to data that may be divided otherwise than they were.
+    def with_batches(self, batches: int, plan: str = "") -> TrainingState:
+        """Fits the place to data that may be others, or divided otherwise, than they were.
 
         Args:
             batches: Batches of a whole epoch now.
+            plan: The data's `Epochs.plan` now; empty if it is not known.
 
         Returns:
             This state, or the one at the start of its epoch if its batches are no more.
         """
-        if not self.batch or self.batches == batches:
+        is_known = bool(self.plan and plan)
+        if not self.batch or (self.batches == batches and not (is_known and self.plan != plan)):
             return self
         return TrainingState(self.epoch)
 
@@ -184,9 +190,10 @@ class TrainingPosition(keras.callbacks.Callback):
         state: Where to go on; pass its `epoch` to `fit` as `initial_epoch`.
         remembering: Callbacks whose memory belongs to a checkpoint, by any name: those of Keras'
             own that are known here, and those with `memory()` and `remember(memory)`.
+        plan: The data's `Epochs.plan`, for the checkpoints.
 
     Attributes:
-        epoch: The epoch that runs, counted from 0.
+        epoch: The epoch that runs, or before and between them the next one; counted from 0.
         batch: How many of its batches are done.
     """
 
@@ -196,12 +203,15 @@ class TrainingPosition(keras.callbacks.Callback):
         batches_per_epoch: int,
         state: TrainingState | None = None,
         remembering: Mapping[str, keras.callbacks.Callback] | None = None,
+        plan: str = "",
     ) -> None:
         super().__init__()
         self.epochs = epochs
         self.batches_per_epoch = batches_per_epoch
         self.remembering = dict(remembering or {})
-        self.epoch = self.batch = self._first = 0
+        self.plan = plan
+        self.epoch = state.epoch if state else 0
+        self.batch = self._first = 0
         self._state = state
         self._is_cut = False
 
@@ -222,7 +232,8 @@ class TrainingPosition(keras.callbacks.Callback):
                 variable.assign(np.array(state.random[index], variable.dtype))
             else:
                 seed = keras.ops.convert_to_numpy(variable)[0]
-                variable.assign(np.array([seed, epoch * _DRAWS_PER_EPOCH], variable.dtype))
+                drawn = _drawn_before(epoch, variable.dtype)
+                variable.assign(np.array([seed, drawn], variable.dtype))
         if state.metrics:
             for variable, value in zip(self.model.metrics_variables, state.metrics, strict=True):
                 variable.assign(value)
@@ -263,6 +274,7 @@ class TrainingPosition(keras.callbacks.Callback):
             random=[numpy(v).tolist() for v in _random_states(self.model)] if inside else [],
             metrics=[numpy(v).tolist() for v in self.model.metrics_variables] if inside else [],
             callbacks={name: _memory(callback) for name, callback in self.remembering.items()},
+            plan=self.plan,
         )
 
 
@@ -271,7 +283,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     Files are `epoch-0002.weights.h5` (two epochs are done) and `epoch-0002-batch-000120.weights.h5`
     (and 120 batches of the third). Those inside of an epoch go when
-    two newer ones are there.
+    two newer ones are there, and those of later places as soon as a new one is written: they are
+    damaged, or were trained on other data.
 
     Args:
         directory: Where the files go; made if missing.
@@ -307,8 +320,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     @property
     def paths(self) -> list[Path]:
-        """The kept files of whole epochs, oldest first."""
-        return self._epochs.paths
+        """The kept files of whole epochs, oldest first; also if no epoch has run since."""
+        return self._epochs.files_until(self.position.epoch)[-self._epochs.keep :]
 
     def set_model(self, model: keras.Model) -> None:
         """Takes the model that `fit` trains.
@@ -362,13 +375,19 @@ class Checkpoints(keras.callbacks.Callback):
         self.before()
         save_checkpoint(model, path, self.position.state())
         self._written = time.monotonic()
-        for old in _checkpoints(self.directory)[:-2]:
-            if "-batch-" in old.name:
-                old.unlink()
+        kept = [other for other in _checkpoints(self.directory) if _place(other) <= _place(path)]
+        for other in _checkpoints(self.directory):
+            if "-batch-" in other.name and other not in kept[-2:]:
+                other.unlink()
 
 
 def _random_states(model: keras.Model) -> list[Any]:
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+
+
+def _drawn_before(epoch: int, dtype: str) -> int:
+    """Where the random numbers of an epoch start, in the range of the states' type."""
+    return epoch * _DRAWS_PER_EPOCH % (int(np.iinfo(dtype).max) + 1 - _SHIFT_PER_ROUND)
 
 
 def _memory(callback: Any) -> dict[str, Any]:

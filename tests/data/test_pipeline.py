@@ -282,6 +282,37 @@ def test_numpy_batches_are_those_of_the_dataset_epoch_for_epoch(tokenizer):
         batches.on_epoch_end()
 
 
+def test_an_epoch_begun_inside_has_the_batches_that_are_stated(tokenizer):
+    """First the rest, then what nobody trains on: Keras may read one batch ahead."""
+    options = {"tokens_per_batch": 40, "bucket_lengths": (5, 8, 12), "shuffle_seed": 3}
+    dataset = make_training_dataset(sentence_pairs(23, 11), tokenizer, **options)
+    whole = list(dataset.as_numpy_iterator())
+    dataset.epochs.start_at(0, 3)
+    shortened = list(dataset.as_numpy_iterator())
+    assert len(shortened) == len(whole) == dataset.report.batches > 4
+    for batch, expected in zip(shortened, whole[3:] + whole[:3], strict=True):
+        assert_equal_batches(batch, expected)
+    assert dataset.epochs.next_epoch == 1
+
+
+def test_the_plan_is_that_of_the_pairs_in_each_batch(tokenizer):
+    pairs = sentence_pairs(23, 11)
+    options = {"tokens_per_batch": 40, "bucket_lengths": (5, 8, 12), "shuffle_seed": 3}
+
+    def plan(pairs, **changes):
+        return make_training_dataset(pairs, tokenizer, **{**options, **changes}).epochs.plan
+
+    assert plan(pairs) == plan(pairs, first_epoch=2) == plan(pairs, row_weights=True, repeats=2)
+    others = [
+        plan(pairs),
+        plan(pairs[::-1]),
+        plan(pairs, shuffle_seed=7),
+        plan(pairs, bucket_lengths=(5, 7, 12)),
+        plan(pairs, tokens_per_batch=50),
+    ]
+    assert len(set(others)) == 5
+
+
 def assert_equal_batches(batch, expected):
     for ours, theirs in zip(tf.nest.flatten(batch), tf.nest.flatten(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)

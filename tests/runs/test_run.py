@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from weight_files import tensors
 
+from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.build import load_run
 from keras_addnorm.runs.evaluate import evaluate, exact_match, summary, table
@@ -149,6 +151,47 @@ def test_a_finished_run_is_not_trained_again(corpus, run):
     before = run.directory.log.read_bytes()
     train(_config(corpus, score_every=2), run.directory, say=lambda line: None, verbose=0)
     assert run.directory.log.read_bytes() == before
+
+
+def test_a_run_that_was_killed_before_averaging_is_averaged(corpus, run, tmp_path):
+    directory = RunDirectory(shutil.copytree(run.directory.path, tmp_path / "run"))
+    expected = tensors(directory.averaged_weights)
+    directory.averaged_weights.unlink()
+    train(_config(corpus, score_every=2), directory, say=lambda line: None, verbose=0)
+    averaged = tensors(directory.averaged_weights)
+    assert averaged.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(averaged[name], value, err_msg=name)
+    train(_config(corpus, average_last=1), directory, say=lambda line: None, verbose=0)
+    assert directory.weights() == directory.best_weights
+
+
+def test_another_rate_and_another_order_inside_of_an_epoch(corpus, tmp_path, monkeypatch):
+    directory = RunDirectory(tmp_path / "run")
+    settings = {"schedule": "constant", "checkpoint_batches": 2, "average_last": 1}
+    train(_config(corpus, epochs=1, **settings), directory, say=lambda line: None, verbose=0)
+    (directory.checkpoints / "epoch-0001.weights.h5").unlink()
+    seen = {}
+
+    def fit(model, dataset, callbacks, **_):
+        seen.update(rate=float(model.optimizer.learning_rate), state=callbacks[0]._state)
+        seen.update(steps=int(model.optimizer.iterations))
+        raise Seen
+
+    monkeypatch.setattr(Seq2SeqTransformer, "fit", fit)
+    for seed, rate in ((42, 0.5), (7, 0.25)):
+        said = []
+        config = _config(corpus, seed=seed, peak_learning_rate=rate, **settings)
+        with pytest.raises(Seen):
+            train(config, directory, say=said.append, verbose=0)
+        assert seen["rate"] == rate
+        assert seen["steps"] == 2
+        assert (seen["state"].epoch, seen["state"].batch) == (0, 2 if seed == 42 else 0)
+        assert any("starts anew" in line for line in said) == (seed == 7)
+
+
+class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the run.
+    pass
 
 
 def test_numbers_that_explode_end_a_run_and_leave_its_last_good_checkpoint(corpus, tmp_path):

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 
 from keras_addnorm.data.pipeline import PipelineReport
-from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks
+from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
-from keras_addnorm.runs.train import _going_on, _require_room, train
+from keras_addnorm.runs.train import (
+    _check_same_run,
+    _going_on,
+    _require_room,
+    _starting_anew,
+    train,
+)
 from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.resume import TrainingState
 
@@ -192,6 +198,65 @@ def test_what_is_said_when_a_run_goes_on():
     waited["early_stopping"]["wait"] = 2.0
     said = _going_on(TrainingState(9, 5, callbacks=waited), 7, training)
     assert said == "Going on after epoch 9 of 20 and 5 of 7 batches."
+
+
+def test_what_is_said_when_the_data_are_others():
+    said = _starting_anew(TrainingState(9, 5))
+    assert "5 batches into epoch 10" in said
+    assert "starts anew" in said
+
+
+def test_the_seconds_of_an_epoch_go_on_with_it(monkeypatch, tmp_path):
+    """Callbacks run in the order of a run: the position remembers, then the recorder begins."""
+    now = [100.0]
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(callbacks, "plot_curves", lambda *_: None)
+    recorder = RunRecorder(RunDirectory(tmp_path), REPORT, 0, BestEpochs())
+    assert recorder.memory() == {"epoch_seconds": 0.0}
+    recorder.remember({"epoch_seconds": 30.0})
+    recorder.on_epoch_begin(0)
+    now[0] += 5
+    assert recorder.memory() == {"epoch_seconds": 35.0}
+    now[0] += 5
+    recorder.on_epoch_end(0, {"loss": 1.0})
+    assert recorder.memory() == {"epoch_seconds": 0.0}
+    recorder.on_epoch_begin(1)
+    now[0] += 7
+    recorder.on_epoch_end(1, {"loss": 1.0})
+    assert [row["seconds"] for row in recorder.rows] == [40.0, 7.0]
+    assert [row["tokens_per_second"] for row in recorder.rows] == [60 / 40, 8.6]
+    recorder.remember({"seconds": 99.0})  # Of an older checkpoint, between two epochs.
+    recorder.on_epoch_begin(2)
+    assert recorder.memory() == {"epoch_seconds": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new", "is_refused"),
+    [
+        ("ema", 0.0, 0.9, True),
+        ("ema", 0.9, 0.99, False),
+        ("batches_per_update", 1, 2, True),
+        ("batches_per_update", 4, 2, False),
+        ("precision", "float16", "float32", True),
+        ("precision", "float32", "bfloat16", False),
+        ("schedule", "constant", "cosine", True),
+        ("schedule", "noam", "cosine", False),
+    ],
+)
+def test_another_optimiser_is_refused_once_there_is_a_checkpoint(
+    tmp_path, key, old, new, is_refused
+):
+    directory = RunDirectory(tmp_path)
+    directory.write_config(RunConfig().replace({f"training.{key}": old}))
+    now = RunConfig().replace({f"training.{key}": new})
+    _check_same_run(now, directory)
+    directory.checkpoints.mkdir()
+    (directory.checkpoints / "epoch-0001.weights.h5").touch()
+    if not is_refused:
+        _check_same_run(now, directory)
+        return
+    with pytest.raises(UserError, match=f"training.{key} = {old!r}, received {new!r}"):
+        _check_same_run(now, directory)
 
 
 def test_r_drop_shows_each_pair_twice_to_a_loss_that_compares_them(monkeypatch, tmp_path):

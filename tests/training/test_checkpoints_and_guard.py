@@ -1,5 +1,6 @@
 """Checkpoints that are damaged are found out; numbers that are not finite end a training."""
 
+import dataclasses
 import os
 
 import keras
@@ -14,8 +15,10 @@ from keras_addnorm.training.resume import (
     Checkpoints,
     TrainingPosition,
     TrainingState,
+    _drawn_before,
     load_checkpoint,
     newest_checkpoint,
+    read_checkpoint,
     save_checkpoint,
 )
 
@@ -115,6 +118,82 @@ def test_a_place_in_data_that_were_divided_otherwise_is_the_start_of_its_epoch()
     assert between.with_batches(9) is between
 
 
+def test_a_place_in_other_data_of_as_many_batches_is_the_start_of_its_epoch(tmp_path):
+    state = TrainingState(2, 5, batches=7, random=[[1, 2]], plan="one")
+    assert state.with_batches(7, "one") is state
+    assert state.with_batches(7, "two") == TrainingState(2)
+    assert state.with_batches(7) is state
+    older = TrainingState(2, 5, batches=7)
+    assert older.with_batches(7, "two") is older
+    between = TrainingState(2, plan="one")
+    assert between.with_batches(7, "two") is between
+    position = TrainingPosition(Data(), 7, plan="one")
+    position.set_model(compiled())
+    position.on_epoch_begin(0)
+    assert position.state().plan == "one"
+
+
+def test_a_checkpoint_of_a_version_without_plans_is_read(tmp_path, monkeypatch):
+    model, path = compiled(), tmp_path / "epoch-0001-batch-000003.weights.h5"
+    content = dataclasses.asdict(TrainingState(1, 3))
+    del content["plan"]
+    monkeypatch.setattr(dataclasses, "asdict", lambda state: content)
+    model.fit(*Data().batch(0, 0), verbose=0)
+    save_checkpoint(model, path, TrainingState(1, 3))
+    assert read_checkpoint(path) == TrainingState(1, 3)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64"])  # Of torch, JAX and TensorFlow.
+def test_random_numbers_of_any_epoch_fit_their_type(dtype):
+    starts = [_drawn_before(epoch, dtype) for epoch in range(1000)]
+    assert starts[:128] == [epoch * 2**24 for epoch in range(128)]
+    assert np.array(starts, dtype).tolist() == starts
+    gaps = np.diff(np.sort(starts))
+    assert gaps.min() >= 2**20
+    assert max(starts) + 2**20 <= np.iinfo(dtype).max
+
+
+def test_a_late_epoch_begins():
+    model = compiled()
+    position = TrainingPosition(Data(), 7)
+    position.set_model(model)
+    (state,) = (v for v in model.variables if v.path.endswith("seed_generator_state"))
+    for epoch in (2, 1000):
+        position.on_epoch_begin(epoch)
+        assert int(state.numpy()[1]) == _drawn_before(epoch, state.dtype)
+
+
+def test_later_checkpoints_do_not_push_out_new_ones(folder):
+    """Two damaged ones of a later place, say: what is written now has to stay."""
+    (folder / "epoch-0002.weights.h5").unlink()
+    for name in ("epoch-0001-batch-000004", "epoch-0001-batch-000006"):
+        (folder / f"{name}.weights.h5").write_bytes(b"")
+    (folder / "epoch-0003.weights.h5").write_bytes(b"")
+    position = TrainingPosition(Data(), 7)
+    saver = Checkpoints(folder, position, every_batches=1)
+    for callback in (position, saver):
+        callback.set_model(compiled())
+    position.on_epoch_begin(1)
+    for batch in range(2):
+        position.on_train_batch_end(batch)
+        saver.on_train_batch_end(batch)
+    assert sorted(path.name.removesuffix(".weights.h5") for path in folder.iterdir()) == [
+        "epoch-0001",
+        "epoch-0001-batch-000001",
+        "epoch-0001-batch-000002",
+        "epoch-0003",
+    ]
+
+
+def test_the_epochs_files_are_known_without_another_epoch(folder):
+    saver = Checkpoints(folder, TrainingPosition(Data(), 7, TrainingState(2)), keep=5)
+    names = ["epoch-0001.weights.h5", "epoch-0002.weights.h5"]
+    assert [path.name for path in saver.paths] == names
+    saver = Checkpoints(folder, TrainingPosition(Data(), 7, TrainingState(2)), keep=1)
+    assert [path.name for path in saver.paths] == names[1:]
+    assert Checkpoints(folder / "none", TrainingPosition(Data(), 7)).paths == []
+
+
 def train(tmp_path, batches, state=None, path=None):
     """Trains up to a number of batches, as a process that is killed then would."""
     model, data = compiled(), Data()
@@ -179,6 +258,22 @@ def test_the_guard_names_layer_weight_and_batch(tmp_path):
     with pytest.raises(NonFiniteError, match="A weight is not finite after step 0"):
         guard.check_weights()
     assert "call" not in vars(model.get_layer("second"))
+
+
+def test_at_the_end_of_an_epoch_the_guard_names_its_last_batch(tmp_path):
+    model, data = compiled(), Data()
+    position = TrainingPosition(data, 7)
+    guard = NonFiniteGuard(position, data.batch, tmp_path, lambda: None)
+    for callback in (position, guard):
+        callback.set_model(model)
+    position.on_epoch_begin(1)
+    position.on_train_batch_end(6)
+    position.on_epoch_end(1)
+    model.get_layer("second").bias.assign([np.nan])
+    with pytest.raises(NonFiniteError, match="batch 7 of epoch 2"):
+        guard.check_weights()
+    with np.load(tmp_path / "nonfinite-step-0.npz") as saved:
+        np.testing.assert_array_equal(saved["labels"], data.batch(1, 6)[1])
 
 
 def test_the_layer_is_looked_for_with_the_last_good_weights(tmp_path):
