@@ -280,8 +280,8 @@ class Epochs:
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self._corpus.buckets, self._shuffle_seed)).encode())
         for side in (self._corpus.source, self._corpus.target):
-            digest.update(side.offsets)
-            digest.update(side.ids)
+            digest.update(side.offsets.data)
+            digest.update(side.ids.data)
         return digest.hexdigest()
 
     @property

@@ -100,8 +100,8 @@ class RunRecorder(keras.callbacks.Callback):
 
     def memory(self) -> dict[str, float]:
         """Returns the seconds of the epoch so far, for a checkpoint inside of it; else 0."""
-        running = self._started is not None
-        return {"epoch_seconds": time.perf_counter() - self._started if running else 0.0}
+        started = self._started
+        return {"epoch_seconds": 0.0 if started is None else time.perf_counter() - started}
 
     def remember(self, memory: Mapping[str, float]) -> None:
         """Lets the epoch that begins next go on counting its seconds.
