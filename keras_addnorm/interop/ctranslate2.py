@@ -26,7 +26,7 @@ from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
 # itself, unless told otherwise.
-_NUM_SINUSOIDAL_POSITIONS = 2048
+_NUM_SINUSOIDAL_POSITIONS = 2048  # at least
 
 # Finite in half precision as well, and a probability of zero in every precision.
 _IMPOSSIBLE_LOGIT = -1e4
@@ -352,7 +352,9 @@ def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
 def _fill_embeddings(stack_spec: Any, spec: Any, embedding: Any) -> None:
     spec.weight = _array(embedding.embeddings)
     is_learned = embedding.positions == "learned"
-    length = embedding.max_length if is_learned else _NUM_SINUSOIDAL_POSITIONS
+    length = embedding.max_length
+    if not is_learned:
+        length = max(length, _NUM_SINUSOIDAL_POSITIONS)
     positions = np.arange(length, dtype="int32")
     stack_spec.position_encodings.encodings = _array(embedding.position_encoding(positions))
     stack_spec.scale_embeddings = True

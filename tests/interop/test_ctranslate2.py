@@ -193,6 +193,14 @@ def test_forbidden_tokens_stay_forbidden(separate, tmp_path):
     np.testing.assert_allclose(their_scores, scores - difference, atol=1e-3)
 
 
+def test_no_position_is_missing(separate, tmp_path, monkeypatch):
+    """A model may have more positions than the table has at least."""
+    monkeypatch.setattr("keras_addnorm.interop.ctranslate2._NUM_SINUSOIDAL_POSITIONS", 3)
+    model = make_model(separate)
+    directory = export_ctranslate2(model, separate, tmp_path / "model")
+    check(model, separate, directory, SOURCES[:9], num_beams=1)
+
+
 def test_the_average_is_their_length_penalty_of_one(trained, joint, tmp_path):
     """With the end token returned, theirs divides by the number of tokens, end token included."""
     directory = export_ctranslate2(trained, joint, tmp_path / "model")
