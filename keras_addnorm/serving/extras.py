@@ -33,11 +33,12 @@ A TensorFlow SavedModel with its tokenizer inside. `model.json` says how it was 
 |---|---|---|
 {signatures}
 
-`translate_xla` is `serving_default` with its numeric part compiled by XLA: faster, but stock
-TensorFlow Serving switches XLA off and then refuses it (start the server with
-`--xla_cpu_compilation_enabled` to allow it). Blank texts give "" and the score 0; a text of more
-than {max_source_tokens} tokens is cut there; a request of more than {batch_size} texts is decoded
-{batch_size} at a time. A score is a log-probability, divided by the length penalty.
+`serving_default` is the signature in the row below it. One that ends in `_xla` is the one without
+that ending, its numeric part compiled by XLA: faster, but stock TensorFlow Serving switches XLA off
+and then refuses it (start the server with `--xla_cpu_compilation_enabled` to allow it). Blank texts
+give "" and the score 0; a text of more than {max_source_tokens} tokens is cut there. A request of
+more than {batch_size} texts is decoded {batch_size} at a time. A score is a log-probability,
+divided by the length penalty.
 
 ## TensorFlow Serving
 
@@ -49,7 +50,9 @@ docker run --rm -p 8500:8500 -p 8501:8501 -v "$PWD/{name}:/models/{name}:ro" ten
     --batching_parameters_file=/models/{name}/{version}/{folder}/batching.config
 ```
 
-It serves the highest version and takes up new ones. Over REST:
+It serves the highest version and takes up new ones. With these settings it refuses a request of
+more than {batch_size} texts: send several, or leave out `--enable_batching` and
+`--batching_parameters_file`. Over REST:
 
 ```
 curl -d '{{"instances": ["a text"]}}' http://localhost:8501/v1/models/{name}:predict
@@ -130,7 +133,7 @@ def write_extras(
         settings: How it decodes and stores, for the card.
         card: What the user wants said about it.
     """
-    name, version = place.parts[-2:]
+    name, version = place.parent.resolve().name, place.name  # resolved: it may be "."
     extras = folder / FOLDER
     extras.mkdir()
     largest = buckets.batch[-1]

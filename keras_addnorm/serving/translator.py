@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.serving.translation import Translation
-from keras_addnorm.serving.versions import existing_versions
+from keras_addnorm.serving.versions import existing_versions, version_number
 
 
 class Translator:
@@ -34,7 +34,7 @@ class Translator:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.version = int(self.path.name) if self.path.name.isdecimal() else None
+        self.version = version_number(self.path.name)
         card = self.path / "assets.extra" / "model.json"
         self.card: dict[str, Any] = json.loads(card.read_text("utf-8")) if card.is_file() else {}
         # The module has to live as long as its signature, which refers to its weights weakly.

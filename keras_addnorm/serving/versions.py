@@ -7,11 +7,30 @@ that is no number, on the same file system, and renamed when it is whole.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+_LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+def version_number(name: str) -> int | None:
+    """Reads the name of a folder.
+
+    Args:
+        name: The name.
+
+    Returns:
+        The version whose folder has this name, or `None`: "007" is not the folder of 7.
+    """
+    if not (name.isascii() and name.isdecimal()):
+        return None
+    number = int(name)
+    return number if str(number) == name and number <= _LARGEST else None
 
 
 def existing_versions(directory: Path) -> list[int]:
@@ -25,11 +44,8 @@ def existing_versions(directory: Path) -> list[int]:
     """
     if not directory.is_dir():
         return []
-    return sorted(
-        int(entry.name)
-        for entry in directory.iterdir()
-        if entry.name.isdecimal() and entry.is_dir()
-    )
+    folders = (entry.name for entry in directory.iterdir() if entry.is_dir())
+    return sorted(number for number in map(version_number, folders) if number is not None)
 
 
 def choose_version(directory: Path, version: int | None) -> int:
@@ -43,7 +59,7 @@ def choose_version(directory: Path, version: int | None) -> int:
         The number of the new version.
 
     Raises:
-        ValueError: If `version` is not a positive int.
+        ValueError: If `version` is not a positive int of 64 bits, or the next one would not be.
         FileExistsError: If the version exists.
         NotADirectoryError: If `directory` is a file.
     """
@@ -53,10 +69,11 @@ def choose_version(directory: Path, version: int | None) -> int:
             "'saved_models/<name>'."
         )
     if version is None:
-        return max(existing_versions(directory), default=0) + 1
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        version = max(existing_versions(directory), default=0) + 1
+    if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= _LARGEST:
         raise ValueError(
-            f"Expected a positive int as version, or None for the next one; received {version!r}."
+            "Expected a positive int as version, at most 2**63 - 1, or None for the next one; "
+            f"received {version!r}."
         )
     if (directory / str(version)).exists():
         raise _exists(directory / str(version))
@@ -76,6 +93,7 @@ def new_version(directory: Path, version: int) -> Iterator[Path]:
 
     Raises:
         FileExistsError: If someone else has written the version in the meantime.
+        OSError: If it cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=directory, prefix=f".{version}-"))
@@ -87,7 +105,9 @@ def new_version(directory: Path, version: int) -> Iterator[Path]:
         try:
             os.rename(temporary, directory / str(version))
         except OSError as error:
-            raise _exists(directory / str(version)) from error
+            if error.errno in _TAKEN:
+                raise _exists(directory / str(version)) from error
+            raise
         _to_disk(directory)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
