@@ -19,7 +19,7 @@ from keras_addnorm.diagnostics import fold, is_foldable
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
 from keras_addnorm.serving.extras import write_extras
-from keras_addnorm.serving.signatures import Decoding, TranslationModule
+from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
 from keras_addnorm.serving.slim import slim
 from keras_addnorm.serving.versions import choose_version, new_version
 
@@ -49,7 +49,8 @@ def export_saved_model(
     | signature | takes | returns |
     |---|---|---|
     | `serving_default`, `translate` | `texts` (B,) | `translations`, `scores`, (B,) |
-    | `translate_nbest` | `texts` (B,) | `translations`, `scores` (B, N), best first |
+    | `translate_nbest` | `texts` (B,) | `translations`, `scores` (B, N), best first; |
+    | | | `alignments`, `pieces` (B, N, T) |
     | `translate_xla`, `translate_nbest_xla` | the same | the same, computed under XLA |
     | `score` | `source`, `target` (B,) | `scores` (B,), `token_log_probabilities` (B, T) |
     | `tokenize` | `texts` (B,) | `token_ids`, `pieces` (B, S), `lengths` (B,) |
@@ -57,8 +58,8 @@ def export_saved_model(
 
     `serving_default` equals `keras_addnorm.decoding.translate`. It needs neither Keras nor this
     package nor XLA, which TensorFlow Serving switches off. The functions under XLA pad batch and
-    length up to buckets: at most `len(batch_buckets) * len(length_buckets)` programs are compiled.
-    Requests of any size and texts of any length are taken: a request is decoded
+    length up to buckets: at most `len(batch_buckets) * len(length_buckets)` programs are compiled
+    for each of them. Requests of any size and texts of any length are taken: a request is decoded
     `batch_buckets[-1]` texts at a time, and a text is cut at `config.max_length - 1` tokens.
 
     Gains of the residual scheme (LayerScale, ReZero, DeepNorm, LN-scaling) are folded into the
@@ -76,7 +77,9 @@ def export_saved_model(
         num_beams: Number of hypotheses, 4 by default; 1 is greedy search.
         length_penalty: The exponent of the GNMT penalty that scores are divided by, 0.6 by default.
         strategies: Instead of these two, strategies (or their names or dicts) by the name of
-            their signature. The first one is `serving_default`.
+            their signature. The first one is `serving_default`, so it has to return one
+            translation a text; others with `num_return` > 1, and `translate_nbest` in any case,
+            return what the table says of `translate_nbest`.
         max_length: Number of tokens to generate at most; `None` for `model.config.max_length`.
         batch_buckets: Batch sizes under XLA; `None` for 1, 4, 16 and 64.
         length_buckets: Source lengths under XLA; `None` for 16, 32, 64, 128 and 256, up to
@@ -207,7 +210,16 @@ def _strategies(
             "A strategy has a name that an export gives itself: expected others than "
             f"serving_default, score, tokenize, encode and *_xla; received {list(strategies)}."
         )
-    return {name: decoding_strategies.get(strategy) for name, strategy in strategies.items()}
+    found = {name: decoding_strategies.get(strategy) for name, strategy in strategies.items()}
+    first = next(iter(found))
+    if returns_several(first, found[first]):
+        raise ValueError(
+            "The first strategy is serving_default, which returns one translation a text. Expected "
+            "one with num_return=1 whose name is not translate_nbest; received "
+            f"{first!r}: {strategies[first]!r}, which returns a list. Put another one before it, "
+            "such as 'translate': 'greedy'."
+        )
+    return found
 
 
 def _max_length(model: Seq2SeqTransformer, max_length: int | None) -> int:

@@ -27,6 +27,19 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 _SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in ("source", "target"))
 
 
+def returns_several(name: str, strategy: Strategy) -> bool:
+    """Says whether a signature returns a list for each text, with alignments and pieces.
+
+    Args:
+        name: Its name. `translate_nbest` does, even if it finds one hypothesis: clients rely on it.
+        strategy: Its strategy.
+
+    Returns:
+        Whether its outputs have the axis of hypotheses, N.
+    """
+    return name == "translate_nbest" or strategy.num_return > 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Decoding:
     """How an exported model decodes.
@@ -86,11 +99,12 @@ class TranslationModule(tf.Module):
         strategies = self._decoding.strategies
         functions = {}
         for name, strategy in strategies.items():
-            core = self._core.decode(strategy)
-            functions[name] = self._translate(strategy, core)
-            core = self._core.decode(strategy, under_xla=True)
+            several = returns_several(name, strategy)
+            core = self._core.decode(strategy, several)
+            functions[name] = self._translate(strategy, several, core)
+            core = self._core.decode(strategy, several, under_xla=True)
             compiled = self._decoding.buckets.compile(core, self._core.pad_id)
-            functions[f"{name}_xla"] = self._translate(strategy, compiled)
+            functions[f"{name}_xla"] = self._translate(strategy, several, compiled)
         functions = {name: _concrete(function, TEXTS) for name, function in functions.items()}
         return {
             "serving_default": functions[next(iter(strategies))],
@@ -100,13 +114,13 @@ class TranslationModule(tf.Module):
             "encode": _concrete(self._encode, TEXTS),
         }
 
-    def _translate(self, strategy: Strategy, core: Function) -> Function:
+    def _translate(self, strategy: Strategy, several: bool, core: Function) -> Function:
         longest, count = self._decoding.max_length, strategy.num_return
         outputs = {
             "ids": tf.TensorSpec([None, count, longest], tf.int32),
             "scores": tf.TensorSpec([None, count], tf.float32),
         }
-        if count > 1:
+        if several:
             outputs["alignments"] = tf.TensorSpec([None, count, longest], tf.int32)
 
         def translate(texts: tf.Tensor) -> Outputs:
@@ -114,7 +128,7 @@ class TranslationModule(tf.Module):
             found = self._in_batches(core, [self._texts.source_ids(texts)], outputs)
             ids = tf.reshape(found.pop("ids"), [-1, longest])
             translations = self._texts.target.detokenize(ids)
-            if count == 1:
+            if not several:
                 return {"translations": translations, "scores": found["scores"][:, 0]}
             pieces = self._texts.target.pieces(ids)
             return {
@@ -189,8 +203,8 @@ class _Core:
         self.pad_id = model.config.pad_id
         self.hidden_dim = model.config.hidden_dim
 
-    def decode(self, strategy: Strategy, under_xla: bool = False) -> Function:
-        """Returns the function from source ids, (B, S), to hypotheses.
+    def decode(self, strategy: Strategy, several: bool, under_xla: bool = False) -> Function:
+        """Returns the function from source ids, (B, S), to hypotheses: `several` with alignments.
 
         XLA wants loops that TensorFlow has not taken apart, so a search is traced once for it.
         """
@@ -209,7 +223,7 @@ class _Core:
         def decode(source_ids: tf.Tensor) -> Outputs:
             ids, scores = traced(source_ids)
             outputs = {"ids": ids[:, :count], "scores": scores[:, :count]}
-            if count > 1:
+            if several:
                 outputs["alignments"] = self._align(source_ids, outputs["ids"])
             return outputs
 

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export, export_saved_model, load_translator
 from keras_addnorm.serving.signatures import TranslationModule
-from keras_addnorm.serving.versions import choose_version, existing_versions
+from keras_addnorm.serving.versions import choose_version, existing_versions, new_version
 
 
 @pytest.fixture(scope="module")
@@ -153,11 +154,17 @@ def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
     )
     export_saved_model(model, tokenizer, tmp_path, num_beams=1, length_penalty=0.0)
     expected = translate(model, tokenizer, texts[:5], jit_compile=False)
-    translations = load_translator(tmp_path)(texts[:5])
+    translator = load_translator(tmp_path)
+    translations = translator(texts[:5])
     assert [translation.text for translation in translations] == expected.texts
     np.testing.assert_allclose(
         [translation.score for translation in translations], expected.scores, atol=1e-5
     )
+    # Clients find a list of hypotheses in `translate_nbest`, even where it has one.
+    found = translator._module.signatures["translate_nbest"](texts=tf.constant(texts[:5]))
+    assert [text.decode() for (text,) in found["translations"].numpy()] == expected.texts
+    np.testing.assert_allclose(found["scores"][:, 0], expected.scores, atol=1e-5)
+    assert found["alignments"].shape == found["pieces"].shape == (5, 1, 16)
 
 
 def test_the_card_and_the_readme(directory, translator, model, tokenizers):
@@ -180,7 +187,7 @@ def test_the_card_and_the_readme(directory, translator, model, tokenizers):
     readme = (directory / "1" / "assets.extra" / "README.md").read_text("utf-8")
     assert "| `serving_default` | `texts`: string [?] | `translations`: string [?]," in readme
     assert "| `score` | `source`: string [?], `target`: string [?] | `scores`: float32" in readme
-    assert "toy/1" in readme and "more\nthan 10 tokens" in readme
+    assert "toy/1" in readme and "more than 10 tokens" in readme
     assert not re.search(r"\{\w*\}", readme)
     assert str(Path.home()) not in readme and str(directory.parent) not in readme
 
@@ -204,17 +211,21 @@ def test_versions_count_up_and_are_never_overwritten(model, tokenizers, tmp_path
         return export_saved_model(model, tokenizers, tmp_path, version).name
 
     assert [export(), export(), export(9), export()] == ["1", "2", "9", "10"]
-    (tmp_path / "notes").mkdir()
     (tmp_path / "77").write_text("a file")
+    others = {"notes", "007", "١٢", "²", f"{2**63}"}
+    for name in others:
+        (tmp_path / name).mkdir()
     assert export() == "11"
     with pytest.raises(FileExistsError, match=r"Version 9 exists already.*never overwritten"):
         export(9)
-    for wrong in (0, -1, "3", True, 1.0):
+    for wrong in (0, -1, "3", True, 1.0, 2**63):
         with pytest.raises(ValueError, match="Expected a positive int as version"):
             export(wrong)
     with pytest.raises(NotADirectoryError, match="it is a file"):
         export_saved_model(model, tokenizers, tmp_path / "77")
-    assert {path.name for path in tmp_path.iterdir()} == {"1", "2", "9", "10", "11", "77", "notes"}
+    assert existing_versions(tmp_path) == [1, 2, 9, 10, 11]
+    versions = {"1", "2", "9", "10", "11"}
+    assert {path.name for path in tmp_path.iterdir()} == versions | others | {"77"}
 
 
 class SeenError(Exception):
@@ -258,6 +269,17 @@ def test_a_version_that_appears_meanwhile_wins(model, tokenizers, tmp_path, monk
     with pytest.raises(FileExistsError, match="Version 1 exists already"):
         export_saved_model(model, tokenizers, tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["1", "theirs"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC])
+def test_a_version_that_cannot_be_written_is_not_said_to_exist(tmp_path, monkeypatch, number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match=os.strerror(number)) as raised, new_version(tmp_path, 1):
+        pass
+    assert raised.value.errno == number and list(tmp_path.iterdir()) == []
 
 
 CRASH = """

@@ -76,12 +76,12 @@ def warm_up_requests(path, signatures):
     for record in records.as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
         assert log.model_spec.name == path.parent.name
-        texts = {key: tf.make_ndarray(value).tolist() for key, value in log.inputs.items()}
+        texts = {
+            key: [text.decode() for text in tf.make_ndarray(value)]
+            for key, value in log.inputs.items()
+        }
         name = log.model_spec.signature_name
-        yield (
-            name,
-            request(signatures, name, **{key: [t.decode() for t in texts[key]] for key in texts}),
-        )
+        yield name, texts, request(signatures, name, **texts)
 
 
 @pytest.mark.parametrize("disable_xla", [False, True], ids=["as it is", "as stock TF Serving"])
@@ -90,10 +90,12 @@ def test_the_c_api_answers_as_python_does(toy, signatures, texts, disable_xla):
     expected = translate(toy.model, toy.tokenizers, sources, **toy.options, jit_compile=False)
     named = list(warm_up_requests(toy.path, signatures))
     others = signatures.keys() - {"serving_default", *COMPILED, INIT}
-    shapes = [n for n in ROWS for _ in LENGTHS]
-    assert sorted(name for name, _ in named[len(shapes) :]) == sorted(others)
-    assert {name for name, _ in named[: len(shapes)]} == {"serving_default"}
-    warm_up = [warm for _, warm in named]
+    shapes = [(rows, columns) for rows in ROWS for columns in LENGTHS]
+    assert sorted(name for name, *_ in named[len(shapes) :]) == sorted(others)
+    for (name, inputs, _), (rows, columns) in zip(named, shapes, strict=False):
+        lengths = [len(toy.tokenizers.source.encode(text)) + 1 for text in inputs["texts"]]
+        assert name == "serving_default" and lengths == [columns] * rows  # with the end
+    warm_up = [warm for *_, warm in named]
     answers = run_c_api(
         toy.path,
         [
@@ -115,7 +117,7 @@ def test_the_c_api_answers_as_python_does(toy, signatures, texts, disable_xla):
         assert compiled["translations"][1] == expected.texts[:3]
         np.testing.assert_allclose(compiled["scores"][1], expected.scores[:3], atol=1e-5)
     rows = [next(iter(answer.values()))[0][0] for answer in warm if "error" not in answer]
-    assert rows == [*shapes, *(1 for _ in others)]
+    assert rows == [*(rows for rows, _ in shapes), *(1 for _ in others)]
 
 
 def test_saved_model_cli(toy):

@@ -260,12 +260,13 @@ def test_float16_names_the_weight_that_does_not_fit(texts, toy, tmp_path):
         export_saved_model(model, toy.tokenizers, tmp_path / "toy", storage="int4")
 
 
-def test_gains_are_folded(texts, toy, tmp_path):
-    model = make_model(101, 89, scheme="layer_scale", num_encoder_layers=2)
+@pytest.mark.parametrize(("scheme", "folded"), [("layer_scale", "pre_ln"), ("rezero", "no_norm")])
+def test_gains_are_folded(texts, toy, tmp_path, scheme, folded):
+    model = make_model(101, 89, scheme=scheme, num_encoder_layers=2)
     options = {"strategies": {"translate": Greedy()}, "max_length": 5}
     path = export_saved_model(model, toy.tokenizers, tmp_path / "toy", **options)
     translator = load_translator(path)
-    assert translator.card["folded_scheme"] == {"name": "pre_ln"}
+    assert translator.card["folded_scheme"] == {"name": folded}
     assert Seq2SeqConfig.from_dict(translator.card["config"]) == model.config
     number = len(tf.train.list_variables(str(path / "variables" / "variables"))) - 1
     assert number == len(model.weights) - 2 * 2 - 3  # a gain for each sublayer
@@ -307,4 +308,12 @@ def test_bad_strategies(toy, tmp_path):
             export(**options)
     with pytest.raises(ValueError, match="no such decoding strategy"):
         export(strategies={"a": "gready"})
+    for strategies in (
+        {"wide": Beam(4, num_return=4), "a": "greedy"},
+        {"translate_nbest": Beam(1)},
+    ):
+        with pytest.raises(
+            ValueError, match=r"Expected one with num_return=1.*received '\w+': Beam"
+        ):
+            export(strategies=strategies)
     assert not (tmp_path / "toy").exists()
