@@ -273,7 +273,7 @@ def test_gains_are_folded(texts, toy, tmp_path, scheme, folded):
     expected = translate(model, toy.tokenizers, texts[:50], max_length=5)
     found = translator(texts[:50])
     assert [text for text, _ in found] == expected.texts
-    np.testing.assert_allclose([score for _, score in found], expected.scores, atol=1e-4)
+    np.testing.assert_allclose([score for _, score in found], expected.scores, atol=1e-3)
 
 
 def test_named_strategies(texts, toy, tmp_path):
