@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 import types
 import typing
@@ -183,11 +184,12 @@ class TrainingConfig:
             value = getattr(self, key)
             _require(value >= 0, f"training.{key}", "at least 0", value)
         _require(
-            self.peak_learning_rate > 0,
+            0 < self.peak_learning_rate < math.inf,
             "training.peak_learning_rate",
-            "above 0",
+            "above 0 and finite",
             self.peak_learning_rate,
         )
+        _require(0 <= self.seed < 2**32, "training.seed", "from 0 to below 2**32", self.seed)
         _require(
             0 <= self.label_smoothing < 1,
             "training.label_smoothing",

@@ -85,7 +85,8 @@ def find_learning_rate(
         Rates and losses.
 
     Raises:
-        ValueError: If not 0 < `lowest` < `highest`, or the first loss is not finite.
+        ValueError: If not 0 < `lowest` < `highest`, `batches` is below 1, or the first loss is not
+            finite.
 
     Example:
         >>> import keras, numpy as np
@@ -100,6 +101,11 @@ def find_learning_rate(
         raise ValueError(
             "The rate rises from lowest to highest. Expected 0 < lowest < highest, received "
             f"lowest={lowest}, highest={highest}."
+        )
+    if batches < 1:
+        raise ValueError(
+            "The rate rises from batch to batch. Expected batches of at least 1, received "
+            f"{batches}."
         )
     growth = (highest / lowest) ** (1 / batches)
     schedule = keras.optimizers.schedules.ExponentialDecay(lowest, 1, growth)
