@@ -191,6 +191,8 @@ class Tokenizer:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(self.proto)
+                file.flush()
+                os.fsync(file.fileno())
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:

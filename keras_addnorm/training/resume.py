@@ -23,7 +23,7 @@ import numpy as np
 
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoints import STATE_NAME, LastCheckpoints
-from keras_addnorm.training.files import flush_to_disk, written_whole
+from keras_addnorm.training.files import written_whole
 
 _DIGEST = "keras_addnorm_digest"
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
@@ -102,7 +102,6 @@ def save_checkpoint(model: keras.Model, path: Path, state: TrainingState) -> Non
             content = json.dumps(dataclasses.asdict(state)).encode()
             file.create_dataset(STATE_NAME, data=np.frombuffer(content, np.uint8))
             file.attrs[_DIGEST] = _digest(file)
-        flush_to_disk(temporary)
 
 
 def read_checkpoint(path: Path) -> TrainingState:

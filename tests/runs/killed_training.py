@@ -14,7 +14,7 @@ from pathlib import Path
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs import train as module
 from keras_addnorm.runs.config import RunConfig
-from keras_addnorm.training import resume
+from keras_addnorm.training import files, resume
 
 
 def config(corpus):
@@ -64,14 +64,14 @@ def after_batch(epoch, batch):
 
 def before_rename(name):
     """Dies when a checkpoint is written but has not its name yet."""
-    original = resume.flush_to_disk
+    original = files.flush_to_disk
 
     def flush(path):
         original(path)
         if path.name.endswith(name):
             die()
 
-    resume.flush_to_disk = flush
+    files.flush_to_disk = flush
 
 
 def half_written(name):
@@ -82,7 +82,7 @@ def half_written(name):
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    resume.flush_to_disk = flush
+    files.flush_to_disk = flush
 
 
 def after_log(epoch):
