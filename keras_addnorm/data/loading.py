@@ -94,6 +94,7 @@ def line_reports(
     source: str | None = None,
     target: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
+    split: str | None = None,
     download: bool = True,
     max_chars: int = 1000,
 ) -> dict[str, LineReport]:
@@ -106,6 +107,7 @@ def line_reports(
         source: The language to translate from.
         target: The language to translate into.
         data_dir: Where prepared data is kept.
+        split: Count only the splits named here, each as a whole: ``"train[:10%]"`` is ``"train"``.
         download: Whether a named set may be downloaded.
         max_chars: The longest side to keep, in characters.
 
@@ -128,7 +130,7 @@ def line_reports(
         train: 2 of 3 pairs kept; left out: 1 empty (lines 2)
     """
     corpus = _open(name_or_folder, source, target, data_dir, download, max_chars)
-    return corpus.line_reports()
+    return corpus.line_reports(corpus.splits if split is None else corpus.named_in(split))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +150,11 @@ class _Corpus:
     def resolve_split(self, split: str) -> str:
         """Checks the names in a split expression and replaces their other names."""
         return "+".join(self._resolve_part(part.strip()) for part in split.split("+"))
+
+    def named_in(self, split: str) -> tuple[str, ...]:
+        """The splits that a split expression takes something of."""
+        parts = self.resolve_split(split).split("+")
+        return tuple(dict.fromkeys(part.partition("[")[0] for part in parts))
 
     def _resolve_part(self, part: str) -> str:
         name, bracket, slice_ = part.partition("[")
@@ -172,12 +179,12 @@ class _Corpus:
             return pairs
         return pairs.filter(self._is_usable)
 
-    def line_reports(self) -> dict[str, LineReport]:
-        """The stored reports of a folder, or counts from reading every split once."""
+    def line_reports(self, splits: Iterable[str]) -> dict[str, LineReport]:
+        """The stored reports of a folder, or counts from reading each split once."""
         if hasattr(self.builder, "line_reports"):
             stored: dict[str, LineReport] = self.builder.line_reports()
-            return stored
-        return {split: self._count(split) for split in self.splits}
+            return {split: stored[split] for split in splits}
+        return {split: self._count(split) for split in splits}
 
     def _count(self, split: str) -> LineReport:
         checker = LineChecker(split, self.max_chars)

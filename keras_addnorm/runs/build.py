@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.data import TokenizerPair, load_translation
+from keras_addnorm.data import LineReport, TokenizerPair, line_reports, load_translation
 from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
@@ -64,10 +64,30 @@ def load_pairs(config: RunConfig, split: str) -> Any:
         )
 
 
+def left_out_lines(config: RunConfig, split: str) -> list[LineReport]:
+    """Counts the lines that `load_pairs` never gives, because they are of no use.
+
+    Args:
+        config: The run's configuration.
+        split: As for `load_pairs`; each split in it is counted as a whole.
+
+    Returns:
+        The report of each split.
+
+    Raises:
+        UserError: If the data or the split does not exist.
+    """
+    with as_user_errors():
+        reports = line_reports(config.data, source=config.source, target=config.target, split=split)
+    return list(reports.values())
+
+
 def load_or_train_tokenizers(
     config: RunConfig, directory: RunDirectory, pairs: Any
 ) -> TokenizerPair:
     """Returns the run's tokenisers, trained on its training pairs the first time.
+
+    Where a killed process has left none, or one of two, they are trained again.
 
     Args:
         config: The run's configuration.
@@ -77,7 +97,7 @@ def load_or_train_tokenizers(
     Returns:
         The tokenisers.
     """
-    if directory.tokenizer.is_dir():
+    if directory.has_tokenizers():
         with as_user_errors():
             return TokenizerPair.load(directory.tokenizer)
     with as_user_errors():

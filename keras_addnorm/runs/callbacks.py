@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import resource
 import sys
 import tempfile
@@ -32,7 +33,7 @@ def save_weights(model: keras.Model, path: Path) -> None:
         model: A built model.
         path: Where to, ending in `.weights.h5`.
     """
-    with tempfile.TemporaryDirectory() as folder, whole_values(model.variables):
+    with _folder_beside(path) as folder, whole_values(model.variables):
         everything = Path(folder, path.name)
         model.save_weights(everything)
         _copy_weights(everything, path)
@@ -45,10 +46,18 @@ def save_average(checkpoints: Sequence[Path], path: Path) -> None:
         checkpoints: The files, of one model.
         path: Where to, ending in `.weights.h5`.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with _folder_beside(path) as folder:
         everything = Path(folder, path.name)
         average_checkpoints(checkpoints, everything)
         _copy_weights(everything, path)
+
+
+def _folder_beside(path: Path) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder on the disk that was looked at for room, named as `written_whole` does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=f".{os.getpid()}.", suffix=f".{path.name}"
+    )
 
 
 def _copy_weights(everything: Path, path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from keras_addnorm.data import LineReport
 from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.runs.errors import UserError
 
@@ -19,11 +20,13 @@ class DataCheck:
 
     Attributes:
         empty: A side has no text. Left out of the training.
-        too_long: A side is longer than the largest bucket. Left out of the training.
+        too_long: A side is longer than the largest bucket, or its line than what is read. Left out
+            of the training.
         duplicates: The same pair has come before.
         copies: Both sides are the same text.
         broken_text: A side has characters that stand for bytes of another encoding.
         in_validation: The pair is in the validation data, too.
+        not_utf8: A side's line has bytes that are no UTF-8. Left out of the training.
     """
 
     empty: int
@@ -32,6 +35,7 @@ class DataCheck:
     copies: int
     broken_text: int
     in_validation: int
+    not_utf8: int = 0
 
     @classmethod
     def of(
@@ -39,6 +43,7 @@ class DataCheck:
         training: Iterable[tuple[str, str]],
         validation: Iterable[tuple[str, str]],
         report: PipelineReport,
+        lines: Iterable[LineReport] = (),
     ) -> DataCheck:
         """Reads all pairs once.
 
@@ -46,6 +51,7 @@ class DataCheck:
             training: The training pairs.
             validation: The validation pairs.
             report: What became of the training pairs.
+            lines: What became of the lines that the training pairs were read from.
 
         Returns:
             The counts.
@@ -61,7 +67,16 @@ class DataCheck:
             copies += bool(pair[0].strip()) and pair[0] == pair[1]
             broken += any(_REPLACEMENT in text for text in pair)
             shared += pair in held_out
-        return cls(report.empty, report.too_long, duplicates, copies, broken, shared)
+        lines = list(lines)
+        return cls(
+            empty=report.empty + sum(split.empty for split in lines),
+            too_long=report.too_long + sum(split.too_long for split in lines),
+            duplicates=duplicates,
+            copies=copies,
+            broken_text=broken,
+            in_validation=shared,
+            not_utf8=sum(split.invalid_utf8 for split in lines),
+        )
 
     def __str__(self) -> str:
         found = {name: count for name, count in dataclasses.asdict(self).items() if count}

@@ -5,12 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.runs.config import RunConfig
 from keras_addnorm.runs.errors import UserError
+
+# The temporary names of `written_whole` and `save_weights`, for the files that a training writes.
+_LEFTOVER = re.compile(
+    r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals\.csv|curves\.png"
+    r"|nonfinite-.+\.npz)"
+)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -69,6 +77,11 @@ class RunDirectory:
         """The tokeniser's directory."""
         return self.path / "tokenizer"
 
+    def has_tokenizers(self) -> bool:
+        """Returns whether the tokeniser's directory holds a joint one, or both of two."""
+        there = {path.name for path in self.tokenizer.glob("*.model")}
+        return "tokenizer.model" in there or {"source.model", "target.model"} <= there
+
     @property
     def checkpoints(self) -> Path:
         """The directory of the last epochs' weights and optimiser states."""
@@ -118,6 +131,23 @@ class RunDirectory:
     def translations(self) -> Path:
         """The evaluated split's translations, one a line."""
         return self.path / "translations.txt"
+
+    def weight_files(self) -> list[Path]:
+        """Returns all weight files that a training wrote here: checkpoints, best and averaged."""
+        folders = (self.path, self.checkpoints, self.best_epochs)
+        return [path for folder in folders for path in folder.glob("[!.]*.weights.h5")]
+
+    def remove_leftovers(self) -> None:
+        """Removes what a killed training left half written; nobody else may be training here.
+
+        What other commands write here is left alone: they may be about it now.
+        """
+        for folder in (self.path, self.checkpoints, self.best_epochs):
+            for path in folder.glob(".*"):
+                if _LEFTOVER.fullmatch(path.name):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in self.tokenizer.glob(".*.model.*"):
+            path.unlink()
 
     def weights(self) -> Path:
         """Finds the weights to translate with: the averaged ones if there are, else the best.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -26,6 +27,7 @@ from keras_addnorm.runs.build import (
     TrainedRun,
     as_user_errors,
     compile_model,
+    left_out_lines,
     load_or_train_tokenizers,
     load_pairs,
     load_run,
@@ -100,16 +102,20 @@ def train(
         say, verbose = _silence, 0
     with _locked(directory.path) if is_first() else contextlib.nullcontext():
         try:
+            if is_first():
+                directory.remove_leftovers()
             with _computing_in(config.training.precision), devices.scope():
                 _train(config, directory, devices, split, say, verbose)
         except NonFiniteError as error:
             raise UserError(str(error)) from error
-        except OSError as error:
-            if "No space left" not in str(error):
+        except UserError:
+            raise
+        except Exception as error:
+            if not _is_full_disk(error):
                 raise
             raise UserError(
-                f"The disk of {str(directory.path)!r} is full. The checkpoints written so far are "
-                "whole: make room, and the same command goes on."
+                f"The disk of {str(directory.path)!r} is full ({error}). The checkpoints written "
+                "so far are whole: make room, and the same command goes on."
             ) from error
     return load_run(directory)
 
@@ -123,18 +129,19 @@ def _train(
     verbose: int | str,
 ) -> None:
     training = config.training
-    # What has to be prepared on the disk, one process prepares.
-    with distribution.first_before_the_others("data"):
-        pairs = {
-            "train": load_pairs(config, split),
-            "validation": load_pairs(config, "validation"),
-        }
-        tokenizers = load_or_train_tokenizers(config, directory, pairs["train"])
-    # Not before: what the data preparation draws must not decide about the first weights.
-    keras.utils.set_random_seed(training.seed)
-    chosen_model = model_config(config, tokenizers)
-    _require_shareable_model(chosen_model, devices)
-    model = Seq2SeqTransformer(chosen_model)
+    with _config_for_resuming(config, directory):
+        # What has to be prepared on the disk, one process prepares.
+        with distribution.first_before_the_others("data"):
+            pairs = {
+                "train": load_pairs(config, split),
+                "validation": load_pairs(config, "validation"),
+            }
+            tokenizers = load_or_train_tokenizers(config, directory, pairs["train"])
+        # Not before: what the data preparation draws must not decide about the first weights.
+        keras.utils.set_random_seed(training.seed)
+        chosen_model = model_config(config, tokenizers)
+        _require_shareable_model(chosen_model, devices)
+        model = Seq2SeqTransformer(chosen_model)
     if is_first():
         directory.write_config(config)
         save_model_config(model.config, directory)
@@ -158,7 +165,11 @@ def _train(
             model.optimizer.learning_rate = training.peak_learning_rate
         say(_going_on(state, report.batches, training))
     say(f"Training data: {report}.")
-    check = DataCheck.of(string_pairs(pairs["train"]), string_pairs(pairs["validation"]), report)
+    lines = left_out_lines(config, split)
+    for bad in (one for one in lines if one.left_out):
+        say(f"Warning: {bad}.")
+    train_pairs, held_out = (string_pairs(pairs[name]) for name in ("train", "validation"))
+    check = DataCheck.of(train_pairs, held_out, report, lines)
     say(f"Checked the training pairs: {check}.")
     if training.strict:
         check.require_clean()
@@ -221,6 +232,17 @@ def _train(
             directory.averaged_weights.unlink(missing_ok=True)
         if chosen := best.epochs(recorder.rows):
             say(summary(directory, recorder.rows, chosen[0], report))
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    """Whether a full disk was the cause: HDF5 and TensorFlow have errors of their own for it."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT)):
+        return True
+    # A file that cannot be closed either hides the first error behind its own.
+    before = error.__cause__ or error.__context__
+    return before is not None and _is_full_disk(before)
 
 
 def _silence(line: str) -> None:
@@ -299,6 +321,12 @@ def _locked(path: Path) -> Iterator[None]:
     with as_user_errors():
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY)
+    if not os.access(path, os.W_OK | os.X_OK):
+        os.close(descriptor)
+        raise UserError(
+            f"The run directory {str(path)!r} cannot be written to. Expected one that this user "
+            "may make files in. Change its permissions, or choose another --run-dir."
+        )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -321,7 +349,10 @@ def _require_room(
     # The weights, Adam's two moments, the moving average, the accumulated gradients.
     checkpoint = weights * (3 + (training.ema > 0) + (training.batches_per_update > 1))
     files = max(training.keep_last, training.average_last) + 3  # Two inside of epochs, one half.
-    needed = checkpoint * files + weights * (training.keep_best + 2)
+    whole = checkpoint * files + weights * (training.keep_best + 2)
+    # What is there from before is part of it, but a new file is written before an old one goes.
+    there = sum(path.stat().st_size for path in directory.weight_files())
+    needed = max(whole - there, checkpoint + weights)
     free = shutil.disk_usage(directory.path).free
     if free < needed:
         raise UserError(
@@ -377,9 +408,25 @@ def _has_stopped(state: TrainingState, training: TrainingConfig) -> bool:
     return bool(training.early_stopping) and waited >= training.early_stopping
 
 
+@contextlib.contextmanager
+def _config_for_resuming(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
+    """Writes a new run's configuration before what takes long; what is refused does not stay."""
+    if not is_first() or directory.config.exists():
+        yield
+        return
+    directory.write_config(config)
+    try:
+        yield
+    except Exception:
+        directory.config.unlink()
+        raise
+
+
 def _check_same_run(config: RunConfig, directory: RunDirectory) -> None:
     """A second command may train longer or otherwise, but on the same data with the same model."""
     if not directory.config.exists():
+        return
+    if not directory.model.exists() and not directory.has_tokenizers():
         return
     before, now = directory.read_config().to_dict(), config.to_dict()
     for key in ("data", "source", "target", "tokenizer", "model"):

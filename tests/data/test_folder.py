@@ -116,6 +116,15 @@ def test_bad_lines_are_counted_logged_and_left_out(folder, load, tmp_path, caplo
         folder, source="de", target="en", data_dir=tmp_path / "prepared", max_chars=40
     )
     assert stored["train"] == report
+    of_a_part = line_reports(
+        folder,
+        source="de",
+        target="en",
+        data_dir=tmp_path / "prepared",
+        split="train[:50%]+test",
+        max_chars=40,
+    )
+    assert of_a_part == {name: stored[name] for name in ("train", "test_2016_flickr")}
     assert stored["validation"] == LineReport("validation", kept=3, max_chars=40)
 
 

@@ -1,5 +1,7 @@
 """What a run looks at before, beside and after the training: data, best epochs, speed, average."""
 
+import errno
+import os
 import shutil
 from types import SimpleNamespace
 
@@ -7,8 +9,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_addnorm.data import LineReport
 from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks
+from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
@@ -52,9 +57,41 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
     assert "2 too long, 2 duplicates, 1 copies, 1 broken text, 1 in validation" in str(check)
     with pytest.raises(UserError, match=r"not clean: 1 empty, 2 too long.*--strict"):
         check.require_clean()
+    left_out = LineReport("train", kept=8, empty=3, invalid_utf8=4, too_long=5)
+    check = DataCheck.of(pairs[5:6], [], REPORT, [left_out])
+    assert check == DataCheck(1 + 3, 2 + 5, 0, 0, broken_text=1, in_validation=0, not_utf8=4)
+    with pytest.raises(UserError, match="4 empty, 7 too long, 1 broken text, 4 not utf8"):
+        check.require_clean()
     clean = DataCheck(0, 0, 0, 0, 0, 0)
     clean.require_clean()
     assert str(clean) == "nothing suspicious"
+
+
+def test_lines_that_no_pair_is_made_of_stop_a_strict_run(monkeypatch, tmp_path):
+    """They are dropped when the folder is read: the pairs alone do not show them."""
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    words = ["red", "green", "blue", "big", "small", "old", "new"]
+    good = [f"{a} {b}".encode() for a in words for b in words]
+    for name, lines in (("train", good[::2]), ("val", good[1::2])):
+        (folder / f"{name}.en").write_bytes(b"\n".join(lines))
+        (folder / f"{name}.de").write_bytes(b"\n".join(line.upper() for line in lines))
+    for language in ("en", "de"):
+        with (folder / f"train.{language}").open("ab") as file:
+            file.write(b"\n\nbad \xff\n" + b"x" * 1001 + b"\n")
+    config = RunConfig.from_dict(
+        {
+            "data": str(folder),
+            "tokenizer": {"vocabulary_size": 40},
+            "model": {"hidden_dim": 8, "num_heads": 2},
+            "training": {"strict": True},
+        }
+    )
+    said = []
+    with pytest.raises(UserError, match=r"not clean: 1 empty, 1 too long, 1 not utf8. Expected"):
+        train(config, RunDirectory(tmp_path / "run"), say=said.append, verbose=0)
+    assert any("25 of 28 pairs kept" in line and "(lines 26, 27, 28)" in line for line in said)
 
 
 def rows(**columns):
@@ -170,6 +207,173 @@ def test_a_disk_without_room_is_an_error_before_the_first_step(monkeypatch, tmp_
             continue
         with pytest.raises(UserError, match="Expected room for the checkpoints, 18 MiB"):
             _require_room(RunDirectory(tmp_path), model, training)
+
+
+def test_a_resumed_run_needs_no_room_for_the_files_that_it_replaces(monkeypatch, tmp_path):
+    model, training = SimpleNamespace(count_params=lambda: 2**18), RunConfig().training
+    directory = RunDirectory(tmp_path)
+    free = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free[-1]))
+
+    def requires(mebibytes):
+        free.append(mebibytes * 2**20)
+        _require_room(directory, model, training)
+        free.append(mebibytes * 2**20 - 1)
+        with pytest.raises(UserError, match=f"Expected room for the checkpoints, {mebibytes} MiB"):
+            _require_room(directory, model, training)
+
+    directory.checkpoints.mkdir()
+    for path, mebibytes in (
+        (directory.best_weights, 1),
+        (directory.checkpoints / "epoch-0001.weights.h5", 3),
+    ):
+        path.touch()
+        os.truncate(path, mebibytes * 2**20)
+    requires(18 - 4)
+    # A new checkpoint and its weights are written before old ones go, however many these are.
+    os.truncate(directory.best_weights, 99 * 2**20)
+    requires(3 + 1)
+
+
+def full_disk():
+    return OSError(errno.ENOSPC, "Can't write data (file write failed)")
+
+
+def closed_on_a_full_disk():
+    return RuntimeError("Can't decrement id ref count (errno = 28, 'No space left on device')")
+
+
+def hidden_by_another():
+    error = RuntimeError("Unable to close the file")
+    error.__context__ = full_disk()
+    return error
+
+
+@pytest.mark.parametrize("error", [full_disk, closed_on_a_full_disk, hidden_by_another])
+def test_a_disk_that_fills_up_is_a_user_error(monkeypatch, tmp_path, error):
+    def fails(*_):
+        raise error()
+
+    monkeypatch.setattr(train_module, "_train", fails)
+    with pytest.raises(UserError, match=r"The disk of .*run' is full \(.*make room, and the same"):
+        train(RunConfig(), RunDirectory(tmp_path / "run"), verbose=0)
+
+
+def test_other_errors_say_nothing_of_the_disk(monkeypatch, tmp_path):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(train_module, "_train", fails)
+    with pytest.raises(OSError, match="Input/output"):
+        train(RunConfig(), RunDirectory(tmp_path), verbose=0)
+
+
+@pytest.mark.parametrize("save", ["save_weights", "save_average"])
+def test_weights_are_written_on_the_disk_of_the_run_and_a_failure_leaves_what_was_there(
+    monkeypatch, tmp_path, save
+):
+    checkpoint = tmp_path / "epoch-0001.weights.h5"
+    model_of(2.0).save_weights(checkpoint)
+    first = {"save_weights": model_of(2.0), "save_average": [checkpoint]}[save]
+    write, path = getattr(callbacks, save), tmp_path / "best" / "best.weights.h5"
+    write(first, path)
+    before = path.read_bytes()
+    seen = []
+
+    def fails(old, new):
+        seen.append(old)
+        new.with_name(f".{os.getpid()}.{new.name}").unlink(missing_ok=True)
+        raise full_disk()
+
+    monkeypatch.setattr(callbacks, "_copy_weights", fails)
+    with pytest.raises(OSError, match="file write failed"):
+        write(first, path)
+    assert tmp_path in seen[0].parents
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["best.weights.h5"]
+    assert kernel(checkpoint) == 2.0
+
+
+def test_what_a_killed_training_left_goes_at_the_next_start(monkeypatch, tmp_path):
+    directory = RunDirectory(tmp_path)
+    for folder in (directory.tokenizer, directory.best_epochs, directory.checkpoints):
+        folder.mkdir()
+    left = [
+        tmp_path / ".7.best.weights.h5",
+        tmp_path / ".7.config.toml",
+        tmp_path / ".7.nonfinite-step-3.npz",
+        directory.best_epochs / ".12.epoch-0001.weights.h5",
+        directory.checkpoints / ".12.epoch-0001.weights.h5",
+        directory.tokenizer / ".tokenizer.model.x9_a",
+        tmp_path / ".7.abc.best.weights.h5" / "best.weights.h5",
+    ]
+    left[-1].parent.mkdir()
+    # Another command may be writing the first of these now.
+    kept = [tmp_path / ".7.scores.json", directory.best_weights, directory.tokenizer / "a.model"]
+    for path in (*left, *kept):
+        path.touch()
+
+    def stops(*_):
+        assert not any(path.exists() for path in left)
+        raise UserError("enough")
+
+    monkeypatch.setattr(train_module, "_train", stops)
+    with pytest.raises(UserError, match="enough"):
+        train(RunConfig(), directory, verbose=0)
+    assert not left[-1].parent.exists()
+    assert all(path.exists() for path in kept)
+
+
+def test_a_directory_that_cannot_be_written_is_a_user_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "access", lambda path, mode: not (path == tmp_path and mode & os.W_OK))
+    with pytest.raises(UserError, match="cannot be written to"):
+        train(RunConfig(), RunDirectory(tmp_path), verbose=0)
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_run_killed_before_its_tokenizers_were_whole_goes_on(monkeypatch, tmp_path):
+    """Where the tokeniser's directory is empty, or holds one of two, they are trained again."""
+    directory = RunDirectory(tmp_path)
+    tokenizer = {"vocabulary_size": 300, "joint": False}
+    config = RunConfig.from_dict({"tokenizer": tokenizer})
+    save = Tokenizer.save
+
+    def killed(tokenizer, path):
+        if path.name == "target.model":
+            raise Killed
+        return save(tokenizer, path)
+
+    def go():
+        train(config, directory, split="train[:200]", say=lambda line: None, verbose=0)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Tokenizer, "save", killed)
+        go()
+    assert [path.name for path in directory.tokenizer.iterdir()] == ["source.model"]
+    # `--resume` needs it.
+    assert directory.read_config() == config
+
+    def fit(*_, **__):
+        raise Killed
+
+    monkeypatch.setattr(keras.Model, "fit", fit)
+    with pytest.raises(Killed):
+        go()
+    assert directory.has_tokenizers()
+
+
+def test_a_configuration_that_is_refused_does_not_stay(monkeypatch, tmp_path):
+    """The next command would take its settings for the run's."""
+    directory = RunDirectory(tmp_path)
+    config = RunConfig.from_dict(
+        {"tokenizer": {"vocabulary_size": 300}, "model": {"hiden_dim": 12}}
+    )
+    with pytest.raises(UserError, match="hiden_dim"):
+        train(config, directory, split="train[:200]", say=lambda line: None, verbose=0)
+    assert not directory.config.exists()
 
 
 def test_a_directory_that_cannot_be_made_is_a_user_error(tmp_path):
