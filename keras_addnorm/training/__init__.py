@@ -1,7 +1,8 @@
 """Everything between a model and `model.fit`, on any Keras backend.
 
 The loss and the metrics count real tokens only; the schedules warm up; the callbacks score
-translations and keep checkpoints for averaging; `plot_curves` draws the log.
+translations, keep checkpoints to go on from or to average, and stop at NaN; `plot_curves` draws
+the log.
 
 Example:
     >>> import keras, numpy as np
@@ -28,10 +29,12 @@ from keras_addnorm.training.checkpoints import (
     average_weights,
 )
 from keras_addnorm.training.curves import plot_curves
+from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
 from keras_addnorm.training.learning_rate_finder import LearningRateCurve, find_learning_rate
 from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 from keras_addnorm.training.metrics import MaskedAccuracy, Perplexity
 from keras_addnorm.training.optimizers import Adam
+from keras_addnorm.training.resume import Checkpoints, TrainingPosition
 from keras_addnorm.training.schedules import (
     InverseSquareRootSchedule,
     NoamSchedule,
@@ -41,17 +44,21 @@ from keras_addnorm.training.scores import Scores, evaluate_translations
 
 __all__ = [
     "Adam",
+    "Checkpoints",
     "InverseSquareRootSchedule",
     "LastCheckpoints",
     "LearningRateCurve",
     "MaskedAccuracy",
     "MaskedSparseCategoricalCrossentropy",
     "NoamSchedule",
+    "NonFiniteError",
+    "NonFiniteGuard",
     "Perplexity",
     "RDropCrossentropy",
     "ResidualMonitor",
     "ScheduleOfUpdates",
     "Scores",
+    "TrainingPosition",
     "TranslationScore",
     "average_checkpoints",
     "average_weights",
