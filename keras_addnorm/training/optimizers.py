@@ -23,7 +23,7 @@ class Adam(_KerasAdam):
     tracing Keras' update takes half of the time to the first step. Where a batch reads a row of a
     table several times, its gradients are added up and then squared, as on all backends; Keras'
     own Adam on TensorFlow squares them one by one. On JAX and torch, with
-    `amsgrad` and on several devices it is Keras' own update.
+    `amsgrad` and on several devices it is Keras' own update, of gradients that are added up.
 
     Args:
         *args: As of `keras.optimizers.Adam`, also the rest.
@@ -45,6 +45,10 @@ class Adam(_KerasAdam):
         if self._has_operation():
             self._update_by_operation(grads, trainable_variables, learning_rate)
         else:
+            if keras.backend.backend() == "tensorflow":
+                import tensorflow as tf
+
+                grads = [tf.convert_to_tensor(gradient) for gradient in grads]
             super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _has_operation(self) -> bool:

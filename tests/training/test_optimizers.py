@@ -72,6 +72,21 @@ def test_weights_and_moments_after_three_steps(dtype, tolerance):
             np.testing.assert_allclose(array.numpy(), want, rtol=tolerance, atol=tolerance)
 
 
+def test_a_row_read_twice_is_added_up_before_it_is_squared_by_keras_update_too():
+    """The update of several devices, which `amsgrad` takes on one."""
+    values, rows = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.25]], "float32"), [1, 1, 3]
+    dense = np.zeros((5, 2), "float32")
+    np.add.at(dense, rows, values)
+    made = []
+    for gradient in (tf.IndexedSlices(values, tf.constant(rows), (5, 2)), tf.constant(dense)):
+        table = keras.Variable(np.ones((5, 2)), dtype="float32")
+        optimizer = Adam(0.125, epsilon=2**-10, amsgrad=True)
+        optimizer.apply([gradient], [table])
+        made.append([optimizer._velocities[0].numpy(), table.numpy()])
+    for ours, expected in zip(*made, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6)
+
+
 SETTINGS = {
     "clipping and decay": {"global_clipnorm": 0.5, "weight_decay": 0.01},
     "accumulation": {"gradient_accumulation_steps": 2},
