@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from keras_addnorm.data import demo_builder, demo_pairs, load_translation
+from keras_addnorm.data import demo_builder, demo_pairs, line_reports, load_translation
 from keras_addnorm.data.demo import Pair, check_held_out, demo_splits, fingerprint, split_of
 from keras_addnorm.data.demo.english import English
 from keras_addnorm.data.demo.french import French
@@ -376,7 +376,7 @@ def test_a_negative_size():
         demo_splits("de", train_size=-3)
 
 
-def test_the_builder_keeps_the_order_and_the_seed(tmp_path):
+def test_the_builder_keeps_the_order_and_the_seed(monkeypatch, tmp_path):
     sizes = {"train_size": 37, "validation_size": 5, "test_size": 3, "seed": 11}
     builder = demo_builder("es", **sizes, data_dir=tmp_path)
     loaded = {
@@ -388,6 +388,10 @@ def test_the_builder_keeps_the_order_and_the_seed(tmp_path):
         for name, pairs in demo_splits("es", **sizes).items()
     }
     assert loaded == expected
+    # Nothing is read for the reports: every pair was looked at when the set was made.
+    monkeypatch.setattr(builder, "as_dataset", None)
+    kept = {name: report.kept for name, report in line_reports(builder).items()}
+    assert kept == {"train": 37, "validation": 5, "test": 3}
 
 
 def _words(text):
