@@ -454,6 +454,7 @@ def test_another_optimiser_is_refused_once_there_is_a_checkpoint(
     directory.write_config(RunConfig().replace({f"training.{key}": old}))
     now = RunConfig().replace({f"training.{key}": new})
     _check_same_run(now, directory)
+    directory.model.touch()
     directory.checkpoints.mkdir()
     (directory.checkpoints / "epoch-0001.weights.h5").touch()
     if not is_refused:
