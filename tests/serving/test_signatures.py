@@ -71,24 +71,45 @@ def test_nbest_with_alignments(toy, module, sources, name):
     assert strings(found["pieces"]) == named
 
 
-def test_the_best_of_nbest_is_the_translation(module, sources):
-    best, several = (call(module, f"translate{n}", texts=sources) for n in ("", "_nbest"))
+@pytest.mark.parametrize("kind", ["", "_xla"])
+def test_the_best_of_nbest_is_the_translation(module, sources, kind):
+    best, several = (call(module, f"translate{n}{kind}", texts=sources) for n in ("", "_nbest"))
     assert strings(best["translations"]) == strings(several["translations"][:, 0])
     np.testing.assert_allclose(best["scores"], several["scores"][:, 0], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["serving_default", "translate_xla"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "serving_default",
+        "translate_xla",
+        "translate_nbest",
+        "translate_nbest_xla",
+        "score",
+        "tokenize",
+        "encode",
+    ],
+)
 def test_a_batch_gives_what_its_texts_give_alone(module, sources, name):
-    together = call(module, name, texts=sources)
-    alone = [call(module, name, texts=[text]) for text in sources]
-    assert strings(together["translations"]) == [strings(one["translations"])[0] for one in alone]
-    scores = [one["scores"][0] for one in alone]
-    np.testing.assert_allclose(together["scores"], scores, atol=1e-4)
+    texts = {"source": sources, "target": sources[::-1]} if name == "score" else {"texts": sources}
+    together = call(module, name, **texts)
+    for index in range(len(sources)):
+        alone = call(module, name, **{key: [value[index]] for key, value in texts.items()})
+        for key, (value,) in alone.items():
+            other = together[key][index]
+            if key in ("token_ids", "pieces", "states") and name in ("tokenize", "encode"):
+                # As long as the longest text of the request: padding follows.
+                assert not other[len(value) :].astype(bool).any()
+                other = other[: len(value)]
+            if np.issubdtype(together[key].dtype, np.floating):
+                np.testing.assert_allclose(other, value, atol=1e-4)
+            else:
+                np.testing.assert_array_equal(other, value)
 
 
 def test_score_is_that_of_the_model(toy, module, sources, texts):
-    targets = [*texts[20:31], "", *texts[50:80]]
-    sources = sources[: len(targets)]
+    targets = [*texts[20:31], "", *texts[50:238]]
+    assert len(targets) == len(sources) == 200
     found = call(module, "score", source=sources, target=targets)
     expected = toy.model.score(
         padded(rows(toy, sources), MAX_LENGTH), padded(rows(toy, targets, "target"), T)
@@ -114,8 +135,8 @@ def test_tokenize(toy, module, sources):
 
 
 def test_encode(toy, module, sources):
-    found = call(module, "encode", texts=sources[:12])
-    expected = rows(toy, sources[:12])
+    found = call(module, "encode", texts=sources)
+    expected = rows(toy, sources)
     for row, states, mean in zip(expected, found["states"], found["pooled"], strict=True):
         assert not states[len(row) :].any()
         if not row:
