@@ -28,7 +28,8 @@ def slim(folder: Path) -> None:
     file = folder / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
-        for function in meta_graph.graph_def.library.function:
+        definitions = meta_graph.graph_def.library
+        for function in definitions.function:
             _merge_constants(function)
             _drop_unread(function)
     file.write_bytes(saved_model.SerializeToString(deterministic=True))

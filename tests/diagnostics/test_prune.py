@@ -158,8 +158,8 @@ def test_the_exported_model_has_neither_weights_nor_operations_of_what_was_prune
     for name, one in (("whole", model), ("pruned", pruned)):
         path = export_saved_model(one, tokenizer, tmp_path / name, num_beams=1, max_length=4)
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-        library = saved.meta_graphs[0].graph_def.library.function
-        nodes = [node for function in library for node in function.node_def]
+        definitions = saved.meta_graphs[0].graph_def.library
+        nodes = [node for function in definitions.function for node in function.node_def]
         found[name] = {
             "products": sum(n.op in ("MatMul", "BatchMatMulV2", "Einsum") for n in nodes),
             "bytes": sum(file.stat().st_size for file in path.glob("variables/*.data*")),

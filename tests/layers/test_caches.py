@@ -165,7 +165,8 @@ def test_a_step_without_xla_has_no_operation_of_xla(kind):
     graph = one_step.get_concrete_function(
         tf.TensorSpec((B,), tf.int32), tf.TensorSpec((), tf.int32)
     ).graph.as_graph_def()
-    functions = [graph.node, *(function.node_def for function in graph.library.function)]
+    definitions = graph.library
+    functions = [graph.node, *(function.node_def for function in definitions.function)]
     operations = {node.op for nodes in functions for node in nodes}
     assert "BatchMatMulV2" in operations and not [op for op in operations if "Xla" in op]
 

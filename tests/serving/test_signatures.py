@@ -161,7 +161,8 @@ def test_requests_of_any_size(module, sources):
 def functions_and_operations(path):
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0]
-    library = {function.signature.name: function for function in graph.graph_def.library.function}
+    definitions = graph.graph_def.library
+    library = {function.signature.name: function for function in definitions.function}
     called = {
         name: next(
             node.attr["f"].func.name

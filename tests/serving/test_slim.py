@@ -12,7 +12,8 @@ from keras_addnorm.serving.slim import slim
 
 def functions(folder):
     saved_model = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    return saved_model.meta_graphs[0].graph_def.library.function
+    definitions = saved_model.meta_graphs[0].graph_def.library
+    return definitions.function
 
 
 @pytest.fixture(scope="module")

@@ -234,12 +234,18 @@ def test_going_on_anywhere_gives_the_same_bits(tmp_path):
             np.testing.assert_array_equal(one, other)
 
 
-def test_the_guard_names_layer_weight_and_batch(tmp_path):
-    model, data = compiled(), Data()
+def guarded(model, data, folder, last_good=None):
+    """The callbacks that know the place in the data and watch the numbers."""
     position = TrainingPosition(data, 7)
-    guard = NonFiniteGuard(position, data.batch, tmp_path, lambda: None)
+    guard = NonFiniteGuard(position, data.batch, folder, lambda: last_good)
     for callback in (position, guard):
         callback.set_model(model)
+    return position, guard
+
+
+def test_the_guard_names_layer_weight_and_batch(tmp_path):
+    model, data = compiled(), Data()
+    position, guard = guarded(model, data, tmp_path)
     position.on_epoch_begin(1)
     position.on_train_batch_end(4)
     guard.on_train_batch_end(4, {"loss": 1.0})
@@ -262,10 +268,7 @@ def test_the_guard_names_layer_weight_and_batch(tmp_path):
 
 def test_at_the_end_of_an_epoch_the_guard_names_its_last_batch(tmp_path):
     model, data = compiled(), Data()
-    position = TrainingPosition(data, 7)
-    guard = NonFiniteGuard(position, data.batch, tmp_path, lambda: None)
-    for callback in (position, guard):
-        callback.set_model(model)
+    position, guard = guarded(model, data, tmp_path)
     position.on_epoch_begin(1)
     position.on_train_batch_end(6)
     position.on_epoch_end(1)
@@ -284,10 +287,7 @@ def test_the_layer_is_looked_for_with_the_last_good_weights(tmp_path):
     for weight in model.weights:
         weight.assign(np.full(weight.shape, np.nan))
     assert first_bad_layer(model, data.batch(0, 0)[0]).endswith("/first")
-    position = TrainingPosition(data, 7)
-    guard = NonFiniteGuard(position, data.batch, tmp_path, lambda: path)
-    for callback in (position, guard):
-        callback.set_model(model)
+    _, guard = guarded(model, data, tmp_path, path)
     with pytest.raises(NonFiniteError) as caught:
         guard.check_weights()
     assert "not finite: none (with the weights of epoch-0001.weights.h5)" in str(caught.value)
