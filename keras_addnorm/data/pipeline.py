@@ -12,9 +12,11 @@ loss and metrics leave `pad_id` out.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import itertools
+import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from keras_addnorm.data.tokenizer import (
     END_ID,
     PAD_ID,
     START_ID,
+    SubwordSampling,
     Tokenizer,
     TokenizerPair,
     string_pairs,
@@ -38,6 +41,9 @@ TOKENS_PER_BATCH = 4096
 BUCKET_LENGTHS = (16, 32, 64, 128)
 _TEXTS_AT_ONCE = 10_000
 
+# How many drawn segmentations of a pair its bucket has to hold.
+_DRAWS = 2
+
 # Inputs and labels; where asked for, a weight for each row, too.
 Batch = tuple[Any, ...]
 
@@ -45,6 +51,8 @@ Batch = tuple[Any, ...]
 @dataclass(frozen=True)
 class PipelineReport:
     """What a training data set holds. Lengths count the end token.
+
+    Where pieces are sampled, tokens and padding are those of the first epoch served.
 
     Attributes:
         kept: Sentence pairs in the batches.
@@ -93,6 +101,7 @@ def make_training_dataset(
     row_weights: bool = False,
     rows_multiple_of: int = 1,
     row_share: tuple[int, int] = (0, 1),
+    sampling: SubwordSampling | None = None,
 ) -> tf.data.Dataset:
     """Tokenises sentence pairs once and serves them as bucketed batches.
 
@@ -127,6 +136,9 @@ def make_training_dataset(
         row_share: For several processes that train together: `(index, count)`, which of how many
             equal parts of each batch's rows this one reads. Order, lengths and weights are those of
             the whole batches.
+        sampling: If given, each epoch splits the texts into other pieces, which follow from the
+            seed and the epoch; the texts stay in memory. A pair's bucket holds the longest of
+            two draws, and where an epoch's draw is longer, the pair is split as `encode` does.
 
     Returns:
         A data set of `({"source", "target"}, labels)`, int32 arrays of the shape of their bucket.
@@ -135,8 +147,8 @@ def make_training_dataset(
 
     Raises:
         TypeError: If an element of `pairs` is not a pair of strings.
-        ValueError: If a length is not positive, the rows cannot be shared evenly, or no pair is
-            left.
+        ValueError: If a length is not positive, the rows cannot be shared evenly, no pair is left,
+            or pieces are to be sampled without a seed.
 
     Example:
         ```python
@@ -167,6 +179,7 @@ def make_training_dataset(
         row_weights=row_weights,
         rows_multiple_of=rows_multiple_of,
         row_share=row_share,
+        sampling=sampling,
     )
     ids = tf.TensorSpec((None, None), tf.int32)
     signature: tuple[Any, ...] = ({"source": ids, "target": ids}, ids)
@@ -193,6 +206,7 @@ def tokenised(
     row_weights: bool = False,
     rows_multiple_of: int = 1,
     row_share: tuple[int, int] = (0, 1),
+    sampling: SubwordSampling | None = None,
 ) -> tuple[PipelineReport, Epochs]:
     """Tokenises sentence pairs, for whatever serves the batches.
 
@@ -209,14 +223,15 @@ def tokenised(
         row_weights: See there.
         rows_multiple_of: See there.
         row_share: See there.
+        sampling: See there.
 
     Returns:
         What there is, and its epochs.
 
     Raises:
         TypeError: If an element of `pairs` is not a pair of strings.
-        ValueError: If a length is not positive, the rows cannot be shared evenly, or no pair is
-            left.
+        ValueError: If a length is not positive, the rows cannot be shared evenly, no pair is left,
+            or pieces are to be sampled without a seed.
     """
     buckets = _buckets(
         bucket_lengths,
@@ -225,8 +240,13 @@ def tokenised(
         rows_multiple_of=rows_multiple_of,
     )
     _require_even_shares(buckets, row_share)
-    corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets)
-    report = corpus.report(batches_per_update)
+    if sampling is not None and shuffle_seed is None:
+        raise ValueError(
+            f"Sampled pieces follow from a seed. Expected a shuffle_seed with {sampling}; received "
+            "shuffle_seed=None. Pass one, or leave sampling out: validation goes without."
+        )
+    corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets, sampling)
+    report = corpus.drawn((shuffle_seed, first_epoch)).report(batches_per_update)
     if not report.kept:
         raise ValueError(
             "No sentence pair is left to train on. Expected at least one pair with text on both "
@@ -260,6 +280,7 @@ class Epochs:
         self._shuffle_seed = shuffle_seed
         self._serving = serving
         self._next = (epoch, 0)
+        self._drawn: tuple[Any, _Corpus] = None, corpus
 
     def start_at(self, epoch: int, batch: int = 0) -> None:
         """Says where the next iteration over the data set starts.
@@ -279,6 +300,8 @@ class Epochs:
         """A digest of all that decides which pairs a batch has: ids, buckets and seed."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self._corpus.buckets, self._shuffle_seed)).encode())
+        if self._corpus.texts is not None:
+            digest.update(repr(self._corpus.texts.sampling).encode())
         for side in (self._corpus.source, self._corpus.target):
             digest.update(side.offsets.data)
             digest.update(side.ids.data)
@@ -309,8 +332,12 @@ class Epochs:
         Returns:
             The batches, as NumPy arrays.
         """
-        seed = None if self._shuffle_seed is None else (self._shuffle_seed, epoch)
-        return self._corpus.batches(seed, first, self._serving)
+        if self._shuffle_seed is None:
+            return self._corpus.batches(None, first, self._serving)
+        seed = (self._shuffle_seed, epoch)
+        if seed != self._drawn[0]:
+            self._drawn = seed, self._corpus.drawn(seed)
+        return self._drawn[1].batches(seed, first, self._serving)
 
 
 def bucket_by_length(
@@ -478,6 +505,16 @@ class _Side:
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
         return cls(ids, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
 
+    def replaced(self, rows: Sequence[Sequence[int]], where: np.ndarray) -> _Side:
+        """Other ids for the sentences `where`, the same for the rest."""
+        own = np.split(self.ids, self.offsets[1:-1])
+        return self.from_rows(
+            [
+                np.array(row, np.int32) if other else kept
+                for row, kept, other in zip(rows, own, where, strict=True)
+            ]
+        )
+
     @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
@@ -497,6 +534,26 @@ class _Side:
 
 
 @dataclass(frozen=True)
+class _Texts:
+    """The texts of a corpus whose pieces are sampled."""
+
+    pairs: list[tuple[str, str]]
+    tokenizers: TokenizerPair
+    sampling: SubwordSampling
+
+    def drawn(self, seed: tuple[int, ...]) -> tuple[list[list[int]], list[list[int]]]:
+        """Returns the ids of both sides; the same seed gives the same."""
+        # SentencePiece takes 2**32 - 1 for no seed at all.
+        seeds = np.random.SeedSequence(seed).generate_state(2) >> 1
+        sources, targets = zip(*self.pairs, strict=True)
+        source, target = self.tokenizers.source, self.tokenizers.target
+        return (
+            source.sample_batch(sources, self.sampling, int(seeds[0])),
+            target.sample_batch(targets, self.sampling, int(seeds[1])),
+        )
+
+
+@dataclass(frozen=True)
 class _Corpus:
     """Tokenised pairs in memory, and which of them belong to which bucket."""
 
@@ -506,19 +563,49 @@ class _Corpus:
     members: tuple[np.ndarray, ...]  # for each bucket the indices of its pairs
     empty: int
     too_long: int
+    texts: _Texts | None
 
     @classmethod
     def from_texts(
-        cls, pairs: Iterable[Any], tokenizers: TokenizerPair, buckets: tuple[_Bucket, ...]
+        cls,
+        pairs: Iterable[Any],
+        tokenizers: TokenizerPair,
+        buckets: tuple[_Bucket, ...],
+        sampling: SubwordSampling | None,
     ) -> _Corpus:
+        texts = None
+        if sampling is not None:
+            pairs = list(string_pairs(pairs))
+            texts = _Texts(pairs, tokenizers, sampling)
         source, target = (_Side.from_rows(rows) for rows in _encode(pairs, tokenizers))
         lengths = np.maximum(source.lengths, target.lengths) + 1
         empty = np.minimum(source.lengths, target.lengths) == 0
+        longest = buckets[-1].length
+        if texts is not None and len(lengths):
+            fits = lengths <= longest
+            for draw in range(_DRAWS):
+                drawn = _lengths(texts.drawn((draw,)))
+                lengths[fits] = np.maximum(lengths, np.minimum(drawn, longest))[fits]
         bucket_of = np.searchsorted([bucket.length for bucket in buckets], lengths)
         bucket_of[empty] = -1
         members = tuple(np.flatnonzero(bucket_of == index) for index in range(len(buckets)))
         too_long = int((bucket_of == len(buckets)).sum())
-        return cls(source, target, buckets, members, int(empty.sum()), too_long)
+        return cls(source, target, buckets, members, int(empty.sum()), too_long, texts)
+
+    def drawn(self, seed: tuple[int | None, int]) -> _Corpus:
+        """The same pairs in the same buckets, split into the pieces of an epoch."""
+        if self.texts is None:
+            return self
+        rows = self.texts.drawn(typing.cast(tuple[int, int], seed))
+        room = np.zeros(len(rows[0]), np.int64)
+        for bucket, members in zip(self.buckets, self.members, strict=True):
+            room[members] = bucket.length
+        fits = _lengths(rows) <= room
+        source, target = (
+            side.replaced(drawn, fits)
+            for side, drawn in zip((self.source, self.target), rows, strict=True)
+        )
+        return dataclasses.replace(self, source=source, target=target)
 
     def report(self, batches_per_update: int) -> PipelineReport:
         kept = np.concatenate(self.members)
@@ -594,6 +681,11 @@ class _Corpus:
         target = self.target.rows(members, shape, 1)
         target[row, 0] = START_ID
         return {"source": source, "target": target}, labels
+
+
+def _lengths(sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> np.ndarray:
+    """The positions that each pair takes: its longer side and the end."""
+    return np.array([max(len(source), len(target)) + 1 for source, target in zip(*sides)])
 
 
 def _encode(

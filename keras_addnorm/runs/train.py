@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from keras_addnorm import distribution
-from keras_addnorm.data import TokenizerPair, make_training_dataset
+from keras_addnorm.data import SubwordSampling, TokenizerPair, make_training_dataset
 from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import translate
@@ -478,6 +478,7 @@ def _datasets(
                 tokenizers,
                 shuffle_seed=training.seed,
                 batches_per_update=training.batches_per_update,
+                sampling=SubwordSampling(training.sampling) if training.sampling else None,
                 **common,
             ),
             "validation": make_training_dataset(pairs["validation"], tokenizers, **common),
