@@ -685,7 +685,9 @@ class _Corpus:
 
 def _lengths(sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> np.ndarray:
     """The positions that each pair takes: its longer side and the end."""
-    return np.array([max(len(source), len(target)) + 1 for source, target in zip(*sides)])
+    return np.array(
+        [max(len(source), len(target)) + 1 for source, target in zip(*sides, strict=True)]
+    )
 
 
 def _encode(

@@ -91,7 +91,7 @@ class TrainingConfig:
     r_drop: float = _setting(
         0.0, "see each row twice and punish what dropout makes them differ by, such as 5; 0 = no"
     )
-    sampling: float = _setting(
+    subword_sampling: float = _setting(
         0.0, "split words anew in each epoch; with bpe, leave a merge out so often, such as 0.05"
     )
     schedule: str = _setting("inverse_square_root", f"learning rate: {', '.join(SCHEDULES)}")
@@ -177,7 +177,7 @@ class TrainingConfig:
             _require(value >= 1, f"training.{key}", "at least 1", value)
         for key in (
             "r_drop",
-            "sampling",
+            "subword_sampling",
             "checkpoint_minutes",
             "checkpoint_batches",
             "devices_per_model",

@@ -478,7 +478,7 @@ def _datasets(
                 tokenizers,
                 shuffle_seed=training.seed,
                 batches_per_update=training.batches_per_update,
-                sampling=SubwordSampling(training.sampling) if training.sampling else None,
+                sampling=SubwordSampling(training.subword_sampling) if training.subword_sampling else None,
                 **common,
             ),
             "validation": make_training_dataset(pairs["validation"], tokenizers, **common),

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_addnorm.data import (
+    SubwordSampling,
     Tokenizer,
     TokenizerPair,
     bucket_by_length,
@@ -311,6 +312,90 @@ def test_the_plan_is_that_of_the_pairs_in_each_batch(tokenizer):
         plan(pairs, tokens_per_batch=50),
     ]
     assert len(set(others)) == 5
+
+
+WORDS = ["under", "over", "table", "stable", "unable", "tower", "lower", "ladder"]
+
+
+@pytest.fixture(scope="module")
+def words():
+    """Pairs of words that a BPE vocabulary has as one piece each, and that vocabulary."""
+    generator = np.random.default_rng(4)
+    pairs = [
+        tuple(" ".join(generator.choice(WORDS, size)) for size in sizes)
+        for sizes in generator.integers(1, 5, (60, 2))
+    ]
+    return pairs, Tokenizer.train([" ".join(WORDS)] * 9, vocabulary_size=46, kind="bpe")
+
+
+def sampled(words, sampling=0.1, **changes):
+    pairs, tokenizer = words
+    options = {"tokens_per_batch": 90, "bucket_lengths": (6, 9, 13, 30), "shuffle_seed": 3}
+    return make_training_dataset(
+        pairs,
+        tokenizer,
+        sampling=sampling and SubwordSampling(sampling),
+        **{**options, **changes},
+    )
+
+
+def test_each_epoch_splits_the_same_pairs_into_other_pieces(words):
+    pairs, tokenizer = words
+    dataset = sampled(words)
+    epochs = [list(dataset.as_numpy_iterator()) for _ in range(3)]
+    assert {len(batches) for batches in epochs} == {dataset.report.batches}
+    labels = [[ids for _, labels in batches for ids in labels if ids[0]] for batches in epochs]
+    texts = sorted(target for _, target in pairs)
+    for rows in labels:
+        assert sorted(map(tokenizer.decode, rows)) == texts
+    counts = {sum((ids != 0).sum() for ids in rows) for rows in labels}
+    assert len(counts) == 3
+    assert dataset.report.target_tokens == sum((ids != 0).sum() for ids in labels[0])
+    plain = sampled(words, sampling=None).report.target_tokens
+    assert min(counts) > plain
+
+
+def test_sampled_epochs_are_alike_in_each_run_and_from_any_batch_on(words):
+    dataset = sampled(words)
+    epochs = [list(dataset.as_numpy_iterator()) for _ in range(2)]
+    later = sampled(words, first_epoch=1)
+    assert_equal_batches(list(later.as_numpy_iterator()), epochs[1])
+    dataset.epochs.start_at(1, 3)
+    assert_equal_batches(list(dataset.as_numpy_iterator())[:-3], epochs[1][3:])
+    batches = make_training_batches(
+        *words,
+        tokens_per_batch=90,
+        bucket_lengths=(6, 9, 13, 30),
+        shuffle_seed=3,
+        sampling=SubwordSampling(0.1),
+    )
+    assert_equal_batches([batches[index] for index in (2, 0)], [epochs[0][2], epochs[0][0]])
+
+
+def test_a_draw_that_is_too_long_for_its_bucket_gives_way_to_the_plain_pieces(words):
+    """Nearly every merge is left out: what does not fit is as `encode` has it."""
+    pairs, tokenizer = words
+    dataset = sampled(words, 0.9, bucket_lengths=(9,))
+    plain = {tuple(tokenizer.encode(target)) for _, target in pairs}
+    assert (dataset.report.kept, dataset.report.too_long) == (60, 0)
+    kept = 0
+    for _, labels in dataset.as_numpy_iterator():
+        for ids in labels[labels[:, 0] != 0]:
+            ids = tuple(ids[: list(ids).index(2)])
+            kept += ids in plain
+    assert 30 < kept < 60
+
+
+def test_sampled_rows_are_weighed_by_their_own_tokens(words):
+    for _, labels, weights in sampled(words, row_weights=True).as_numpy_iterator():
+        np.testing.assert_allclose(weights, 1 / (labels != 0).sum(), rtol=1e-6)
+
+
+def test_sampling_is_part_of_the_plan_and_needs_a_seed(words):
+    plans = {sampled(words, alpha).epochs.plan for alpha in (None, 0.1, 0.2)}
+    assert len(plans) == 3
+    with pytest.raises(ValueError, match=r"shuffle_seed with SubwordSampling\(alpha=0.1\)"):
+        sampled(words, shuffle_seed=None)
 
 
 def assert_equal_batches(batch, expected):

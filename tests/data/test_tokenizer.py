@@ -1,4 +1,6 @@
+import math
 import pickle
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import SubwordSampling, Tokenizer, TokenizerPair
 
 ENGLISH = [
     "the small dog runs over the green field",
@@ -61,6 +63,69 @@ def test_batches_equal_single_texts(tokenizer):
     assert rows == [tokenizer.encode(text) for text in texts]
     assert tokenizer.decode_batch(rows) == [*ENGLISH, "", "", "läuft"]
     assert tokenizer.encode_batch([]) == tokenizer.decode_batch([]) == []
+
+
+def test_sampled_pieces_spell_the_text_and_follow_from_the_seed(tokenizer):
+    texts = ENGLISH * 40
+    first, again, other = (
+        tokenizer.sample_batch(texts, SubwordSampling(0.3), seed) for seed in (5, 5, 6)
+    )
+    assert first == again != other
+    assert tokenizer.decode_batch(first) == tokenizer.decode_batch(other) == texts
+    # The same sentence is split in several ways, one of them often that of `encode`.
+    assert len({tuple(row) for row in first[:: len(ENGLISH)]}) > 5
+    assert tokenizer.encode_batch(texts) not in (first, other)
+
+
+def test_bpe_dropout_leaves_out_each_merge_with_its_probability():
+    """One merge, ▁ + a: split n(1 - α) times out of n, within four standard deviations."""
+    tokenizer = Tokenizer.train(["a a a b c"] * 9, vocabulary_size=9, kind="bpe")
+    assert len(tokenizer.encode("a")) == 1
+    draws, alpha = 20_000, 0.15
+    rows = tokenizer.sample_batch(["a"] * draws, SubwordSampling(alpha), 3)
+    split = sum(len(row) == 2 for row in rows) / draws
+    assert abs(split - alpha) < 4 * (alpha * (1 - alpha) / draws) ** 0.5
+
+
+def test_unigram_pieces_are_drawn_in_proportion_to_the_power_of_their_probability():
+    tokenizer = Tokenizer.train(["ab abc bc c a"] * 9, vocabulary_size=10)
+    score = {piece.text: piece.score for piece in tokenizer.pieces}
+    pieces = [piece.text for piece in tokenizer.pieces]
+
+    def splits(text):
+        if not text:
+            yield ()
+        for end in range(1, len(text) + 1):
+            if text[:end] in score:
+                yield from ((text[:end], *rest) for rest in splits(text[end:]))
+
+    draws, alpha = 20_000, 0.4
+    weights = {split: math.exp(alpha * sum(map(score.get, split))) for split in splits("\u2581ab")}
+    assert len(weights) >= 3
+    rows = tokenizer.sample_batch(["ab"] * draws, SubwordSampling(alpha), 3)
+    counts = Counter(tuple(pieces[token] for token in row) for row in rows)
+    assert counts.keys() <= weights.keys()
+    for split, weight in weights.items():
+        share = weight / sum(weights.values())
+        error = 4 * (share * (1 - share) / draws) ** 0.5
+        assert abs(counts[split] / draws - share) < error, (split, share)
+
+
+@pytest.mark.parametrize("alpha", [0, -0.1, float("inf"), float("nan")])
+def test_impossible_samplings_are_refused(alpha):
+    with pytest.raises(ValueError, match=r"alpha above 0 and finite; received"):
+        SubwordSampling(alpha)
+
+
+def test_sample_batch_says_what_it_needs(tokenizer):
+    with pytest.raises(TypeError, match="several texts; received one"):
+        tokenizer.sample_batch("a b", SubwordSampling(0.1), 1)
+    # SentencePiece would take it for "draw a seed yourself".
+    with pytest.raises(ValueError, match=r"below 2\*\*32 - 1; received 4294967295"):
+        tokenizer.sample_batch(["a b"], SubwordSampling(0.1), 2**32 - 1)
+    if tokenizer.kind == "bpe":
+        with pytest.raises(ValueError, match=r"below 1; received SubwordSampling\(alpha=1.0\)"):
+            tokenizer.sample_batch(["a b"], SubwordSampling(1.0), 1)
 
 
 def test_decode_stops_at_the_end_and_leaves_specials_out(tokenizer):

@@ -482,3 +482,29 @@ def test_r_drop_shows_each_pair_twice_to_a_loss_that_compares_them(monkeypatch, 
     )
     with pytest.raises(Seen):
         train(config, RunDirectory(tmp_path), split="train[:200]", say=lambda line: None)
+
+
+def test_sampling_splits_the_training_pairs_anew_and_the_validation_pairs_alike(
+    monkeypatch, tmp_path
+):
+    class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the run.
+        pass
+
+    def fit(model, dataset, validation_data, **_):
+        ids = [
+            [
+                sorted(tuple(row) for _, labels in data.as_numpy_iterator() for row in labels)
+                for _ in range(2)
+            ]
+            for data in (dataset, validation_data)
+        ]
+        assert ids[0][0] != ids[0][1]
+        assert ids[1][0] == ids[1][1]
+        raise Seen
+
+    monkeypatch.setattr(keras.Model, "fit", fit)
+    config = RunConfig.from_dict(
+        {"tokenizer": {"vocabulary_size": 300}, "training": {"subword_sampling": 0.1}}
+    )
+    with pytest.raises(Seen):
+        train(config, RunDirectory(tmp_path), split="train[:200]", say=lambda line: None)

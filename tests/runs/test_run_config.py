@@ -21,6 +21,7 @@ FULL = {
         "bucket_lengths": [7, 11],
         "label_smoothing": 0.0,
         "r_drop": 2.5,
+        "subword_sampling": 0.15,
         "schedule": "noam",
         "peak_learning_rate": 2,
         "warmup_steps": 13,
