@@ -285,16 +285,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     ]
     sentences = [pair for pair in sentences if max(map(len, pair)) < BUCKETS[-1]]
 
-    def in_keras(make: Callable[[peers.Size], keras.Model], data: tf.data.Dataset) -> KerasTraining:
+    def in_keras(name: str, data: tf.data.Dataset) -> KerasTraining:
         keras.utils.set_random_seed(1)
-        return KerasTraining(peers.compiled(make(size), jit_compile=not arguments.smoke), data)
+        return KerasTraining(peers.compiled(name, size, jit_compile=not arguments.smoke), data)
 
-    ours = in_keras(peers.ours, dataset)
+    ours = in_keras(peers.OURS, dataset)
     makers: dict[str, Callable[[], Contender]] = {
-        HUB: lambda: in_keras(peers.keras_hub_layers, fixed_length(sentences)),
-        HUB_OUR_BATCHES: lambda: in_keras(
-            peers.keras_hub_layers, bucketed(pairs, tokenizers, buckets)
-        ),
+        HUB: lambda: in_keras(peers.KERAS_HUB, fixed_length(sentences)),
+        HUB_OUR_BATCHES: lambda: in_keras(peers.KERAS_HUB, bucketed(pairs, tokenizers, buckets)),
         TORCH: lambda: TorchTraining(size, sentences),
     }
     contenders: dict[str, Contender] = {peers.OURS: ours}

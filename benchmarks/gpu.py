@@ -39,7 +39,6 @@ import measure
 import peers
 
 CONFIG = Path(__file__).parents[1] / "examples" / "multi30k_en_de.toml"
-TORCH_COMPILED = f"{peers.TORCH}.compile"
 # cuDNN's flash attention is called by this name in a compiled program.
 FLASH = "fmha"
 
@@ -119,7 +118,7 @@ def keras_steps(
     programs = {}
     for name in names:
         keras.utils.set_random_seed(1)
-        model = peers.compiled(peers.KERAS_MODELS[name](size))
+        model = peers.compiled(name, size)
         programs[name] = jax_programs.training_step(model, batch)
     return programs
 
@@ -134,10 +133,12 @@ def torch_steps(
     on_device = tuple(torch.as_tensor(ids, device=device).long() for ids in batch)
     steps = {}
     for name in names:
-        model = peers.torch_model(size, device)
-        if name == TORCH_COMPILED:
-            model = torch.compile(model)
-        step = peers.torch_step(model, device, "bfloat16")
+        step = peers.torch_step(
+            peers.torch_model(size, device),
+            compiled=name == peers.TORCH_COMPILED,
+            device=device,
+            dtype="bfloat16",
+        )
         steps[name] = lambda step=step: step(on_device)
     return steps
 
@@ -256,7 +257,7 @@ def train(folder: Path, epochs: int | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    everybody = (*peers.KERAS_MODELS, peers.TORCH, TORCH_COMPILED)
+    everybody = (*peers.KERAS_MODELS, peers.TORCH, peers.TORCH_COMPILED)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -273,7 +274,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         train(arguments.train, arguments.epochs)
         return
     job, rounds = (SMOKE, 1) if arguments.smoke else (FULL, arguments.rounds)
-    packages = {peers.KERAS_HUB: "keras_hub", peers.TORCH: "torch", TORCH_COMPILED: "torch"}
+    packages = {peers.KERAS_HUB: "keras_hub", peers.TORCH: "torch", peers.TORCH_COMPILED: "torch"}
     missing = [
         peer
         for peer in arguments.contenders

@@ -51,7 +51,7 @@ class Point:
 
 
 def training(point: Point) -> jax_programs.Program:
-    model = peers.compiled(peers.ours(point.size, max_length=point.length))
+    model = peers.compiled(peers.OURS, point.size, max_length=point.length)
     batch = peers.random_batch(point.size, point.batch, point.length)
     return jax_programs.training_step(model, batch)
 

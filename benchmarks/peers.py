@@ -1,8 +1,23 @@
 """The same encoder-decoder Transformer from four libraries, for the scripts that compare them.
 
-All are Pre-LN with final norms, one embedding for source, target and output, sinusoidal positions,
-and train with Adam on cross-entropy with label smoothing, padding left out. A library is imported
-where it is used: not every machine has all of them.
+Equal in all: the matrices and their shapes, hence the number of weights and the operations of the
+matrix products, which the tests count; Pre-LN with final norms of epsilon 1e-6; one embedding for
+source, target and output, scaled by √D; sinusoidal positions; ReLU; dropout of the embeddings and
+of each sublayer's output; source padding masked in both attentions that read the source, a causal
+mask in the third; cross-entropy with label smoothing, the mean over real tokens; Adam.
+
+Not equal, since each library trains as its users would have it:
+
+- Ours trains with `training.Adam` and our loss, Keras' and keras-hub's models with Keras' own Adam
+  and a loss of the same value in a few lines of Keras, torch with its own loss and its fused Adam.
+- keras-hub's blocks drop attention weights, too, and cannot be told otherwise. torch's layers do by
+  themselves, and are told otherwise.
+- Our model makes its positions itself; the peers share one table.
+- Weights are drawn as each library draws them. Only torch's embeddings are drawn as small as ours,
+  since its own are far too large for a tied model.
+
+A library is imported where it is used: not every machine has all of them, and a process that
+measures one of them should not hold the others.
 """
 
 from __future__ import annotations
@@ -15,17 +30,19 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
-
 if TYPE_CHECKING:
+    import keras
     import torch
 
-LEARNING_RATE, SMOOTHING = 1e-4, 0.1
+    from keras_addnorm.models import Seq2SeqTransformer
+
+LEARNING_RATE, SMOOTHING, EPSILON, ADAM_EPSILON = 1e-4, 0.1, 1e-6, 1e-7
+# Most positions of a peer's table.
+MAX_LENGTH = 1024
 OURS, KERAS, KERAS_HUB, TORCH = "keras-addnorm", "Keras layers", "keras-hub", "torch"
+TORCH_COMPILED = f"{TORCH}.compile"
 
 # Source, target and labels, as `keras_addnorm.data` makes them; all integer arrays.
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -72,6 +89,8 @@ def random_batch(size: Size, batch_size: int, length: int) -> Batch:
 
 def ours(size: Size, **settings: Any) -> Seq2SeqTransformer:
     """The model of this library; `settings` are further fields of its configuration."""
+    from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
     return Seq2SeqTransformer(
         Seq2SeqConfig(
             source_vocabulary_size=size.vocabulary_size,
@@ -91,6 +110,8 @@ def ours(size: Size, **settings: Any) -> Seq2SeqTransformer:
 
 def never_ending(model: Seq2SeqTransformer) -> Seq2SeqTransformer:
     """Change random weights so that no hypothesis ends: every search makes all its steps."""
+    import keras
+
     # As they start, sublayers add so little that a tied model repeats its last token for ever.
     for weight in model.decoder.weights:
         if weight.name == "kernel":
@@ -108,39 +129,56 @@ def never_ending(model: Seq2SeqTransformer) -> Seq2SeqTransformer:
     return model
 
 
-class _TiedEmbedding(keras.layers.Embedding):
-    """Scaled embeddings with sinusoidal positions; reversed, the logits of hidden states."""
+def sinusoids(max_length: int, width: int) -> np.ndarray:
+    """Sinusoidal positions, `(max_length, width)`."""
+    rates = 10000.0 ** (-np.arange(0, width, 2) / width)
+    angles = np.arange(max_length)[:, None] * rates
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype("float32")
 
-    def call(self, inputs: Any, reverse: bool = False) -> Any:
-        if reverse:
-            return keras.ops.matmul(inputs, keras.ops.transpose(self.embeddings))
-        x = super().call(inputs) * self.output_dim**0.5
-        steps = np.arange(0, self.output_dim, 2, dtype="float32") / self.output_dim
-        positions = keras.ops.arange(keras.ops.shape(inputs)[1], dtype="float32")[:, None]
-        angles = positions * 10000.0**-steps
-        table = keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], -1)
-        return x + keras.ops.cast(table, x.dtype)
 
-    def compute_output_spec(self, inputs: Any, reverse: bool = False) -> keras.KerasTensor:
-        shape = inputs.shape[:2]
-        if reverse:
-            return keras.KerasTensor((*shape, self.input_dim), self.compute_dtype)
-        return keras.KerasTensor((*shape, self.output_dim), self.compute_dtype)
+def _encoder_decoder(
+    size: Size,
+    embedding: Callable[..., Any],
+    encoder_layer: Callable[[Any, Any], Any],
+    decoder_layer: Callable[[Any, Any, Any], Any],
+) -> keras.Model:
+    """What Keras' and keras-hub's models share: all but the layers."""
+    import keras
+    from keras import layers, ops
+
+    table = sinusoids(MAX_LENGTH, size.hidden_dim)
+
+    def positioned(x: Any) -> Any:
+        positions = ops.convert_to_tensor(table, x.dtype)[: ops.shape(x)[1]]
+        return x * size.hidden_dim**0.5 + positions
+
+    add_positions = layers.Lambda(positioned, output_shape=(None, size.hidden_dim))
+
+    def embed(ids: Any) -> Any:
+        return layers.Dropout(size.dropout)(add_positions(embedding(ids)))
+
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    source_mask = ops.not_equal(source, 0)
+    x, y = embed(source), embed(target)
+    for _ in range(size.layers):
+        x = encoder_layer(x, source_mask)
+    x = layers.LayerNormalization(epsilon=EPSILON)(x)
+    for _ in range(size.layers):
+        y = decoder_layer(y, x, source_mask)
+    y = layers.LayerNormalization(epsilon=EPSILON)(y)
+    return keras.Model({"source": source, "target": target}, embedding(y, reverse=True))
 
 
 def keras_layers(size: Size) -> keras.Model:
     """What a user of Keras writes without any other library."""
-    layers = keras.layers
-    source = keras.Input((None,), dtype="int32", name="source")
-    target = keras.Input((None,), dtype="int32", name="target")
-    embedding = _TiedEmbedding(size.vocabulary_size, size.hidden_dim)
+    from keras import layers
+
     key_dim = size.hidden_dim // size.num_heads
 
-    def embed(ids: Any) -> Any:
-        return layers.Dropout(size.dropout)(embedding(ids))
-
     def sublayer(x: Any, branch: Callable[[Any], Any]) -> Any:
-        return x + layers.Dropout(size.dropout)(branch(layers.LayerNormalization()(x)))
+        h = layers.LayerNormalization(epsilon=EPSILON)(x)
+        return x + layers.Dropout(size.dropout)(branch(h))
 
     def attention(x: Any, **arguments: Any) -> Any:
         return layers.MultiHeadAttention(size.num_heads, key_dim)(x, **arguments)
@@ -149,18 +187,17 @@ def keras_layers(size: Size) -> keras.Model:
         inner = layers.Dense(size.intermediate_dim, activation="relu")(x)
         return layers.Dense(size.hidden_dim)(inner)
 
-    mask = keras.ops.expand_dims(keras.ops.not_equal(source, 0), 1)
-    x, y = embed(source), embed(target)
-    for _ in range(size.layers):
-        x = sublayer(x, lambda h: attention(h, value=h, attention_mask=mask))
-        x = sublayer(x, feed_forward)
-    memory = layers.LayerNormalization()(x)
-    for _ in range(size.layers):
+    def encoder_layer(x: Any, mask: Any) -> Any:
+        x = sublayer(x, lambda h: attention(h, value=h, attention_mask=mask[:, None]))
+        return sublayer(x, feed_forward)
+
+    def decoder_layer(y: Any, memory: Any, mask: Any) -> Any:
         y = sublayer(y, lambda h: attention(h, value=h, use_causal_mask=True))
-        y = sublayer(y, lambda h: attention(h, value=memory, attention_mask=mask))
-        y = sublayer(y, feed_forward)
-    logits = embedding(layers.LayerNormalization()(y), reverse=True)
-    return keras.Model({"source": source, "target": target}, logits)
+        y = sublayer(y, lambda h: attention(h, value=memory, attention_mask=mask[:, None]))
+        return sublayer(y, feed_forward)
+
+    embedding = layers.ReversibleEmbedding(size.vocabulary_size, size.hidden_dim)
+    return _encoder_decoder(size, embedding, encoder_layer, decoder_layer)
 
 
 def _keras_hub() -> types.SimpleNamespace:
@@ -175,7 +212,6 @@ def _keras_hub() -> types.SimpleNamespace:
         sys.modules["keras_hub"] = package
     modules = {
         "ReversibleEmbedding": "reversible_embedding",
-        "SinePositionEncoding": "sine_position_encoding",
         "TransformerEncoder": "transformer_encoder",
         "TransformerDecoder": "transformer_decoder",
     }
@@ -186,62 +222,78 @@ def _keras_hub() -> types.SimpleNamespace:
 
 
 def keras_hub_layers(size: Size) -> keras.Model:
-    """The model from keras-hub's own blocks, embedding and positions."""
+    """The model from keras-hub's own blocks and embedding."""
     hub = _keras_hub()
-    source = keras.Input((None,), dtype="int32", name="source")
-    target = keras.Input((None,), dtype="int32", name="target")
-    embedding = hub.ReversibleEmbedding(size.vocabulary_size, size.hidden_dim, mask_zero=True)
-    positions = hub.SinePositionEncoding()
     shape = {
         "intermediate_dim": size.intermediate_dim,
         "num_heads": size.num_heads,
         "dropout": size.dropout,
+        "layer_norm_epsilon": EPSILON,
         "normalize_first": True,
     }
 
-    def embed(ids: Any) -> Any:
-        x = embedding(ids) * size.hidden_dim**0.5
-        return keras.layers.Dropout(size.dropout)(x + positions(x))
+    def encoder_layer(x: Any, mask: Any) -> Any:
+        return hub.TransformerEncoder(**shape)(x, padding_mask=mask)
 
-    x, y = embed(source), embed(target)
-    source_mask = keras.ops.not_equal(source, 0)
-    for _ in range(size.layers):
-        x = hub.TransformerEncoder(**shape)(x, padding_mask=source_mask)
-    x = keras.layers.LayerNormalization()(x)
-    for _ in range(size.layers):
-        y = hub.TransformerDecoder(**shape)(y, x, encoder_padding_mask=source_mask)
-    y = keras.layers.LayerNormalization()(y)
-    return keras.Model({"source": source, "target": target}, embedding(y, reverse=True))
+    def decoder_layer(y: Any, memory: Any, mask: Any) -> Any:
+        return hub.TransformerDecoder(**shape)(y, memory, encoder_padding_mask=mask)
+
+    embedding = hub.ReversibleEmbedding(size.vocabulary_size, size.hidden_dim)
+    return _encoder_decoder(size, embedding, encoder_layer, decoder_layer)
 
 
-KERAS_MODELS: dict[str, Callable[[Size], keras.Model]] = {
+KERAS_MODELS: dict[str, Callable[..., keras.Model]] = {
     OURS: ours,
     KERAS: keras_layers,
     KERAS_HUB: keras_hub_layers,
 }
 
 
-def compiled(model: keras.Model, jit_compile: bool = True) -> keras.Model:
-    """Give a Keras model the optimiser and the loss that all contenders train with."""
-    model.compile(
-        optimizer=keras.optimizers.Adam(LEARNING_RATE),
-        loss=MaskedSparseCategoricalCrossentropy(label_smoothing=SMOOTHING),
-        jit_compile=jit_compile,
-    )
+def compiled(name: str, size: Size, jit_compile: bool = True, **settings: Any) -> keras.Model:
+    """One of the Keras models with its optimiser and loss; `settings` are those of `ours`."""
+    model = KERAS_MODELS[name](size, **settings)
+    optimizer, loss = our_training() if name == OURS else _training_in_keras()
+    model.compile(optimizer, loss, jit_compile=jit_compile)
     return model
 
 
-def torch_model(size: Size, device: str = "cpu", max_length: int = 1024) -> torch.nn.Module:
-    """The model from torch's own `nn.Transformer`."""
-    import torch
+def our_training() -> tuple[keras.optimizers.Optimizer, Callable[[Any, Any], Any]]:
+    from keras_addnorm.training import Adam, MaskedSparseCategoricalCrossentropy
 
-    class Seq2Seq(torch.nn.Module):
+    loss = MaskedSparseCategoricalCrossentropy(label_smoothing=SMOOTHING)
+    return Adam(LEARNING_RATE, epsilon=ADAM_EPSILON), loss
+
+
+def _training_in_keras() -> tuple[keras.optimizers.Optimizer, Callable[[Any, Any], Any]]:
+    import keras
+
+    return keras.optimizers.Adam(LEARNING_RATE, epsilon=ADAM_EPSILON), smoothed_cross_entropy
+
+
+def smoothed_cross_entropy(labels: Any, logits: Any) -> Any:
+    """Label smoothing as one writes it down in Keras: no rows of targets, in float32."""
+    from keras import ops
+
+    log_shares = ops.log_softmax(ops.cast(logits, "float32"))
+    labels = ops.cast(labels, "int32")
+    found = ops.take_along_axis(log_shares, labels[..., None], axis=-1)[..., 0]
+    values = -(1 - SMOOTHING) * found - SMOOTHING * ops.mean(log_shares, axis=-1)
+    is_real = ops.cast(labels != 0, values.dtype)
+    return ops.sum(values * is_real) / ops.sum(is_real)
+
+
+def torch_model(size: Size, device: str = "cpu") -> torch.nn.Module:
+    """The model from torch's own `nn.Transformer`, with dropout where the others have it."""
+    import torch
+    from torch import nn
+
+    class Seq2Seq(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embedding = torch.nn.Embedding(size.vocabulary_size, size.hidden_dim)
+            self.embedding = nn.Embedding(size.vocabulary_size, size.hidden_dim)
             # As ours: logits of a tied model explode where the table is not this small.
-            torch.nn.init.normal_(self.embedding.weight, std=size.hidden_dim**-0.5)
-            self.transformer = torch.nn.Transformer(
+            nn.init.normal_(self.embedding.weight, std=size.hidden_dim**-0.5)
+            self.transformer = nn.Transformer(
                 size.hidden_dim,
                 size.num_heads,
                 size.layers,
@@ -249,17 +301,20 @@ def torch_model(size: Size, device: str = "cpu", max_length: int = 1024) -> torc
                 size.intermediate_dim,
                 size.dropout,
                 batch_first=True,
+                layer_norm_eps=EPSILON,
                 norm_first=True,
             )
-            self.dropout = torch.nn.Dropout(size.dropout)
-            angles = torch.arange(max_length)[:, None] * 10000 ** (
-                -torch.arange(0, size.hidden_dim, 2) / size.hidden_dim
-            )
-            positions = torch.cat([angles.sin(), angles.cos()], -1)
+            for layer in self.transformer.modules():
+                if isinstance(layer, nn.MultiheadAttention):
+                    layer.dropout = 0.0  # Of the attention weights.
+                elif isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                    layer.dropout.p = 0.0  # Of the activations inside the feed-forward sublayer.
+            self.dropout = nn.Dropout(size.dropout)
+            positions = torch.from_numpy(sinusoids(MAX_LENGTH, size.hidden_dim))
             self.register_buffer("positions", positions, persistent=False)
 
         def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            causal = torch.nn.Transformer.generate_square_subsequent_mask(
+            causal = nn.Transformer.generate_square_subsequent_mask(
                 target.shape[1], device=target.device
             )
             x, y = (
@@ -285,20 +340,25 @@ def torch_model(size: Size, device: str = "cpu", max_length: int = 1024) -> torc
 
 
 def torch_step(
-    model: torch.nn.Module, device: str = "cpu", dtype: str = "float32"
+    model: torch.nn.Module, *, compiled: bool = False, device: str = "cpu", dtype: str = "float32"
 ) -> Callable[[Batch], torch.Tensor]:
     """A training step of a torch model, eager or compiled; it returns the loss as a tensor."""
     import torch
 
-    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, fused=device != "cpu")
+    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, eps=ADAM_EPSILON, fused=True)
     loss_function = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=SMOOTHING)
     precision = torch.autocast(device, getattr(torch, dtype), enabled=dtype != "float32")
 
+    def loss_of(source: torch.Tensor, target: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return loss_function(model(source, target).flatten(0, 1), labels.flatten())
+
+    forward = torch.compile(loss_of) if compiled else loss_of
+
     def step(batch: Batch) -> torch.Tensor:
-        source, target, labels = (torch.as_tensor(ids, device=device).long() for ids in batch)
+        arrays = (torch.as_tensor(ids, device=device).long() for ids in batch)
         optimizer.zero_grad()
         with precision:
-            loss = loss_function(model(source, target).flatten(0, 1), labels.flatten())
+            loss = forward(*arrays)
         loss.backward()
         optimizer.step()
         return loss.detach()

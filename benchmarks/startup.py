@@ -26,8 +26,10 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import measure
+import peers
 
 DEPTHS = (1, 2, 4, 6)
+ANSWER = "first answer"
 TEXT, VOCABULARY = "a small house", 800
 
 Mark = Callable[[str], None]
@@ -49,11 +51,13 @@ def imports(mark: Mark) -> None:
 
 
 def first_step(mark: Mark, contender: str, layers: int, jit_compile: bool) -> None:
-    import peers
+    import keras  # noqa: F401
 
+    if contender == peers.OURS:
+        from keras_addnorm import models, training  # noqa: F401
     mark("imported")
     size = peers.Size(layers, 128, 256, 4, 8_000)
-    model = peers.compiled(peers.KERAS_MODELS[contender](size), jit_compile)
+    model = peers.compiled(contender, size, jit_compile)
     mark("model made")
     source, target, labels = peers.random_batch(size, 8, 16)
     inputs = {"source": source, "target": target}
@@ -116,11 +120,10 @@ def child(request: str) -> None:
     print(json.dumps(marks))
 
 
-def step_probes(depths: Sequence[int]) -> Iterator[Probe]:
-    # The names of `peers`, which must not be imported here: it would bring Keras along.
-    for jit_compile in (True, False):
+def step_probes(depths: Sequence[int], compilers: Sequence[bool]) -> Iterator[Probe]:
+    for jit_compile in compilers:
         for layers in depths:
-            for contender in ("keras-addnorm", "Keras layers"):
+            for contender in (peers.OURS, peers.KERAS):
                 compiler = "XLA" if jit_compile else "no XLA"
                 name = f"{contender}, {layers}+{layers}, {compiler}"
                 yield Probe(name, "first_step", (contender, layers, jit_compile))
@@ -187,7 +190,7 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS, help="n of n+n layers")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each kind")
     parser.add_argument("--saved-model", help="an export to load; by default one is made")
-    parser.add_argument("--smoke", action="store_true", help="one round of imports")
+    parser.add_argument("--smoke", action="store_true", help="a round of what is quick")
     parser.add_argument("--json", help="file to write the figures to")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -196,13 +199,14 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         probes = [Probe("imports", "imports")]
-        if not arguments.smoke:
-            probes += step_probes(arguments.depths)
-            answer = Probe("first answer", "first_answer")
-            if arguments.only in answer.name:
-                saved_model = arguments.saved_model or str(export_tiny(Path(scratch)))
-                probes.append(Probe(answer.name, answer.action, (saved_model,)))
+        if arguments.smoke:
+            probes += step_probes((1,), (True,))
+        else:
+            probes += step_probes(arguments.depths, (True, False))
         probes = [probe for probe in probes if arguments.only in probe.name]
+        if arguments.only in ANSWER and not arguments.smoke:
+            saved_model = arguments.saved_model or str(export_tiny(Path(scratch)))
+            probes.append(Probe(ANSWER, "first_answer", (saved_model,)))
         timings = run_in_turn(probes, 1 if arguments.smoke else arguments.rounds)
     print(report(timings))
     if arguments.json:

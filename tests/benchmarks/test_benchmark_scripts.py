@@ -1,5 +1,6 @@
 """The scripts under benchmarks/ run; what they count is checked, what they time is not."""
 
+import json
 import os
 import subprocess
 import sys
@@ -68,21 +69,77 @@ def test_the_guides_pipeline_cuts_and_pads_to_one_length(epochs):
         np.testing.assert_array_equal(array.numpy()[order], wanted)
 
 
-def test_the_contenders_are_one_model_and_count_the_same_tokens(epochs):
+def test_torch_trains_on_all_target_tokens(epochs):
     peers = epochs.peers
     size = peers.Size(1, 6, 10, 2, 70)
-    models = {name: make(size) for name, make in peers.KERAS_MODELS.items()}
     pairs = sentences(11)
     with pytest.warns(UserWarning, match="nested_tensor"):
         training = epochs.TorchTraining(size, pairs)
-        weights = sum(weight.numel() for weight in peers.torch_model(size).parameters())
-    assert {name: model.count_params() for name, model in models.items()} == dict.fromkeys(
-        models, weights
-    )
     assert training.tokens == sum(len(target) + 1 for _, target in pairs)
     training.epoch()
     loss = training._step((np.array([[4, 2]]), np.array([[1, 4]]), np.array([[4, 2]])))
     assert 0.5 < loss / np.log(size.vocabulary_size) < 2  # It knows nothing yet.
+
+
+def test_the_losses_of_the_contenders_are_one(epochs):
+    import torch
+
+    peers = epochs.peers
+    rng = np.random.default_rng(7)
+    logits = rng.normal(size=(3, 5, 11)).astype("float32")
+    labels = rng.integers(0, 11, (3, 5)).astype("int32")
+    labels[1, 2:] = 0  # Padding.
+    in_torch = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=peers.SMOOTHING)
+    expected = in_torch(torch.tensor(logits).flatten(0, 1), torch.tensor(labels).flatten().long())
+    _, ours = peers.our_training()
+    for loss in (ours, peers.smoothed_cross_entropy):
+        np.testing.assert_allclose(loss(labels, logits), expected, rtol=1e-6)
+
+
+def test_torch_drops_where_the_others_do(epochs):
+    import torch
+
+    with pytest.warns(UserWarning, match="nested_tensor"):
+        model = epochs.peers.torch_model(epochs.peers.Size(2, 6, 10, 2, 70))
+    rates = [part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)]
+    # Of the embeddings; of two sublayers and three, of two layers each.
+    assert rates.count(0.1) == 1 + 2 * (2 + 3)
+    of_scores = [m.dropout for m in model.modules() if isinstance(m, torch.nn.MultiheadAttention)]
+    assert of_scores == 6 * [0.0]
+
+
+SAME_WORK = """
+import json
+import warnings
+
+import jax
+import peers
+import training_step
+
+warnings.simplefilter("ignore")
+counts, shares = {}, {}
+for name, job in training_step.JOBS.items():
+    in_torch = sum(weight.numel() for weight in peers.torch_model(job.size).parameters())
+    models = {peer: make(job.size) for peer, make in peers.KERAS_MODELS.items()}
+    counts[name] = [in_torch, *(model.count_params() for model in models.values())]
+source, target, _ = job.batch  # Of the last and smallest, the miniature.
+for peer, model in models.items():
+    variables = (model.trainable_variables, model.non_trainable_variables)
+    values = [[variable.value for variable in kind] for kind in variables]
+    call = jax.jit(lambda *arguments: model.stateless_call(*arguments, training=True))
+    program = call.lower(*values, {"source": source, "target": target}).as_text(dialect="hlo")
+    shares[peer] = training_step.flops_of_products(program) / (job.flops / 3)
+print(json.dumps([counts, shares]))
+"""
+
+
+def test_the_contenders_have_as_many_weights_and_products():
+    counts, shares = json.loads(on_jax("-c", SAME_WORK).splitlines()[-1])
+    assert {"tiny", "base", "base 6+6"} < set(counts)
+    assert {size: len(set(found)) for size, found in counts.items()} == dict.fromkeys(counts, 1)
+    # Ours computes the sums of its norms as products, too.
+    assert shares.pop("keras-addnorm") == pytest.approx(1, abs=0.05)
+    assert shares == {"Keras layers": 1, "keras-hub": 1}
 
 
 def test_the_watch_sees_the_time_of_the_step_alone(epochs):
@@ -122,3 +179,17 @@ def test_startup_runs_and_nothing_imports_tensorflow():
     said = on_jax(str(ROOT / "benchmarks" / "startup.py"), "--smoke")
     assert "| imports | import keras (jax) |" in said
     assert "| imports | and its layers, models, training and decoding |" in said
+
+
+def test_training_step_runs_and_writes_its_figures(tmp_path):
+    script, path = ROOT / "benchmarks" / "training_step.py", tmp_path / "figures.json"
+    contenders = ("keras-addnorm", "torch")
+    said = on_jax(str(script), "--smoke", "--json", str(path), "--contenders", *contenders)
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    assert figures["backend"] == "jax, XLA"
+    assert tuple(figures["contenders"]) == contenders
+    for name, row in figures["contenders"].items():
+        assert f"| {name} |" in said
+        assert row["share_of_peak"] == pytest.approx(figures["floor_ms"] / row["ms"])
+        assert row["peak_mib"] > row["peak_beyond_imports_mib"] > 0
+    assert len(figures["rounds"]["torch"]["wall_ms"]) == 2
