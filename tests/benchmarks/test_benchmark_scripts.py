@@ -179,6 +179,8 @@ def test_startup_runs_and_nothing_imports_tensorflow():
     said = on_jax(str(ROOT / "benchmarks" / "startup.py"), "--smoke")
     assert "| imports | import keras (jax) |" in said
     assert "| imports | and its layers, models, training and decoding |" in said
+    for contender in ("keras-addnorm", "Keras layers"):
+        assert f"| {contender}, 1+1, XLA | first step |" in said
 
 
 def test_training_step_runs_and_writes_its_figures(tmp_path):
