@@ -77,7 +77,20 @@ def first_answer(mark: Mark, folder: str) -> None:
         mark(answer)
 
 
-ACTIONS = {action.__name__: action for action in (imports, first_step, first_answer)}
+def served_answer(mark: Mark, folder: str) -> None:
+    import numpy as np
+
+    from keras_addnorm.serving.server.loaded_version import LoadedVersion
+
+    mark("imported")
+    version = LoadedVersion(Path(folder))
+    mark("loaded")
+    for answer in ("first answer", "second answer"):
+        version.signatures["serving_default"]({"texts": np.array([TEXT], object)})
+        mark(answer)
+
+
+ACTIONS = {action.__name__: action for action in (imports, first_step, first_answer, served_answer)}
 
 
 @dataclass(frozen=True)
@@ -206,7 +219,8 @@ def main() -> None:
         probes = [probe for probe in probes if arguments.only in probe.name]
         if arguments.only in ANSWER and not arguments.smoke:
             saved_model = arguments.saved_model or str(export_tiny(Path(scratch)))
-            probes.append(Probe(ANSWER, "first_answer", (saved_model,)))
+            probes.append(Probe(f"{ANSWER}, tf.saved_model.load", "first_answer", (saved_model,)))
+            probes.append(Probe(f"{ANSWER}, our server", "served_answer", (saved_model,)))
         timings = run_in_turn(probes, 1 if arguments.smoke else arguments.rounds)
     print(report(timings))
     if arguments.json:

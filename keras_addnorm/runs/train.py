@@ -471,14 +471,16 @@ def _datasets(
         "bucket_lengths": training.bucket_lengths,
         "repeats": 2 if training.r_drop else 1,
     }
+    alpha = training.subword_sampling
     with as_user_errors():
+        sampling = SubwordSampling(alpha) if alpha else None
         return {
             "train": make_training_dataset(
                 pairs["train"],
                 tokenizers,
                 shuffle_seed=training.seed,
                 batches_per_update=training.batches_per_update,
-                sampling=SubwordSampling(training.subword_sampling) if training.subword_sampling else None,
+                sampling=sampling,
                 **common,
             ),
             "validation": make_training_dataset(pairs["validation"], tokenizers, **common),
