@@ -2,24 +2,59 @@
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import pytest
 
-from keras_addnorm import norms, schemes
+from keras_addnorm import cli, norms, schemes
+from keras_addnorm.runs import RunConfig
+from keras_addnorm.runs.config import merge
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = [
     pytest.param(code, id=f"{page}-{index}")
-    for page in ("README.md", "docs/add_and_norm.md")
+    for page in ("README.md", "docs/add_and_norm.md", "docs/scaling.md", "docs/training.md")
     for index, code in enumerate(
         re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
     )
 ]
 
 
+def commands(page):
+    """The arguments of each `keras-addnorm` in a page's blocks of shell."""
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S):
+        if language in ("", "bash"):
+            for line in re.findall(r"\bkeras-addnorm (.+)", block.replace("\\\n", " ")):
+                yield shlex.split(line, comments=True)
+
+
+COMMANDS = [
+    pytest.param(arguments, id=f"{page.stem}-{index}")
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
+    for index, arguments in enumerate(commands(page))
+]
+
+
 def test_the_readme_has_a_tour():
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 9
+
+
+def test_the_documents_have_commands():
+    pages = [param.id.rsplit("-", 1)[0] for param in COMMANDS]
+    assert {page: pages.count(page) for page in ("README", "scaling", "training")} == {
+        "README": 7,
+        "scaling": 2,
+        "training": 2,
+    }
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_the_commands_are_understood(arguments):
+    options = cli.build_parser().parse_args(arguments)
+    assert callable(options.run)
+    if hasattr(options, "set"):
+        RunConfig.from_dict(merge({}, cli._given(options)))
 
 
 @pytest.mark.parametrize("code", BLOCKS)
