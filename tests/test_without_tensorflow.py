@@ -37,15 +37,87 @@ assert decoding.translate(model, tokenizer, ["ab", "be"], num_beams=2).texts == 
 print("done on", keras.backend.backend())
 """
 
+# The same start, and the function that the page of training shows.
+GOES_ON = r"""
+import sys
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_training_and_decoding_need_no_tensorflow(backend):
+sys.modules["tensorflow"] = None
+sys.modules["tensorflow_datasets"] = None
+
+import pathlib, re, shutil
+
+import keras
+import numpy as np
+
+from keras_addnorm import data, models, training
+from keras_addnorm.training import resume
+
+page = pathlib.Path("docs/training.md").read_text()
+(block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "def train(" in b]
+exec(block)
+
+folder = pathlib.Path(sys.argv[1])
+words = ["ab", "cd", "be", "da", "ec", "ad", "de"]
+tokenizer = data.Tokenizer.train(["abcde"] * 5, vocabulary_size=10)
+pairs = list(zip(words, reversed(words)))
+
+
+def run(folder):
+    keras.utils.set_random_seed(1)
+    batches = data.make_training_batches(
+        pairs, tokenizer, tokens_per_batch=8, bucket_lengths=(4,), shuffle_seed=1
+    )
+    assert len(batches) == 4
+    config = models.Seq2SeqConfig.preset(
+        "tiny", source_vocabulary_size=10, target_vocabulary_size=10, num_encoder_layers=1,
+        num_decoder_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2, max_length=5,
+        dropout=0.3,
+    )
+    model = models.Seq2SeqTransformer(config)
+    model.compile(training.Adam(0.02), training.MaskedSparseCategoricalCrossentropy())
+    train(model, batches, folder, epochs=4, every_batches=1)
+    assert batches.epoch == 4
+    return [keras.ops.convert_to_numpy(v) for v in (*model.variables, *model.optimizer.variables)]
+
+
+original = resume.Checkpoints.on_train_batch_end
+
+
+def copying(self, index, logs=None):
+    # What a process that is killed now leaves.
+    original(self, index, logs)
+    if (self.position.epoch, self.position.batch) == (1, 3):
+        shutil.copytree(folder / "whole", folder / "killed")
+
+
+resume.Checkpoints.on_train_batch_end = copying
+expected = run(folder / "whole")
+resume.Checkpoints.on_train_batch_end = original
+found = run(folder / "killed")
+for one, other in zip(expected, found, strict=True):
+    np.testing.assert_array_equal(one, other)
+print("done on", keras.backend.backend())
+"""
+
+
+def printed(script, backend, *arguments):
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script, *arguments],
         env={**os.environ, "KERAS_BACKEND": backend},
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout.split()[-1:] == [backend], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_training_and_decoding_need_no_tensorflow(backend):
+    assert printed(SCRIPT, backend).split()[-1:] == [backend]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_training_that_was_stopped_goes_on_without_tensorflow(backend, tmp_path):
+    assert printed(GOES_ON, backend, tmp_path).split()[-1:] == [backend]

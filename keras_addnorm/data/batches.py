@@ -17,6 +17,8 @@ class TrainingBatches(keras.utils.PyDataset):
     Each epoch of `fit` is the next of `epochs`. Pass `shuffle=False` to `fit`: the order is
     shuffled already, and Keras would shuffle it once more, otherwise in each run.
 
+    A `TrainingPosition` takes it as its `epochs`, and a training then goes on where it was stopped.
+
     Args:
         report: What there is.
         epochs: The epochs.
@@ -32,7 +34,8 @@ class TrainingBatches(keras.utils.PyDataset):
         self.epoch = epochs.next_epoch
         self._epochs = epochs
         self._batches = epochs.batches(self.epoch)
-        self._position = 0
+        self._first = 0
+        self._next = 0
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
@@ -40,16 +43,35 @@ class TrainingBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Batch:
         """Returns a batch of the epoch; one after the other costs least."""
-        if index != self._position:
-            self._batches = self._epochs.batches(self.epoch, index)
-        self._position = index + 1
+        # Behind the rest of an epoch, where nobody trains, for Keras may read a batch ahead.
+        batch = (self._first + index) % len(self)
+        if batch != self._next:
+            self._batches = self._epochs.batches(self.epoch, batch)
+        self._next = batch + 1
         return next(self._batches)
+
+    @property
+    def plan(self) -> str:
+        """A digest of all that decides which pairs a batch has, see `Epochs.plan`."""
+        return self._epochs.plan
+
+    def start_at(self, epoch: int, batch: int = 0) -> None:
+        """Says which batch is the first one from now on.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            batch: How many of its batches are left out. The length stays that of a whole epoch, so
+                whoever starts inside of one has to stop in time.
+        """
+        self.epoch = epoch
+        self._batches = self._epochs.batches(epoch, batch)
+        self._first = batch
+        self._next = batch
 
     def on_epoch_end(self) -> None:
         """Goes on to the next epoch, if this one is over: Keras calls it before the first, too."""
-        if self._position == len(self):
-            self.epoch += 1
-            self._batches, self._position = self._epochs.batches(self.epoch), 0
+        if self._next == len(self):
+            self.start_at(self.epoch + 1)
 
 
 def make_training_batches(

@@ -43,7 +43,10 @@ class DamagedCheckpointError(ValueError):
 
 
 class Epochs(Protocol):
-    """What a training needs of its data: `make_training_dataset(...).epochs` is one."""
+    """What a training needs of its data.
+
+    `make_training_dataset(...).epochs` is one, and so is `make_training_batches(...)` itself.
+    """
 
     def start_at(self, epoch: int, batch: int = 0) -> None:
         """Says where the next iteration over the data starts."""
@@ -181,7 +184,9 @@ class TrainingPosition(keras.callbacks.Callback):
     in the middle of an epoch they come from the checkpoint.
 
     An epoch that was begun before is cut short: `fit` always counts a whole epoch's batches, so the
-    callback stops it when the rest has been seen, and lets the training go on with the next.
+    callback stops it when the rest has been seen, and lets the training go on with the next. With a
+    `keras.utils.PyDataset`, such as `make_training_batches` gives, Keras cannot go on then: the
+    rest of an epoch is a `fit` of its own, and the same callbacks go on in a second one.
 
     Args:
         epochs: The data's `epochs`.
@@ -220,8 +225,14 @@ class TrainingPosition(keras.callbacks.Callback):
         Args:
             epoch: Counted from 0.
             logs: Not read.
+
+        Raises:
+            ValueError: If an epoch of a `keras.utils.PyDataset` was begun before, and `fit` is to
+                go on with the next one.
         """
         state, self._state = self._state or TrainingState(epoch), None
+        if state.batch and isinstance(self.epochs, keras.utils.PyDataset):
+            _require_last_epoch(epoch, self.params["epochs"])
         self.epoch, self.batch = epoch, state.batch
         self._first = state.batch
         self._is_cut = False
@@ -261,6 +272,15 @@ class TrainingPosition(keras.callbacks.Callback):
         if self._is_cut:
             self.model.stop_training = False
         self.epoch, self.batch = epoch + 1, 0
+
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Keeps what callbacks remember for a second `fit`, where those of Keras would start anew.
+
+        Args:
+            logs: Not read.
+        """
+        if not self.batch:
+            self._state = self.state()
 
     def state(self) -> TrainingState:
         """Returns where the training is now."""
@@ -378,6 +398,16 @@ class Checkpoints(keras.callbacks.Callback):
         for other in _checkpoints(self.directory):
             if "-batch-" in other.name and other not in kept[-2:]:
                 other.unlink()
+
+
+def _require_last_epoch(epoch: int, epochs: int) -> None:
+    if epochs > epoch + 1:
+        raise ValueError(
+            "Keras cannot go on behind an epoch of a PyDataset that is cut short. Expected a `fit` "
+            f"that ends with the epoch that was begun, epochs={epoch + 1}; received "
+            f"epochs={epochs}. Call `fit` with epochs={epoch + 1} first, and then once more with "
+            f"initial_epoch={epoch + 1}, epochs={epochs} and the same callbacks."
+        )
 
 
 def _random_states(model: keras.Model) -> list[Any]:

@@ -37,7 +37,7 @@ COMMANDS = [
 
 
 def test_the_readme_has_a_tour():
-    assert len(BLOCKS) == 9
+    assert len(BLOCKS) == 10
 
 
 def test_the_documents_have_commands():

@@ -234,6 +234,44 @@ def test_going_on_anywhere_gives_the_same_bits(tmp_path):
             np.testing.assert_array_equal(one, other)
 
 
+class PyData(Data, keras.utils.PyDataset):
+    """The same data as Keras' own kind, whose epochs `fit` cannot cut short."""
+
+
+@pytest.mark.parametrize(
+    ("data", "epochs", "is_refused"),
+    [
+        (PyData, 5, True),
+        (PyData, 2, False),
+        (Data, 5, False),
+    ],
+)
+def test_what_keras_cannot_go_on_with_is_refused_before_the_first_batch(data, epochs, is_refused):
+    position = TrainingPosition(data(), 7, TrainingState(1, 3))
+    position.set_model(compiled())
+    position.set_params({"epochs": epochs})
+    if not is_refused:
+        position.on_epoch_begin(1)
+        return
+    with pytest.raises(ValueError, match=r"Expected .* epochs=2; received epochs=5.*initial_epoch"):
+        position.on_epoch_begin(1)
+
+
+def test_a_second_fit_remembers_what_the_first_one_did():
+    stopping = keras.callbacks.EarlyStopping("loss", patience=9)
+    position = TrainingPosition(Data(), 7, TrainingState(1, 3), {"stopping": stopping})
+    for callback in (position, stopping):
+        callback.set_model(compiled())
+    position.on_epoch_begin(1)
+    stopping.best, stopping.wait = 0.25, 2
+    position.on_epoch_end(1)
+    position.on_train_end()
+    stopping.on_train_begin()
+    assert (stopping.best, stopping.wait) == (None, 0)
+    position.on_epoch_begin(2)
+    assert (stopping.best, stopping.wait) == (0.25, 2)
+
+
 def guarded(model, data, folder, last_good=None):
     """The callbacks that know the place in the data and watch the numbers."""
     position = TrainingPosition(data, 7)
