@@ -59,7 +59,7 @@ class Commands:
 
     def some_batches(self, process):
         """Waits for a random number of checkpoints, and then for some of a batch's time."""
-        seen, enough = self._checkpoints(), self.chance.randint(1, 4)
+        seen, enough = self._checkpoints(), self.chance.randint(1, 10)
         old = set(seen)
         while len(seen - old) < enough and process.poll() is None:
             time.sleep(0.002)
