@@ -71,7 +71,8 @@ def run(folder):
     config = models.Seq2SeqConfig.preset(
         "tiny", source_vocabulary_size=10, target_vocabulary_size=10, num_encoder_layers=1,
         num_decoder_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2, max_length=5,
-        dropout=0.3,
+        # torch's dropout draws from torch's own generator, which no checkpoint has.
+        dropout=0.0 if keras.backend.backend() == "torch" else 0.3,
     )
     model = models.Seq2SeqTransformer(config)
     model.compile(training.Adam(0.02), training.MaskedSparseCategoricalCrossentropy())
