@@ -2,21 +2,23 @@
 
 Tracing writes a constant wherever a number is needed: the same axis, the same size, the same zero,
 hundreds of times in a function; and it reads weights that the function does not need. Whoever loads
-the model takes time for each of these operations.
+the model takes time for each of these operations. And whoever first calls one of its functions
+waits for TensorFlow's optimiser of graphs (Grappler), which makes no search faster.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tensorflow.core.framework import function_pb2, node_def_pb2
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 # Nobody notices whether these are done, but who reads what they return.
 _SILENT = {"Const", "Identity", "ReadVariableOp"}
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
 def slim(folder: Path) -> None:
@@ -32,6 +34,8 @@ def slim(folder: Path) -> None:
         for function in definitions.function:
             _merge_constants(function)
             _drop_unread(function)
+            _call_as_they_are(function.node_def)
+        _call_as_they_are(meta_graph.graph_def.node)
     file.write_bytes(saved_model.SerializeToString(deterministic=True))
     # The checksum of the file as it was; loading asks for none.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
@@ -51,6 +55,19 @@ def _merge_constants(function: function_pb2.FunctionDef) -> None:
     for result, read in function.ret.items():
         name, mark, output = read.partition(":")
         function.ret[result] = instead.get(name, name) + mark + output
+
+
+def _call_as_they_are(nodes: Iterable[node_def_pb2.NodeDef]) -> None:
+    """Lets functions be called without being optimised first.
+
+    A session that leaves the optimiser out does so for its own graph alone: each call of a function
+    has its own settings.
+    """
+    for node in nodes:
+        if node.op in _CALLS:
+            config = config_pb2.ConfigProto.FromString(node.attr["config_proto"].s)
+            config.graph_options.rewrite_options.disable_meta_optimizer = True
+            node.attr["config_proto"].s = config.SerializeToString(deterministic=True)
 
 
 def _content(node: node_def_pb2.NodeDef) -> bytes:

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from keras_addnorm.serving.slim import slim
 
@@ -43,6 +43,19 @@ def test_no_constant_stands_twice_in_a_function(exported):
             if node.op == "Const" and not node.input
         )
         assert set(constants.values()) <= {1}, function.signature.name
+
+
+def test_every_function_is_called_without_being_optimised(exported):
+    calls = [
+        node
+        for function in exported
+        for node in function.node_def
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall")
+    ]
+    assert len(calls) > 5
+    for node in calls:
+        config = config_pb2.ConfigProto.FromString(node.attr["config_proto"].s)
+        assert config.graph_options.rewrite_options.disable_meta_optimizer, node.name
 
 
 def test_a_slim_model_does_the_same(tmp_path):
