@@ -95,9 +95,11 @@ def test_run_directory_then_file_then_flags(monkeypatch, tmp_path):
     assert (config.data, config.training.epochs, config.training.seed) == ("file", 11, 5)
 
 
-def test_the_recipe_is_a_configuration():
-    path = Path(__file__).parents[2] / "examples" / "multi30k_en_de.toml"
-    config = RunConfig.read(path)
+@pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
+def test_the_recipes_are_configurations(languages):
+    name = f"multi30k_{'_'.join(languages)}.toml"
+    config = RunConfig.read(Path(__file__).parents[2] / "examples" / name)
+    assert (config.source, config.target) == languages
     assert (config.model.preset, config.model.overrides["scheme"]) == ("tiny", "pre_ln")
     assert config.training.peak_learning_rate == 0.005
 
