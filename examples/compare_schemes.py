@@ -41,10 +41,10 @@ BUDGET = {
         "max_length": 128,
     },
     "training": {
-        "epochs": 10,
+        "epochs": 4,
         "tokens_per_batch": 2048,
         "bucket_lengths": [16, 20, 26, 48],
-        "peak_learning_rate": 0.005,
+        "peak_learning_rate": 0.002,
         "warmup_steps": 500,
     },
     "evaluation": {"num_beams": 1, "max_length": 64},
