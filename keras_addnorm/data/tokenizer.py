@@ -65,7 +65,7 @@ class SubwordSampling:
 
     With a BPE vocabulary this is BPE-dropout: each merge is left out with probability `alpha`.
     SentencePiece does not try a merge again that it left out, so the same number splits words finer
-    than in the paper, whose 0.1 is about 0.05 here.
+    than in the paper, which takes 0.1: 0.05 makes captions of Multi30k a fifth longer.
 
     With a unigram vocabulary a segmentation is drawn with a probability in proportion to its own,
     to the power of `alpha`: 0.1 strays far, 1 little. The paper takes 0.1 to 0.5.
