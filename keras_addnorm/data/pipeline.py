@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -246,7 +245,7 @@ def tokenised(
             "shuffle_seed=None. Pass one, or leave sampling out: validation goes without."
         )
     corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets, sampling)
-    report = corpus.drawn((shuffle_seed, first_epoch)).report(batches_per_update)
+    report = corpus.report(batches_per_update)
     if not report.kept:
         raise ValueError(
             "No sentence pair is left to train on. Expected at least one pair with text on both "
@@ -257,7 +256,8 @@ def tokenised(
     serving = _Serving(
         batches_per_update, repeats, row_weights or batches_per_update > 1, row_share
     )
-    return report, Epochs(corpus, shuffle_seed, first_epoch, serving)
+    epochs = Epochs(corpus, shuffle_seed, first_epoch, serving)
+    return epochs.report(first_epoch), epochs
 
 
 class Epochs:
@@ -280,7 +280,7 @@ class Epochs:
         self._shuffle_seed = shuffle_seed
         self._serving = serving
         self._next = (epoch, 0)
-        self._drawn: tuple[Any, _Corpus] = None, corpus
+        self._drawn: tuple[int, _Corpus] | None = None
 
     def start_at(self, epoch: int, batch: int = 0) -> None:
         """Says where the next iteration over the data set starts.
@@ -332,12 +332,27 @@ class Epochs:
         Returns:
             The batches, as NumPy arrays.
         """
-        if self._shuffle_seed is None:
-            return self._corpus.batches(None, first, self._serving)
-        seed = (self._shuffle_seed, epoch)
-        if seed != self._drawn[0]:
-            self._drawn = seed, self._corpus.drawn(seed)
-        return self._drawn[1].batches(seed, first, self._serving)
+        return self._pieces_of(epoch).batches(self._seed_of(epoch), first, self._serving)
+
+    def report(self, epoch: int) -> PipelineReport:
+        """Counts what an epoch holds.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            The counts.
+        """
+        return self._pieces_of(epoch).report(self._serving.batches_per_update)
+
+    def _seed_of(self, epoch: int) -> tuple[int, int] | None:
+        return None if self._shuffle_seed is None else (self._shuffle_seed, epoch)
+
+    def _pieces_of(self, epoch: int) -> _Corpus:
+        """The corpus as an epoch splits it; that of the epoch last asked for is at hand."""
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, self._corpus.drawn(self._seed_of(epoch))
+        return self._drawn[1]
 
 
 def bucket_by_length(
@@ -592,11 +607,11 @@ class _Corpus:
         too_long = int((bucket_of == len(buckets)).sum())
         return cls(source, target, buckets, members, int(empty.sum()), too_long, texts)
 
-    def drawn(self, seed: tuple[int | None, int]) -> _Corpus:
+    def drawn(self, seed: tuple[int, int] | None) -> _Corpus:
         """The same pairs in the same buckets, split into the pieces of an epoch."""
-        if self.texts is None:
+        if self.texts is None or seed is None:
             return self
-        rows = self.texts.drawn(typing.cast(tuple[int, int], seed))
+        rows = self.texts.drawn(seed)
         room = np.zeros(len(rows[0]), np.int64)
         for bucket, members in zip(self.buckets, self.members, strict=True):
             room[members] = bucket.length

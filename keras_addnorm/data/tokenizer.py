@@ -302,11 +302,7 @@ class Tokenizer:
         Raises:
             TypeError: If `texts` is one string, or an element is not a string.
         """
-        if isinstance(texts, str | bytes):
-            raise TypeError(
-                "Expected several texts; received one. Use encode, or put it in a list."
-            )
-        rows: list[list[int]] = self._processor.encode([self.normalize(text) for text in texts])
+        rows: list[list[int]] = self._processor.encode(self._normalized(texts))
         return rows
 
     def sample_batch(
@@ -326,8 +322,7 @@ class Tokenizer:
             TypeError: If `texts` is one string, or an element is not a string.
             ValueError: If `seed` is out of range, or `sampling` does not suit the vocabulary.
         """
-        if isinstance(texts, str | bytes):
-            raise TypeError("Expected several texts; received one. Put it in a list.")
+        normalized = self._normalized(texts)
         if self.kind == "bpe" and sampling.alpha >= 1:
             raise ValueError(
                 "With a BPE vocabulary, alpha is the probability to leave a merge out. Expected it "
@@ -335,7 +330,6 @@ class Tokenizer:
             )
         if not 0 <= seed < _NO_SEED:
             raise ValueError(f"Expected a seed from 0 to below 2**32 - 1; received {seed}.")
-        normalized = [self.normalize(text) for text in texts]
         # SentencePiece seeds the generator of a thread when the thread first draws, and `encode`
         # of a list starts threads of its own: with one of them the seed decides all.
         sentencepiece.set_random_generator_seed(seed)
@@ -347,6 +341,13 @@ class Tokenizer:
             num_threads=1,
         )
         return rows
+
+    def _normalized(self, texts: Iterable[str]) -> list[str]:
+        if isinstance(texts, str | bytes):
+            raise TypeError(
+                "Expected several texts; received one. Use encode, or put it in a list."
+            )
+        return [self.normalize(text) for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Joins the pieces of `ids` to a text.

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tensorflow.core.framework import function_pb2, node_def_pb2
+from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 # Nobody notices whether these are done, but who reads what they return.
 _SILENT = {"Const", "Identity", "ReadVariableOp"}
+# The field of a graph that holds its functions.
+_FUNCTIONS = "library"
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
@@ -30,8 +32,7 @@ def slim(folder: Path) -> None:
     file = folder / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
-        definitions = meta_graph.graph_def.library
-        for function in definitions.function:
+        for function in function_definitions(meta_graph.graph_def):
             _merge_constants(function)
             _drop_unread(function)
             _call_as_they_are(function.node_def)
@@ -39,6 +40,19 @@ def slim(folder: Path) -> None:
     file.write_bytes(saved_model.SerializeToString(deterministic=True))
     # The checksum of the file as it was; loading asks for none.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
+
+
+def function_definitions(graph: graph_pb2.GraphDef) -> Sequence[function_pb2.FunctionDef]:
+    """Returns all functions that a graph's nodes call, and those that these call.
+
+    Args:
+        graph: The graph; its functions can be changed in place.
+
+    Returns:
+        The functions.
+    """
+    functions: Sequence[function_pb2.FunctionDef] = getattr(graph, _FUNCTIONS).function
+    return functions
 
 
 def _merge_constants(function: function_pb2.FunctionDef) -> None:

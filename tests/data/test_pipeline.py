@@ -391,6 +391,11 @@ def test_sampled_rows_are_weighed_by_their_own_tokens(words):
         np.testing.assert_allclose(weights, 1 / (labels != 0).sum(), rtol=1e-6)
 
 
+def test_sampling_says_that_no_pair_is_left(words):
+    with pytest.raises(ValueError, match="No sentence pair is left"):
+        sampled(([], words[1]))
+
+
 def test_sampling_is_part_of_the_plan_and_needs_a_seed(words):
     plans = {sampled(words, alpha).epochs.plan for alpha in (None, 0.1, 0.2)}
     assert len(plans) == 3

@@ -23,6 +23,7 @@ from keras_addnorm.layers import (
 from keras_addnorm.layers.pruned import PRUNED
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving import export_saved_model, load_translator
+from keras_addnorm.serving.slim import function_definitions
 
 SOME = (
     "encoder/0/self_attention",
@@ -158,8 +159,8 @@ def test_the_exported_model_has_neither_weights_nor_operations_of_what_was_prune
     for name, one in (("whole", model), ("pruned", pruned)):
         path = export_saved_model(one, tokenizer, tmp_path / name, num_beams=1, max_length=4)
         saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-        definitions = saved.meta_graphs[0].graph_def.library
-        nodes = [node for function in definitions.function for node in function.node_def]
+        functions = function_definitions(saved.meta_graphs[0].graph_def)
+        nodes = [node for function in functions for node in function.node_def]
         found[name] = {
             "products": sum(n.op in ("MatMul", "BatchMatMulV2", "Einsum") for n in nodes),
             "bytes": sum(file.stat().st_size for file in path.glob("variables/*.data*")),

@@ -15,6 +15,7 @@ from keras_addnorm import schemes
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
 from keras_addnorm.layers.caches import heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.serving.slim import function_definitions
 
 B, T, S, D, H = 2, 4, 3, 16, 4
 IDS = np.array([[1, 4, 5, 6], [1, 7, 3, 9]])
@@ -165,8 +166,7 @@ def test_a_step_without_xla_has_no_operation_of_xla(kind):
     graph = one_step.get_concrete_function(
         tf.TensorSpec((B,), tf.int32), tf.TensorSpec((), tf.int32)
     ).graph.as_graph_def()
-    definitions = graph.library
-    functions = [graph.node, *(function.node_def for function in definitions.function)]
+    functions = [graph.node, *(function.node_def for function in function_definitions(graph))]
     operations = {node.op for nodes in functions for node in nodes}
     assert "BatchMatMulV2" in operations and not [op for op in operations if "Xla" in op]
 

@@ -464,47 +464,41 @@ def test_another_optimiser_is_refused_once_there_is_a_checkpoint(
         _check_same_run(now, directory)
 
 
-def test_r_drop_shows_each_pair_twice_to_a_loss_that_compares_them(monkeypatch, tmp_path):
+def what_fit_trains(monkeypatch, folder, training):
+    """The model and the data of a run that ends as soon as it has them."""
+
     class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the run.
         pass
 
     def fit(model, dataset, validation_data, **_):
-        assert isinstance(model.loss, RDropCrossentropy)
-        assert (model.loss.alpha, model.loss.label_smoothing) == (3.0, 0.1)
-        for data in (dataset, validation_data):
-            _, labels = next(data.as_numpy_iterator())
-            np.testing.assert_array_equal(labels[::2], labels[1::2])
-        raise Seen
+        raise Seen(model, dataset, validation_data)
 
     monkeypatch.setattr(keras.Model, "fit", fit)
-    config = RunConfig.from_dict(
-        {"tokenizer": {"vocabulary_size": 300}, "training": {"r_drop": 3.0}}
-    )
-    with pytest.raises(Seen):
-        train(config, RunDirectory(tmp_path), split="train[:200]", say=lambda line: None)
+    config = RunConfig.from_dict({"tokenizer": {"vocabulary_size": 300}, "training": training})
+    with pytest.raises(Seen) as caught:
+        train(config, RunDirectory(folder), split="train[:200]", say=lambda line: None)
+    return caught.value.args
+
+
+def test_r_drop_shows_each_pair_twice_to_a_loss_that_compares_them(monkeypatch, tmp_path):
+    model, *datasets = what_fit_trains(monkeypatch, tmp_path, {"r_drop": 3.0})
+    assert isinstance(model.loss, RDropCrossentropy)
+    assert (model.loss.alpha, model.loss.label_smoothing) == (3.0, 0.1)
+    for data in datasets:
+        _, labels = next(data.as_numpy_iterator())
+        np.testing.assert_array_equal(labels[::2], labels[1::2])
 
 
 def test_sampling_splits_the_training_pairs_anew_and_the_validation_pairs_alike(
     monkeypatch, tmp_path
 ):
-    class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the run.
-        pass
-
-    def fit(model, dataset, validation_data, **_):
-        ids = [
-            [
-                sorted(tuple(row) for _, labels in data.as_numpy_iterator() for row in labels)
-                for _ in range(2)
-            ]
-            for data in (dataset, validation_data)
+    _, *datasets = what_fit_trains(monkeypatch, tmp_path, {"subword_sampling": 0.1})
+    training, validation = (
+        [
+            sorted(tuple(row) for _, labels in data.as_numpy_iterator() for row in labels)
+            for _ in range(2)
         ]
-        assert ids[0][0] != ids[0][1]
-        assert ids[1][0] == ids[1][1]
-        raise Seen
-
-    monkeypatch.setattr(keras.Model, "fit", fit)
-    config = RunConfig.from_dict(
-        {"tokenizer": {"vocabulary_size": 300}, "training": {"subword_sampling": 0.1}}
+        for data in datasets
     )
-    with pytest.raises(Seen):
-        train(config, RunDirectory(tmp_path), split="train[:200]", say=lambda line: None)
+    assert training[0] != training[1]
+    assert validation[0] == validation[1]

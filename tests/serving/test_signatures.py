@@ -12,6 +12,7 @@ from keras_addnorm.decoding import Beam, Greedy, translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.batching import Buckets, map_in_batches
+from keras_addnorm.serving.slim import function_definitions
 
 T = 7
 
@@ -161,8 +162,7 @@ def test_requests_of_any_size(module, sources):
 def functions_and_operations(path):
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0]
-    definitions = graph.graph_def.library
-    library = {function.signature.name: function for function in definitions.function}
+    functions = {one.signature.name: one for one in function_definitions(graph.graph_def)}
     called = {
         name: next(
             node.attr["f"].func.name
@@ -172,7 +172,7 @@ def functions_and_operations(path):
         for name, definition in graph.signature_def.items()
         if "scores" in definition.outputs
     }
-    return library, called
+    return functions, called
 
 
 def reachable(library, name):

@@ -7,13 +7,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from keras_addnorm.serving.slim import slim
+from keras_addnorm.serving.slim import function_definitions, slim
 
 
 def functions(folder):
     saved_model = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    definitions = saved_model.meta_graphs[0].graph_def.library
-    return definitions.function
+    return function_definitions(saved_model.meta_graphs[0].graph_def)
 
 
 @pytest.fixture(scope="module")
