@@ -1,23 +1,25 @@
 """A saved model with fewer operations that does the same.
 
 Tracing writes a constant wherever a number is needed: the same axis, the same size, the same zero,
-hundreds of times in a function; and it reads weights that the function does not need. Whoever loads
-the model takes time for each of these operations. And whoever first calls one of its functions
-waits for TensorFlow's optimiser of graphs (Grappler), which makes no search faster.
+hundreds of times in a function; it reads weights that the function does not need, and it transposes
+what a product could read as it lies. Whoever loads the model takes time for each of these
+operations. And whoever first calls one of its functions waits for TensorFlow's optimiser of graphs
+(Grappler), which then makes no search faster.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 # Nobody notices whether these are done, but who reads what they return.
-_SILENT = {"Const", "Identity", "ReadVariableOp"}
+_SILENT = {"Const", "Identity", "ReadVariableOp", "Transpose"}
 # The field of a graph that holds its functions.
 _FUNCTIONS = "library"
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
@@ -33,6 +35,7 @@ def slim(folder: Path) -> None:
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
         for function in function_definitions(meta_graph.graph_def):
+            _fold_transposes(function)
             _merge_constants(function)
             _drop_unread(function)
             _call_as_they_are(function.node_def)
@@ -53,6 +56,27 @@ def function_definitions(graph: graph_pb2.GraphDef) -> Sequence[function_pb2.Fun
     """
     functions: Sequence[function_pb2.FunctionDef] = getattr(graph, _FUNCTIONS).function
     return functions
+
+
+def _fold_transposes(function: function_pb2.FunctionDef) -> None:
+    """Lets products read matrices as they lie, where they read them transposed.
+
+    In a loop over tokens it is the whole table of the vocabulary that would be turned at each step.
+    """
+    nodes = {node.name: node for node in function.node_def}
+    for node in function.node_def:
+        if node.op == "MatMul":
+            turned = nodes.get(_name(node.input[1]))
+            if turned is not None and turned.op == "Transpose" and _is_matrix(turned, nodes):
+                node.input[1] = turned.input[0]
+                node.attr["transpose_b"].b ^= True
+
+
+def _is_matrix(transpose: node_def_pb2.NodeDef, nodes: Mapping[str, node_def_pb2.NodeDef]) -> bool:
+    order = nodes.get(_name(transpose.input[1]))
+    if order is None or order.op != "Const":
+        return False
+    return tf.make_ndarray(order.attr["value"].tensor).tolist() == [1, 0]
 
 
 def _merge_constants(function: function_pb2.FunctionDef) -> None:

@@ -57,6 +57,49 @@ def test_every_function_is_called_without_being_optimised(exported):
         assert config.graph_options.rewrite_options.disable_meta_optimizer, node.name
 
 
+def test_no_table_is_turned_in_a_loop(exported):
+    bodies = [function for function in exported if "while_body" in function.signature.name]
+    turned = [
+        node.name
+        for function in bodies
+        for node in function.node_def
+        if node.op == "Transpose" and len(permutation(function, node)) == 2
+    ]
+    assert turned == []
+
+
+def permutation(function, transpose):
+    name = transpose.input[1].partition(":")[0]
+    (order,) = (node for node in function.node_def if node.name == name)
+    return tf.make_ndarray(order.attr["value"].tensor)
+
+
+def test_products_read_transposed_matrices_as_they_lie(tmp_path):
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([3, 3], tf.float32)], autograph=False)
+        def call(self, x):
+            turned = tf.transpose(x)
+            several = tf.transpose(tf.stack([x, x + 1.0]), [0, 2, 1])
+            return {
+                "right": tf.matmul(x, turned),
+                "twice": tf.matmul(x, turned, transpose_b=True),
+                "left": tf.matmul(turned, x),
+                "read": turned + tf.matmul(x, turned),
+                "several": tf.matmul(several, several),
+            }
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path), signatures=module.call)
+    slim(tmp_path)
+    x = tf.reshape(tf.range(9.0), [3, 3])
+    found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x)
+    for name, expected in module.call(x).items():
+        np.testing.assert_array_equal(found[name], expected, name)
+    operations = [node.op for function in functions(tmp_path) for node in function.node_def]
+    # What others read, and what has three axes.
+    assert operations.count("Transpose") == 2
+
+
 def test_a_slim_model_does_the_same(tmp_path):
     class Module(tf.Module):
         def __init__(self):
