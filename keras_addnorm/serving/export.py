@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -193,11 +192,9 @@ def _strategies(
     if strategies is None:
         num_beams = 4 if num_beams is None else num_beams
         penalty = 0.6 if length_penalty is None else float(length_penalty)
-        best = Beam(num_beams, penalty)
-        return {
-            "translate": best,
-            "translate_nbest": dataclasses.replace(best, num_return=num_beams),
-        }
+        best = decoding_strategies.choose(None, num_beams, penalty)
+        every = Beam(num_beams, penalty, num_return=num_beams) if num_beams > 1 else best
+        return {"translate": best, "translate_nbest": every}
     given = {"num_beams": num_beams, "length_penalty": length_penalty}
     if not strategies or any(value is not None for value in given.values()):
         raise ValueError(

@@ -165,6 +165,9 @@ def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
     assert [text.decode() for (text,) in found["translations"].numpy()] == expected.texts
     np.testing.assert_allclose(found["scores"][:, 0], expected.scores, atol=1e-5)
     assert found["alignments"].shape == found["pieces"].shape == (5, 1, 16)
+    # One hypothesis needs no beam.
+    strategies = translator.card["decoding"]["strategies"].values()
+    assert {strategy["name"] for strategy in strategies} == {"greedy"}
 
 
 def test_the_card_and_the_readme(directory, translator, model, tokenizers):
