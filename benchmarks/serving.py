@@ -39,6 +39,7 @@ NAME = "benchmark"
 CLIENTS = (1, 8, 64)
 SYLLABLES = ("ba", "di", "ku", "ler", "mon", "tö", "un", "vei", "zz", "aa", "ó", "ß")
 BATCH = {"on": 64, "off": 1}
+THREADS = (1, 0)  # That share one operation of TensorFlow; 0 is one for each core.
 # The warm-up requests of an export are not for XLA.
 SIGNATURES = ("serving_default", "translate_xla")
 FIRST = (*SIGNATURES, "translate_nbest", "encode")
@@ -176,11 +177,15 @@ def ask(
 
 
 def throughput(directory: Path, road: str, requests: int) -> list[dict[str, object]]:
-    """Asks with 1, 8 and 64 clients, with batching and without, with XLA and without."""
+    """Asks with 1, 8 and 64 clients, with batching, threads and XLA and without."""
     rows: list[dict[str, object]] = []
-    print("batching signature       clients  requests/s  cpu ms/request   p50 ms   p95 ms   p99 ms")
-    for batching, largest in BATCH.items():
-        with serve(directory, f"--max-batch-size={largest}") as served:
+    print(
+        "batching threads signature       clients  requests/s  cpu ms/request"
+        "   p50 ms   p95 ms   p99 ms"
+    )
+    for (batching, largest), threads in itertools.product(BATCH.items(), THREADS):
+        flags = (f"--max-batch-size={largest}", f"--intra-op-threads={threads}")
+        with serve(directory, *flags) as served:
             for signature, clients in itertools.product(SIGNATURES, CLIENTS):
                 texts = make_texts(requests, seed=clients)
                 # Every shape is compiled before the clock runs.
@@ -192,6 +197,7 @@ def throughput(directory: Path, road: str, requests: int) -> list[dict[str, obje
                 rows.append(
                     {
                         "batching": batching,
+                        "intra_op_threads": threads,
                         "signature": signature,
                         "clients": clients,
                         "requests_per_second": requests / wall,
@@ -200,7 +206,8 @@ def throughput(directory: Path, road: str, requests: int) -> list[dict[str, obje
                     }
                 )
                 print(
-                    f"{batching:8} {signature:15} {clients:7} {requests / wall:11.1f} {cpu:15.2f} "
+                    f"{batching:8} {threads:7} {signature:15} {clients:7} "
+                    f"{requests / wall:11.1f} {cpu:15.2f} "
                     + " ".join(f"{cuts[p - 1]:8.1f}" for p in (50, 95, 99)),
                     flush=True,
                 )

@@ -47,10 +47,13 @@ From the folder that holds the folder `{name}`:
 ```
 docker run --rm -p 8500:8500 -p 8501:8501 -v "$PWD/{name}:/models/{name}:ro" tensorflow/serving \\
     --model_config_file=/models/{name}/{version}/{folder}/models.config --enable_batching \\
-    --batching_parameters_file=/models/{name}/{version}/{folder}/batching.config
+    --batching_parameters_file=/models/{name}/{version}/{folder}/batching.config \\
+    --tensorflow_intra_op_parallelism=1
 ```
 
-It serves the highest version and takes up new ones. With these settings it refuses a request of
+The last line keeps an operation on one core: a step of the search has hundreds of them, each a few
+microseconds long, and handing them over takes longer. It serves the highest version and takes up
+new ones. With these settings it refuses a request of
 more than {batch_size} texts: send several, or leave out `--enable_batching` and
 `--batching_parameters_file`. Over REST:
 

@@ -194,3 +194,9 @@ def test_who_gives_up_is_not_computed():
 def test_limits_are_positive(field):
     with pytest.raises(ValueError, match=f"Expected a positive {field}; received 0"):
         Settings(".", **{field: 0})
+
+
+def test_threads_of_an_operation_may_be_left_to_tensorflow():
+    assert Settings(".", intra_op_threads=0).intra_op_threads == 0
+    with pytest.raises(ValueError, match="Expected intra_op_threads >= 0; received -1"):
+        Settings(".", intra_op_threads=-1)

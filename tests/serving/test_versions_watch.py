@@ -297,3 +297,10 @@ def test_ports_that_are_taken(directory):
                 raise AssertionError
             assert isinstance(error.value.__cause__, OSError)
             assert "Cannot listen at 127.0.0.1" in str(error.value.__cause__)
+
+
+def test_threads_of_an_operation(directory):
+    versions = Versions(directory, "model", intra_op_threads=3)
+    versions.refresh()
+    # TensorFlow keeps the setting of the process' first session; what this one asked for is here.
+    assert versions.current.session._config.intra_op_parallelism_threads == 3

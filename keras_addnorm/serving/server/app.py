@@ -57,6 +57,7 @@ class Server:
             settings.model_name,
             warm_up=settings.warm_up,
             timeout=settings.timeout,
+            intra_op_threads=settings.intra_op_threads,
         )
         self._scheduler = Scheduler(settings, metrics)
         self.service = Service(settings, versions, self._scheduler, metrics)

@@ -158,6 +158,8 @@ class LoadedVersion:
     Args:
         path: Its folder, named by its number.
         timeout: Seconds after which a computation is given up; `None` for never.
+        intra_op_threads: How many threads share one operation; 0 is one for each core. They belong
+            to the process: its first user of TensorFlow decides.
 
     Attributes:
         number: Its number.
@@ -170,10 +172,10 @@ class LoadedVersion:
         tf.errors.OpError: If it is broken.
     """
 
-    def __init__(self, path: Path, timeout: float | None = None) -> None:
+    def __init__(self, path: Path, timeout: float | None = None, intra_op_threads: int = 0) -> None:
         self.number = int(path.name)
         graph = tf.Graph()
-        self.session = tf.compat.v1.Session(graph=graph, config=_session_config())
+        self.session = tf.compat.v1.Session(graph=graph, config=_session_config(intra_op_threads))
         with graph.as_default():
             loaded = tf.compat.v1.saved_model.load(self.session, ["serve"], str(path))
         self.signature_defs = dict(loaded.signature_def)
@@ -223,10 +225,10 @@ class LoadedVersion:
         }
 
 
-def _session_config() -> tf.compat.v1.ConfigProto:
+def _session_config(intra_op_threads: int) -> tf.compat.v1.ConfigProto:
     # The optimiser of graphs takes seconds for each signature and makes no request faster: what is
     # slow in a search is in the kernels.
-    config = tf.compat.v1.ConfigProto()
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=intra_op_threads)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return config
 

@@ -30,7 +30,7 @@ class Settings:
     The other fields say below what they are; `grpc_port=None` is no gRPC.
 
     Raises:
-        ValueError: If a limit is not positive.
+        ValueError: If a limit is not positive, or `intra_op_threads` negative.
     """
 
     directory: Path
@@ -45,6 +45,9 @@ class Settings:
     max_batch_size: int = _setting(64, "up to how many rows are merged; 1 merges none")
     batch_timeout_ms: float = _setting(2.0, "how long a request waits for others to join")
     workers: int = _setting(2, "how many batches are computed at the same time")
+    intra_op_threads: int = _setting(
+        1, "threads that share one operation of TensorFlow; 0 is one for each core"
+    )
     poll_seconds: float = _setting(1.0, "how often the folder is looked at for a new version")
     grace_seconds: float = _setting(30.0, "how long requests in flight may take at the end")
     warm_up: bool = _setting(True, "answer a version's warm-up requests before it is served")
@@ -54,6 +57,11 @@ class Settings:
         for field in _POSITIVE:
             if not getattr(self, field) > 0:
                 raise ValueError(f"Expected a positive {field}; received {getattr(self, field)!r}.")
+        if self.intra_op_threads < 0:
+            raise ValueError(
+                f"Expected intra_op_threads >= 0; received {self.intra_op_threads}. 0 is one for "
+                "each core."
+            )
 
     @property
     def model_name(self) -> str:

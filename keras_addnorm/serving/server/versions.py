@@ -45,6 +45,7 @@ class Versions:
         name: The model's name.
         warm_up: Whether a version answers its warm-up requests before it is served.
         timeout: Seconds after which a computation is given up; `None` for never.
+        intra_op_threads: How many threads share one operation; 0 is one for each core.
 
     Attributes:
         name: The model's name.
@@ -52,7 +53,13 @@ class Versions:
     """
 
     def __init__(
-        self, directory: Path, name: str, *, warm_up: bool = True, timeout: float | None = None
+        self,
+        directory: Path,
+        name: str,
+        *,
+        warm_up: bool = True,
+        timeout: float | None = None,
+        intra_op_threads: int = 0,
     ) -> None:
         self.name = name
         self.current: LoadedVersion | None = None
@@ -60,6 +67,7 @@ class Versions:
         self._directory = directory.resolve()
         self._warm_up = warm_up
         self._timeout = timeout
+        self._intra_op_threads = intra_op_threads
         self._states: dict[int, VersionState] = {}
         self._refused: dict[int, _Files] = {}
         self._is_tidy = True
@@ -147,7 +155,7 @@ class Versions:
 
     def _load(self, path: Path) -> LoadedVersion:
         _check_inside(path, self._directory)
-        version = LoadedVersion(path, self._timeout)
+        version = LoadedVersion(path, self._timeout, self._intra_op_threads)
         if self._warm_up and (path / WARM_UP).is_file():
             _log.info("Version %d answers its warm-up requests first.", version.number)
             count = version.warm_up(path / WARM_UP)
