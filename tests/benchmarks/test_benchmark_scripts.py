@@ -183,6 +183,25 @@ def test_startup_runs_and_nothing_imports_tensorflow():
         assert f"| {contender}, 1+1, XLA | first step |" in said
 
 
+def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
+    path = tmp_path / "figures.json"
+    arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--json", str(path))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "decoding.py"), *arguments],
+        env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # The script fails where translations differ without a tie.
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    assert set(figures) == {"miniature 1 × greedy", "miniature 1 × beam 4"}
+    for cell, timings in figures.items():
+        assert f"| {cell} |" in done.stdout
+        assert {"keras-addnorm, XLA", "keras-addnorm, no XLA"} < set(timings)
+
+
 def test_training_step_runs_and_writes_its_figures(tmp_path):
     script, path = ROOT / "benchmarks" / "training_step.py", tmp_path / "figures.json"
     contenders = ("keras-addnorm", "torch")
