@@ -81,9 +81,10 @@ def served_answer(mark: Mark, folder: str) -> None:
     import numpy as np
 
     from keras_addnorm.serving.server.loaded_version import LoadedVersion
+    from keras_addnorm.serving.server.settings import Settings
 
     mark("imported")
-    version = LoadedVersion(Path(folder))
+    version = LoadedVersion(Path(folder), intra_op_threads=Settings.intra_op_threads)
     mark("loaded")
     for answer in ("first answer", "second answer"):
         version.signatures["serving_default"]({"texts": np.array([TEXT], object)})
