@@ -135,9 +135,9 @@ def best_threads(path: Path, compute_type: str, call: Callable) -> ctranslate2.T
         for threads in sorted({1, os.cpu_count() or 1})
     }
     timings = measure.in_turn(
-        {str(n): functools.partial(call, t) for n, t in translators.items()}, rounds=3, warm_up=1
+        {str(n): functools.partial(call, t) for n, t in translators.items()}, rounds=7, warm_up=2
     )
-    best = min(translators, key=lambda threads: timings[str(threads)].best_ms)
+    best = min(translators, key=lambda threads: timings[str(threads)].median_ms)
     print(f"  CTranslate2 {compute_type}: {best} thread(s)")
     return translators[best]
 
