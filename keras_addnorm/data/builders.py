@@ -46,6 +46,11 @@ def prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
     try:
         with quietly(), contextlib.redirect_stdout(io.StringIO()):
             builder.download_and_prepare()
+    except OSError:
+        # Two runs that begin at the same time prepare the same data; the first one's stays.
+        if not builder.is_prepared():
+            raise
+        builder.info.read_from_directory(builder.data_dir)
     finally:
         tfds.display_progress_bar(shown)
 

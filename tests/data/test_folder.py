@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from keras_addnorm.data import LineReport, line_reports, load_translation
+from keras_addnorm.data.folder import ParallelText
 from keras_addnorm.data.text_files import (
     LineChecker,
     content_fingerprint,
@@ -50,6 +51,21 @@ def test_all_splits_plain_and_gzipped_in_the_order_of_the_files(load):
         "test_2016_flickr": list(zip(ENGLISH[5:], GERMAN[5:], strict=True)),
     }
     assert splits["train"].cardinality() == 7
+
+
+def test_two_at_a_time_prepare_the_same_data(load, monkeypatch):
+    write = ParallelText._download_and_prepare
+    meanwhile = []
+
+    def write_while_another_does(builder, *arguments, **choices):
+        write(builder, *arguments, **choices)
+        monkeypatch.setattr(ParallelText, "_download_and_prepare", write)
+        meanwhile.append(load(split="train"))
+
+    monkeypatch.setattr(ParallelText, "_download_and_prepare", write_while_another_does)
+    pairs = load(split="train")
+    (first,) = meanwhile
+    assert _texts(pairs) == _texts(first) == list(zip(ENGLISH, GERMAN, strict=True))
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("de", None), (None, "en")])
