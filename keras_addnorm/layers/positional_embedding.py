@@ -15,6 +15,14 @@ from keras_addnorm.layers.shapes import leading_sizes
 Tensor = Any
 
 
+FEW_ROWS = range(2, 33)
+"""Numbers of rows whose product with the table is faster once the table is turned.
+
+One row is a product of its own that reads the table as it lies; of many rows, turning the table is
+a small part. In between it would be turned again at each step of a loop.
+"""
+
+
 @keras.saving.register_keras_serializable(package="keras_addnorm")
 class PositionalEmbedding(keras.layers.Layer):
     """`E[id] * sqrt(D) + P[position]`, and with `reverse=True` the way back to the vocabulary.
@@ -220,11 +228,18 @@ class PositionalEmbedding(keras.layers.Layer):
         leading = leading_sizes(x, len(x.shape) - 1)
         # (B, T, D) -> (N, D) -> (N, V) -> (B, T, V): one flat product, as in Projection
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, self.hidden_dim))
+
+        def as_it_lies() -> Tensor:
+            return ops.einsum("nd,vd->nv", flat, ops.cast(self.embeddings, self.compute_dtype))
+
         if turned_table is None:
-            table = ops.cast(self.embeddings, self.compute_dtype)
-            logits = ops.einsum("nd,vd->nv", flat, table)
-        else:
+            logits = as_it_lies()
+        elif flat.shape[0] is not None:
             logits = ops.matmul(flat, turned_table)
+        else:  # XLA knows the number when it compiles, and leaves the other one out.
+            num_rows = ops.shape(flat)[0]
+            is_few = ops.logical_and(num_rows >= FEW_ROWS[0], num_rows <= FEW_ROWS[-1])
+            logits = ops.cond(is_few, lambda: ops.matmul(flat, turned_table), as_it_lies)
         logits = ops.reshape(logits, (*leading, self.vocabulary_size))
         return ops.cast(logits, self._logits_dtype)
 

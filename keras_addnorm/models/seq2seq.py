@@ -9,6 +9,7 @@ import keras
 
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers.caches import is_ancestor
+from keras_addnorm.layers.positional_embedding import FEW_ROWS
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -186,9 +187,7 @@ class Seq2SeqTransformer(keras.Model):
         Returns:
             The tied table transposed; `None` where it is best as it lies.
         """
-        # One row is a product of its own that reads the table as it lies; of many rows, turning
-        # the table is a small part. In between it would be turned again at each step.
-        if self.vocabulary_projection is not None or num_rows is None or not 2 <= num_rows <= 32:
+        if self.vocabulary_projection is not None or num_rows not in FEW_ROWS:
             return None
         return self.decoder_embedding.turned_table()
 

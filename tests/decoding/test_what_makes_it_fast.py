@@ -78,3 +78,21 @@ def test_the_table_is_turned_for_a_few_rows(model, num_rows, is_turned):
             rtol=1e-5,
             atol=1e-5,
         )
+
+
+@pytest.mark.parametrize(("num_rows", "reads_turned"), [(1, 0), (2, 1), (32, 1), (33, 0)])
+def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(
+    model, num_rows, reads_turned
+):
+    embedding = model.decoder_embedding
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1, D])], jit_compile=True, autograph=False)
+    def project(x):
+        turned = 2.0 * model.turned_table(2)  # Twice, so that one sees which table was read.
+        return embedding(x, reverse=True, turned_table=turned)
+
+    x = np.random.default_rng(1).normal(size=(num_rows, 1, D)).astype("float32")
+    expected = embedding(x, reverse=True) * (2.0 if reads_turned else 1.0)
+    np.testing.assert_allclose(project(x), expected, rtol=1e-5, atol=1e-5)
+    hlo = project.experimental_get_compiler_ir(tf.constant(x))(stage="optimized_hlo")
+    assert "conditional" not in hlo

@@ -68,6 +68,16 @@ def test_no_table_is_turned_in_a_loop(exported):
     assert turned == []
 
 
+def test_xla_is_given_the_table_turned_before_the_loop(exported):
+    bodies = [
+        function.node_def
+        for function in exported
+        if {"TopKV2", "Softmax"} <= {node.op for node in function.node_def}
+    ]
+    turning = [sum(n.op == "MatMul" and n.attr["transpose_b"].b for n in body) for body in bodies]
+    assert sorted(turning) == [0, 1]  # Under XLA and without.
+
+
 def permutation(function, transpose):
     name = transpose.input[1].partition(":")[0]
     (order,) = (node for node in function.node_def if node.name == name)
