@@ -66,7 +66,7 @@ def test_the_loop_moves_no_cache_and_no_table(model, num_beams):
     assert moved and not [s for s in moved if s in (sorted(own), sorted(memory), sorted(table))]
 
 
-@pytest.mark.parametrize(("num_rows", "is_turned"), [(None, 0), (1, 0), (2, 1), (32, 1), (33, 0)])
+@pytest.mark.parametrize(("num_rows", "is_turned"), [(None, 0), (1, 0), (2, 1), (16, 1), (17, 0)])
 def test_the_table_is_turned_for_a_few_rows(model, num_rows, is_turned):
     turned = model.turned_table(num_rows)
     assert (turned is not None) == is_turned
@@ -80,7 +80,7 @@ def test_the_table_is_turned_for_a_few_rows(model, num_rows, is_turned):
         )
 
 
-@pytest.mark.parametrize(("num_rows", "reads_turned"), [(1, 0), (2, 1), (32, 1), (33, 0)])
+@pytest.mark.parametrize(("num_rows", "reads_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
 def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(
     model, num_rows, reads_turned
 ):
