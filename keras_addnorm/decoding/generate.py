@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_addnorm.decoding import constraints as constraint_table
@@ -105,6 +106,7 @@ def generate(
         strategies.choose(strategy, num_beams, length_penalty),
         config.max_length if max_length is None else max_length,
         tuple(map(constraint_table.get, constraints)),
+        under_xla=jit_compile or keras.backend.backend() != "tensorflow",
     )
     _check_request(request, config)
     source_ids = check_source_ids(source_ids, config)

@@ -17,7 +17,7 @@ from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_c
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
-from keras_addnorm.layers.caches import heads_first
+from keras_addnorm.layers.caches import HeadsFirst, JoinedHeadsFirst, heads_first
 
 Tensor = Any
 
@@ -30,11 +30,14 @@ class Request:
         strategy: The strategy.
         max_length: Number of tokens to generate at most.
         constraints: Rules about the next token.
+        under_xla: Whether XLA compiles it, which knows each size then. Without it, TensorFlow has
+            a faster way to write caches.
     """
 
     strategy: Strategy
     max_length: int
     constraints: tuple[Constraint, ...] = ()
+    under_xla: bool = True
 
 
 def decode(
@@ -134,12 +137,15 @@ def _cached_step(
     strategy, length = request.strategy, request.max_length
     count = strategy.rows_per_beam
     num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
-    layers = heads_first(model.initial_cache(memory, num_beams, count * length))
+    kind = HeadsFirst if request.under_xla else JoinedHeadsFirst
+    layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)
     # What is the same at each step stays outside the loop: keys and values of the memory belong to
     # no hypothesis.
     fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
-    num_sentences = memory.shape[0]
-    turned_table = model.turned_table(num_sentences and num_sentences * strategy.rows_per_sentence)
+    num_rows = memory.shape[0] and memory.shape[0] * strategy.rows_per_sentence
+    if num_rows is None and request.under_xla:
+        num_rows = 2  # As if they were few: where they are not, XLA leaves the table out.
+    turned_table = model.turned_table(num_rows)
     # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
     # that is ever reordered.
     own = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))

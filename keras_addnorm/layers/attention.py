@@ -11,7 +11,7 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
-from keras_addnorm.layers.caches import HeadsFirst, PositionsFirst, read, write, write_hypotheses
+from keras_addnorm.layers.caches import HeadsFirst, PositionsFirst, read, write
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
 from keras_addnorm.layers.head_diversity import HeadDiversity
@@ -201,12 +201,13 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked."""
         if not return_attention_scores and self._may_be_fused(training):
-            return fused_attention(queries, *store.positions_first(), mask), None
+            keys, values = store.positions_first(self._num_groups)
+            return fused_attention(queries, keys, values, mask), None
         logits = self._logits(queries, store, distances, is_causal)
         sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
         weights = ops.cast(masked_softmax(logits, mask, sink), self.compute_dtype)
         dropped = self._weights_dropout(weights, training=training)
-        context = _weighted_sum(dropped, store)
+        context = store.weighted_sums(dropped)
         if self.positions is not None:
             context = _plus(context, self.positions.context(dropped, distances))
         return context, weights
@@ -230,7 +231,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         is_causal: bool,
     ) -> Tensor:
         # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S)
-        logits = _products(queries, store)
+        logits = store.products(queries)
         if self.positions is not None:
             logits = _plus(logits, self.positions.query_logits(queries, distances))
         logits = ops.cast(logits, keras.backend.result_type(self.compute_dtype, "float32"))
@@ -415,8 +416,10 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             padding_mask = explicit_or_implicit(padding_mask, x)
             store: PositionsFirst | HeadsFirst = PositionsFirst(keys, values)
         else:
-            put = write_hypotheses if isinstance(cache, HeadsFirst) else write
-            cache = put(cache, keys, values, cache_update_index)
+            if isinstance(cache, HeadsFirst):
+                cache = cache.written(keys, values, cache_update_index)
+            else:
+                cache = write(cache, keys, values, cache_update_index)
             store = read(cache)
         visible = position_mask(distances, is_causal, self.attention.window)
         context, weights = self._attend(
@@ -526,7 +529,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         if cache is not None:
             store = read(cache)
             # (n B, T, D) -> (B, n T, D)
-            rows = ops.reshape(x, (ops.shape(store.keys)[0], -1, x.shape[-1]))
+            rows = ops.reshape(x, (store.batch_size(self._num_groups), -1, x.shape[-1]))
         elif memory is not None:
             memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
             keys, values = self._project_keys_values(memory)
@@ -580,31 +583,6 @@ def divide_heads(hidden_dim: int, num_heads: int) -> int:
         f"of num_heads. Received: hidden_dim={hidden_dim}, num_heads={num_heads}. Use "
         f"num_heads={nearest}, or set head_dim."
     )
-
-
-def _products(queries: Tensor, store: PositionsFirst | HeadsFirst) -> Tensor:
-    # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S); H/G queries share a key, which is not copied
-    axes = store.axes
-    num_heads, num_groups = queries.shape[2], store.keys.shape[axes.index("g")]
-    if num_heads == num_groups:
-        return ops.einsum(f"btgk,{axes}->bgts", queries, store.keys)
-    batch, length, _, width = ops.shape(queries)
-    queries = ops.reshape(queries, (batch, length, num_groups, num_heads // num_groups, width))
-    logits = ops.einsum(f"btgrk,{axes}->bgrts", queries, store.keys)
-    num_keys = ops.shape(store.keys)[axes.index("s")]
-    return ops.reshape(logits, (batch, num_heads, length, num_keys))
-
-
-def _weighted_sum(weights: Tensor, store: PositionsFirst | HeadsFirst) -> Tensor:
-    # (B, H, T, S) x (B, S, G, K) -> (B, T, H, K)
-    axes, values = store.axes, store.values
-    num_heads, num_groups = weights.shape[1], values.shape[axes.index("g")]
-    if num_heads == num_groups:
-        return ops.einsum(f"bgts,{axes}->btgk", weights, values)
-    batch, _, length, num_keys = ops.shape(weights)
-    weights = ops.reshape(weights, (batch, num_groups, num_heads // num_groups, length, num_keys))
-    context = ops.einsum(f"bgrts,{axes}->btgrk", weights, values)
-    return ops.reshape(context, (batch, length, num_heads, values.shape[-1]))
 
 
 def _plus(x: Tensor, y: Tensor | None) -> Tensor:

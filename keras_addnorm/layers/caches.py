@@ -21,13 +21,60 @@ class PositionsFirst(NamedTuple):
     keys: Tensor
     values: Tensor
 
-    @property
-    def axes(self) -> str:
-        """The order of the axes, in the letters of attention's products."""
-        return "bsgk"
+    def products(self, queries: Tensor) -> Tensor:
+        """Return the product of each query with each key; H/G queries share one, not copied.
 
-    def positions_first(self) -> PositionsFirst:
-        """Return this."""
+        Args:
+            queries: `(B, T, H, K)`.
+
+        Returns:
+            `(B, H, T, S)`.
+        """
+        num_heads, num_groups = queries.shape[2], self.keys.shape[2]
+        if num_heads == num_groups:
+            return ops.einsum("btgk,bsgk->bgts", queries, self.keys)
+        batch, length, _, width = ops.shape(queries)
+        queries = ops.reshape(queries, (batch, length, num_groups, num_heads // num_groups, width))
+        products = ops.einsum("btgrk,bsgk->bgrts", queries, self.keys)
+        return ops.reshape(products, (batch, num_heads, length, ops.shape(self.keys)[1]))
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """Return the sum of the values for each query.
+
+        Args:
+            weights: `(B, H, T, S)`.
+
+        Returns:
+            `(B, T, H, K)`.
+        """
+        num_heads, num_groups = weights.shape[1], self.values.shape[2]
+        if num_heads == num_groups:
+            return ops.einsum("bgts,bsgk->btgk", weights, self.values)
+        batch, _, length, num_keys = ops.shape(weights)
+        shape = (batch, num_groups, num_heads // num_groups, length, num_keys)
+        sums = ops.einsum("bgrts,bsgk->btgrk", ops.reshape(weights, shape), self.values)
+        return ops.reshape(sums, (batch, length, num_heads, self.values.shape[-1]))
+
+    def batch_size(self, num_groups: int) -> int | Tensor:
+        """Return B.
+
+        Args:
+            num_groups: G.
+
+        Returns:
+            B.
+        """
+        return ops.shape(self.keys)[0]
+
+    def positions_first(self, num_groups: int) -> PositionsFirst:
+        """Return this.
+
+        Args:
+            num_groups: G.
+
+        Returns:
+            This.
+        """
         return self
 
 
@@ -41,22 +88,131 @@ class HeadsFirst(NamedTuple):
     reads what its ancestors wrote, wherever that is: an attention mask from `is_ancestor` says so,
     and nothing is copied when hypotheses are reordered. With n = 1 no mask is needed.
 
+    Batch and heads are one axis, as they are in a product of matrices: between two of another shape
+    XLA puts a copy.
+
     Args:
-        keys: `(B, G, S, K)`; in self-attention `(B, G, S n, K)`.
-        values: Of the same shape.
+        keys: `(B G, K, S)`; in self-attention `(B G, K, S n)`.
+        values: `(B G, S, K)`; in self-attention `(B G, S n, K)`.
     """
 
     keys: Tensor
     values: Tensor
 
-    @property
-    def axes(self) -> str:
-        """See `PositionsFirst`."""
-        return "bgsk"
+    def products(self, queries: Tensor) -> Tensor:
+        """See `PositionsFirst`.
 
-    def positions_first(self) -> PositionsFirst:
-        """Return the same, transposed."""
-        return PositionsFirst(ops.swapaxes(self.keys, 1, 2), ops.swapaxes(self.values, 1, 2))
+        Args:
+            queries: `(B, T, H, K)`.
+
+        Returns:
+            `(B, H, T, S)`.
+        """
+        batch, length, num_heads, width = ops.shape(queries)
+        num_rows, _, num_keys = ops.shape(self.keys)
+        # (B, T, H, K) -> (B G, H/G T, K)
+        rows = ops.reshape(ops.transpose(queries, (0, 2, 1, 3)), (num_rows, -1, width))
+        products = ops.matmul(rows, self.keys)
+        return ops.reshape(products, (batch, num_heads, length, num_keys))
+
+    def weighted_sums(self, weights: Tensor) -> Tensor:
+        """See `PositionsFirst`.
+
+        Args:
+            weights: `(B, H, T, S)`.
+
+        Returns:
+            `(B, T, H, K)`.
+        """
+        batch, num_heads, length, num_keys = ops.shape(weights)
+        rows = ops.reshape(weights, (ops.shape(self.values)[0], -1, num_keys))
+        sums = ops.matmul(rows, self.values)
+        sums = ops.reshape(sums, (batch, num_heads, length, self.values.shape[-1]))
+        return ops.transpose(sums, (0, 2, 1, 3))
+
+    def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> HeadsFirst:
+        """Return this with one position more of each hypothesis.
+
+        Args:
+            keys: `(B, n, G, K)`.
+            values: Of the same shape.
+            index: The position.
+
+        Returns:
+            The cache.
+        """
+        keys, values = self._turned(keys, values)
+        count, slots = keys.shape[2], self.keys.shape[2]
+        is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
+        # (B G, K, n) -> (B G, K, S n)
+        keys = ops.tile(keys, (1, 1, slots // count))
+        # (B G, n, K) -> (B G, S n, K)
+        values = ops.tile(values, (1, slots // count, 1))
+        return HeadsFirst(
+            ops.where(is_here, keys, self.keys),
+            ops.where(ops.expand_dims(is_here, -1), values, self.values),
+        )
+
+    def _turned(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        # (B, n, G, K) -> (B G, K, n) and (B G, n, K)
+        return (
+            _flat(ops.transpose(ops.cast(keys, self.keys.dtype), (0, 2, 3, 1))),
+            _flat(ops.transpose(ops.cast(values, self.values.dtype), (0, 2, 1, 3))),
+        )
+
+    def batch_size(self, num_groups: int) -> int | Tensor:
+        """Return B.
+
+        Args:
+            num_groups: G.
+
+        Returns:
+            B.
+        """
+        return ops.shape(self.keys)[0] // num_groups
+
+    def positions_first(self, num_groups: int) -> PositionsFirst:
+        """Return the same, transposed.
+
+        Args:
+            num_groups: G.
+
+        Returns:
+            The same.
+        """
+        width, num_keys = ops.shape(self.keys)[1:]
+        keys = ops.reshape(self.keys, (-1, num_groups, width, num_keys))
+        values = ops.reshape(self.values, (-1, num_groups, num_keys, width))
+        return PositionsFirst(
+            ops.transpose(keys, (0, 3, 1, 2)), ops.transpose(values, (0, 2, 1, 3))
+        )
+
+
+class JoinedHeadsFirst(HeadsFirst):
+    """The same, written by cutting and joining.
+
+    Without XLA that takes three quarters of the time; with it, sizes have to be known.
+    """
+
+    def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> JoinedHeadsFirst:
+        """See `HeadsFirst`.
+
+        Args:
+            keys: `(B, n, G, K)`.
+            values: Of the same shape.
+            index: The position.
+
+        Returns:
+            The cache.
+        """
+        keys, values = self._turned(keys, values)
+        before = index * keys.shape[2]
+        behind = before + keys.shape[2]
+        keys = ops.concatenate([self.keys[:, :, :before], keys, self.keys[:, :, behind:]], 2)
+        values = ops.concatenate([self.values[:, :before], values, self.values[:, behind:]], 1)
+        return JoinedHeadsFirst(
+            ops.reshape(keys, ops.shape(self.keys)), ops.reshape(values, ops.shape(self.values))
+        )
 
 
 def read(cache: Tensor | HeadsFirst) -> PositionsFirst | HeadsFirst:
@@ -73,22 +229,30 @@ def read(cache: Tensor | HeadsFirst) -> PositionsFirst | HeadsFirst:
     return PositionsFirst(cache[:, 0], cache[:, 1])
 
 
-def heads_first(caches: Any) -> Any:
+def heads_first(caches: Any, kind: type[HeadsFirst] = HeadsFirst) -> Any:
     """Return caches with `HeadsFirst` in the place of each tensor `(B, 2, S, G, K)`.
 
     Args:
         caches: From `initial_cache`. Those of pruned sublayers, which have no heads, stay.
+        kind: How they are written.
 
     Returns:
         The same structure.
     """
-    return keras.tree.map_structure(
-        lambda cache: _turned(cache) if len(cache.shape) == 5 else cache, caches
-    )
+
+    def turned(cache: Tensor) -> Tensor | HeadsFirst:
+        if len(cache.shape) != 5:
+            return cache
+        # (B, S, G, K) -> (B G, K, S) and (B G, S, K)
+        keys = ops.transpose(cache[:, 0], (0, 2, 3, 1))
+        values = ops.transpose(cache[:, 1], (0, 2, 1, 3))
+        return kind(_flat(keys), _flat(values))
+
+    return keras.tree.map_structure(turned, caches)
 
 
-def _turned(cache: Tensor) -> HeadsFirst:
-    return HeadsFirst(ops.swapaxes(cache[:, 0], 1, 2), ops.swapaxes(cache[:, 1], 1, 2))
+def _flat(x: Tensor) -> Tensor:
+    return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
 
 def is_ancestor(ancestors: Tensor) -> Tensor:
@@ -126,29 +290,3 @@ def write(cache: Tensor, keys: Tensor, values: Tensor, index: int | Tensor) -> T
     if update.shape[2] != 1:
         update = ops.take(update, ops.clip(offset, 0, num_new - 1), axis=2)
     return ops.where(ops.reshape(is_new, (-1, 1, 1)), update, cache)
-
-
-def write_hypotheses(
-    cache: HeadsFirst, keys: Tensor, values: Tensor, index: int | Tensor
-) -> HeadsFirst:
-    """Write one position of each hypothesis.
-
-    Args:
-        cache: `(B, G, S n, K)`, twice.
-        keys: `(B, n, G, K)`.
-        values: Of the same shape.
-        index: The position.
-
-    Returns:
-        The cache with them.
-    """
-    count, slots = keys.shape[1], cache.keys.shape[2]
-    is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
-
-    def written(tensor: Tensor, new: Tensor) -> Tensor:
-        # (B, n, G, K) -> (B, G, n, K) -> (B, G, S n, K)
-        new = ops.swapaxes(ops.cast(new, tensor.dtype), 1, 2)
-        new = ops.tile(new, (1, 1, slots // count, 1))
-        return ops.where(ops.expand_dims(is_here, -1), new, tensor)
-
-    return HeadsFirst(written(cache.keys, keys), written(cache.values, values))

@@ -212,11 +212,11 @@ class _Core:
             (other for other in self._strategies if other.finds_all_of(strategy)),
             key=lambda other: other.num_return,
         )
-        request, count = Request(widest, self._max_length), strategy.num_return
-        model = _TurningModel(self._model) if under_xla else self._model
+        request = Request(widest, self._max_length, under_xla=under_xla)
+        count = strategy.num_return
 
         def find(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            found = search(model, source_ids, request)
+            found = search(self._model, source_ids, request)
             return found.ids, found.scores
 
         traced = self._traces.get(("search", widest, under_xla), find, _IDS)
@@ -290,23 +290,6 @@ class _SharedModel:
         """Decodes; see `Seq2SeqTransformer`."""
         outputs = self._decode_sequence(*tensors)
         return outputs if return_attention_scores else outputs[:1]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-
-class _TurningModel:
-    """A model for a search under XLA, which learns the number of rows only when it compiles.
-
-    The table is turned for the case that they are few; where they are not, XLA leaves it out.
-    """
-
-    def __init__(self, model: _SharedModel) -> None:
-        self._model = model
-
-    def turned_table(self, num_rows: int | None) -> tf.Tensor | None:
-        """Returns the table; see `Seq2SeqTransformer`."""
-        return self._model.turned_table(2)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)

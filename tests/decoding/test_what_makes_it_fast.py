@@ -58,9 +58,9 @@ def made_by(lines, operations):
 def test_the_loop_moves_no_cache_and_no_table(model, num_beams):
     lines = lines_of_the_loop(model, num_beams)
     moved = made_by(lines, ("copy", "transpose", "gather", "concatenate"))
-    own, memory, table = [B, H, T * num_beams, K], [B, H, S, K], [V, D]
+    own, memory, table = [B * H, T * num_beams, K], [B * H, S, K], [V, D]
     # They are there, as the products read them, and the memory's not once a hypothesis,
-    for shape in (own, memory):
+    for shape in (own, memory, [B * H, K, T * num_beams], [B * H, K, S]):
         assert any(f"[{','.join(map(str, shape))}]" in line for line in lines)
     # but nothing moves them.
     assert moved and not [s for s in moved if s in (sorted(own), sorted(memory), sorted(table))]

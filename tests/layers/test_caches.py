@@ -13,7 +13,7 @@ from layers_reference import array, padding, random, randomize
 
 from keras_addnorm import schemes
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
-from keras_addnorm.layers.caches import heads_first, is_ancestor
+from keras_addnorm.layers.caches import HeadsFirst, JoinedHeadsFirst, heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.slim import function_definitions
 
@@ -114,15 +114,16 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("how", [HeadsFirst, JoinedHeadsFirst])
 @pytest.mark.parametrize(
     ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
 )
-def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention):
+def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how):
     """As do rows with caches of their own, which are copied when hypotheses are reordered."""
     n, rng = 3, np.random.default_rng(5)
     embedding, decoder = make("pre_ln", kind, attention)
     cache = decoder.initial_cache(B * n, T, MEMORY)
-    shared = heads_first(decoder.initial_cache(B, T * n, MEMORY))
+    shared = heads_first(decoder.initial_cache(B, T * n, MEMORY), how)
     ancestors = np.zeros((B, n, T), "int32")
     for t in range(T):
         tokens = rng.integers(3, 11, B * n).astype("int32")
