@@ -26,11 +26,11 @@ def epochs():
         del sys.modules[name]
 
 
-def on_jax(*arguments):
-    """Run Python on JAX, with the benchmarks at hand."""
+def run_on(backend, *arguments):
+    """Run Python on a backend, with the benchmarks at hand."""
     done = subprocess.run(
         [sys.executable, *arguments],
-        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"},
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"},
         capture_output=True,
         text=True,
         check=False,
@@ -134,7 +134,7 @@ print(json.dumps([counts, shares]))
 
 
 def test_the_contenders_have_as_many_weights_and_products():
-    counts, shares = json.loads(on_jax("-c", SAME_WORK).splitlines()[-1])
+    counts, shares = json.loads(run_on("jax", "-c", SAME_WORK).splitlines()[-1])
     assert {"tiny", "base", "base 6+6"} < set(counts)
     assert {size: len(set(found)) for size, found in counts.items()} == dict.fromkeys(counts, 1)
     # Ours computes the sums of its norms as products, too.
@@ -167,8 +167,31 @@ gpu.main(["--smoke", "--contenders", "keras-addnorm"])
 """
 
 
+SMALL = """
+import runpy
+import sys
+
+for script, *arguments in (
+    ("add_norm", "--shape", "2,3,8", "--rounds", "1"),
+    ("attention", "--rounds", "1"),
+    ("graph_tokenizer", "--text", sys.argv[1], "--vocabulary-size", "200", "--rounds", "1"),
+    ("residual_monitor", *"--every 2 --rounds 1 --rows 2 --length 5 --probe-rows 3".split()),
+):
+    sys.argv[1:] = arguments
+    runpy.run_module(script, run_name="__main__", alter_sys=True)
+"""
+
+
+def test_the_scripts_about_a_part_run():
+    said = run_on("tensorflow", "-c", SMALL, str(ROOT / "README.md"))
+    assert "layer_norm [2, 3, 8]" in said
+    assert "tensorflow, short" in said
+    assert "bpe, batches of 256" in said
+    assert "The monitor costs" in said
+
+
 def test_growth_and_gpu_run_without_tensorflow(tmp_path):
-    said = on_jax("-c", GROWTH_AND_GPU, str(tmp_path / "growth.png"))
+    said = run_on("jax", "-c", GROWTH_AND_GPU, str(tmp_path / "growth.png"))
     assert "| decoding, length | 8, 16 |" in said
     assert "| keras-addnorm |" in said
     assert "| 2 | 2 |" in said  # The search with two beams.
@@ -176,7 +199,7 @@ def test_growth_and_gpu_run_without_tensorflow(tmp_path):
 
 
 def test_startup_runs_and_nothing_imports_tensorflow():
-    said = on_jax(str(ROOT / "benchmarks" / "startup.py"), "--smoke")
+    said = run_on("jax", str(ROOT / "benchmarks" / "startup.py"), "--smoke")
     assert "| imports | import keras (jax) |" in said
     assert "| imports | and its layers, models, training and decoding |" in said
     for contender in ("keras-addnorm", "Keras layers"):
@@ -186,26 +209,19 @@ def test_startup_runs_and_nothing_imports_tensorflow():
 def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--json", str(path))
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "decoding.py"), *arguments],
-        env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     # The script fails where translations differ without a tie.
-    assert done.returncode == 0, done.stderr
+    said = run_on("tensorflow", str(ROOT / "benchmarks" / "decoding.py"), *arguments)
     figures = json.loads(path.read_text(encoding="utf-8"))
     assert set(figures) == {"miniature 1 × greedy", "miniature 1 × beam 4"}
     for cell, timings in figures.items():
-        assert f"| {cell} |" in done.stdout
+        assert f"| {cell} |" in said
         assert {"keras-addnorm, XLA", "keras-addnorm, no XLA"} < set(timings)
 
 
 def test_training_step_runs_and_writes_its_figures(tmp_path):
     script, path = ROOT / "benchmarks" / "training_step.py", tmp_path / "figures.json"
     contenders = ("keras-addnorm", "torch")
-    said = on_jax(str(script), "--smoke", "--json", str(path), "--contenders", *contenders)
+    said = run_on("jax", str(script), "--smoke", "--json", str(path), "--contenders", *contenders)
     figures = json.loads(path.read_text(encoding="utf-8"))
     assert figures["backend"] == "jax, XLA"
     assert tuple(figures["contenders"]) == contenders
