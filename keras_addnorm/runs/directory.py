@@ -21,6 +21,11 @@ _LEFTOVER = re.compile(
 )
 
 
+def _number(text: str) -> float:
+    """Returns a whole number as one, so that a log that is written again stays as it was."""
+    return int(text) if text.isdecimal() else float(text)
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a text file whole.
 
@@ -196,7 +201,7 @@ class RunDirectory:
             return []
         with self.log.open(newline="", encoding="utf-8") as file:
             return [
-                {key: float(value) for key, value in row.items() if value not in ("", "NA", None)}
+                {key: _number(value) for key, value in row.items() if value not in ("", "NA", None)}
                 for row in csv.DictReader(file)
             ]
 
