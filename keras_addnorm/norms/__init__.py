@@ -124,7 +124,8 @@ def _parse(identifier: NormLike) -> tuple[type[Norm], dict[str, Any]]:
             f"There is no such norm. Expected one of {', '.join(_NORMS)}, or a dict with a 'name' "
             f"among them. Received: {identifier!r}"
         )
-    known = inspect.signature(_NORMS[name]).parameters.keys() - {"kwargs"}
+    # Of the class itself, Python before 3.11.3 knows Keras' `__new__` alone, which takes anything.
+    known = inspect.signature(_NORMS[name].__init__).parameters.keys() - {"self", "kwargs"}
     if unknown := sorted(fields.keys() - known):
         raise ValueError(
             f"The norm '{name}' has no such field. Expected fields among {sorted(known)}. "
