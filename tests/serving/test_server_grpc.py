@@ -24,6 +24,7 @@ from tensorflow_serving.apis import (
 
 from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.server import Server, Settings, running
+from keras_addnorm.serving.server.health import Health
 
 LIMIT = 100_000
 
@@ -395,3 +396,16 @@ def test_who_watches_health_hears_of_the_end_and_does_not_stop_it(server):
         assert names.Name(next(watched).status) == "SERVING"
     assert [names.Name(answer.status) for answer in watched] == ["NOT_SERVING"]
     channel.close()
+
+
+def test_who_watches_health_hears_of_an_end_that_comes_while_an_answer_is_sent():
+    async def hear():
+        health = Health()
+        health.serve()
+        answers = health.Watch(health_pb2.HealthCheckRequest(), None)
+        heard = [await anext(answers)]
+        health.stop()  # The first answer is not yet on its way.
+        return heard + [answer async for answer in answers]
+
+    names = health_pb2.HealthCheckResponse.ServingStatus
+    assert [names.Name(a.status) for a in asyncio.run(hear())] == ["SERVING", "NOT_SERVING"]

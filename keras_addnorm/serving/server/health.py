@@ -59,8 +59,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """Answers how a service fares, now and whenever that changes."""
         is_known = request.service in _SERVICES
         while True:
-            changed = self._changed
+            # As they are for this answer: the server may stop while it is sent.
+            changed, is_last = self._changed, self._is_over
             yield _Response(status=self._status if is_known else _Response.SERVICE_UNKNOWN)
-            if self._is_over:
+            if is_last:
                 return
             await changed.wait()
