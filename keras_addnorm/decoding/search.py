@@ -18,6 +18,7 @@ from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
 from keras_addnorm.layers.caches import HeadsFirst, JoinedHeadsFirst, heads_first
+from keras_addnorm.layers.positional_embedding import FEW_ROWS
 
 Tensor = Any
 
@@ -144,7 +145,7 @@ def _cached_step(
     fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
     num_rows = memory.shape[0] and memory.shape[0] * strategy.rows_per_sentence
     if num_rows is None and request.under_xla:
-        num_rows = 2  # As if they were few: where they are not, XLA leaves the table out.
+        num_rows = FEW_ROWS[0]  # Where they are not few, XLA leaves the table out.
     turned_table = model.turned_table(num_rows)
     # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
     # that is ever reordered.

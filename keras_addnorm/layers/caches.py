@@ -141,7 +141,7 @@ class HeadsFirst(NamedTuple):
         Returns:
             The cache.
         """
-        keys, values = self._turned(keys, values)
+        keys, values = _turned(keys, values, self.keys.dtype)
         count, slots = keys.shape[2], self.keys.shape[2]
         is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
         # (B G, K, n) -> (B G, K, S n)
@@ -151,13 +151,6 @@ class HeadsFirst(NamedTuple):
         return HeadsFirst(
             ops.where(is_here, keys, self.keys),
             ops.where(ops.expand_dims(is_here, -1), values, self.values),
-        )
-
-    def _turned(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        # (B, n, G, K) -> (B G, K, n) and (B G, n, K)
-        return (
-            _flat(ops.transpose(ops.cast(keys, self.keys.dtype), (0, 2, 3, 1))),
-            _flat(ops.transpose(ops.cast(values, self.values.dtype), (0, 2, 1, 3))),
         )
 
     def batch_size(self, num_groups: int) -> int | Tensor:
@@ -205,7 +198,7 @@ class JoinedHeadsFirst(HeadsFirst):
         Returns:
             The cache.
         """
-        keys, values = self._turned(keys, values)
+        keys, values = _turned(keys, values, self.keys.dtype)
         before = index * keys.shape[2]
         behind = before + keys.shape[2]
         keys = ops.concatenate([self.keys[:, :, :before], keys, self.keys[:, :, behind:]], 2)
@@ -243,12 +236,16 @@ def heads_first(caches: Any, kind: type[HeadsFirst] = HeadsFirst) -> Any:
     def turned(cache: Tensor) -> Tensor | HeadsFirst:
         if len(cache.shape) != 5:
             return cache
-        # (B, S, G, K) -> (B G, K, S) and (B G, S, K)
-        keys = ops.transpose(cache[:, 0], (0, 2, 3, 1))
-        values = ops.transpose(cache[:, 1], (0, 2, 1, 3))
-        return kind(_flat(keys), _flat(values))
+        return kind(*_turned(cache[:, 0], cache[:, 1], cache.dtype))
 
     return keras.tree.map_structure(turned, caches)
+
+
+def _turned(keys: Tensor, values: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+    # (B, S, G, K), twice -> (B G, K, S) and (B G, S, K)
+    keys = ops.transpose(ops.cast(keys, dtype), (0, 2, 3, 1))
+    values = ops.transpose(ops.cast(values, dtype), (0, 2, 1, 3))
+    return _flat(keys), _flat(values)
 
 
 def _flat(x: Tensor) -> Tensor:
