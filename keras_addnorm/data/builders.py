@@ -35,6 +35,20 @@ def translation_info(
     )
 
 
+def prepare(builder: tfds.core.DatasetBuilder) -> None:
+    """Prepares a set, unless another run that began at the same time has done so meanwhile.
+
+    Args:
+        builder: The builder to prepare; nothing happens if its data is there already.
+    """
+    try:
+        builder.download_and_prepare()
+    except OSError:
+        if not builder.is_prepared():
+            raise
+        builder.info.read_from_directory(builder.data_dir)
+
+
 def prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
     """Prepares a set that needs no download, without the messages of one that does.
 
@@ -45,12 +59,7 @@ def prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
     tfds.display_progress_bar(False)
     try:
         with quietly(), contextlib.redirect_stdout(io.StringIO()):
-            builder.download_and_prepare()
-    except OSError:
-        # Two runs that begin at the same time prepare the same data; the first one's stays.
-        if not builder.is_prepared():
-            raise
-        builder.info.read_from_directory(builder.data_dir)
+            prepare(builder)
     finally:
         tfds.display_progress_bar(shown)
 

@@ -384,7 +384,7 @@ def _open_builder(
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> None:
-    from keras_addnorm.data.builders import prepare_quietly, quietly
+    from keras_addnorm.data.builders import prepare, prepare_quietly, quietly
     from keras_addnorm.data.downloads import check_before_downloading
 
     if _checked_length(builder) is not None:
@@ -399,7 +399,7 @@ def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> N
                 "Allow the download, or give the data_dir that holds the prepared data."
             )
         with check_before_downloading(label):
-            builder.download_and_prepare()
+            prepare(builder)
 
 
 def _checked_length(builder: tfds.core.DatasetBuilder) -> int | None:
