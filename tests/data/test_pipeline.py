@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -278,9 +279,38 @@ def test_numpy_batches_are_those_of_the_dataset_epoch_for_epoch(tokenizer):
         expected = list(dataset.as_numpy_iterator())
         assert len(batches) == len(expected)
         batches.on_epoch_end()
+        batches.on_epoch_begin()
         for index in (1, 0, *range(len(expected))):
             assert_equal_batches(batches[index], expected[index])
         batches.on_epoch_end()
+
+
+class Recorder(keras.Model):
+    """Learns nothing and keeps what `fit` gives it."""
+
+    def __init__(self):
+        super().__init__()
+        self.trained = []
+
+    def train_step(self, data):
+        self.trained.append(data)
+        return {"loss": keras.ops.zeros(())}
+
+
+def test_fit_trains_on_the_first_epoch_of_one_batch_too(tokenizer):
+    """Keras looks at a batch before the first epoch: that is not the end of an epoch of one."""
+    pairs = sentence_pairs(9, 11)
+    options = {"tokens_per_batch": 400, "bucket_lengths": (12,), "shuffle_seed": 3}
+    dataset = make_training_dataset(pairs, tokenizer, **options)
+    batches = make_training_batches(pairs, tokenizer, **options)
+    assert len(batches) == 1
+    model = Recorder()
+    model.compile(run_eagerly=True)
+    model.fit(batches, epochs=3, shuffle=False, verbose=0)
+    for trained in model.trained:
+        (expected,) = dataset
+        assert_equal_batches(trained, expected)
+    assert len(model.trained) == 3
 
 
 def test_an_epoch_begun_inside_has_the_batches_that_are_stated(tokenizer):

@@ -14,6 +14,7 @@ from keras_addnorm.training import (
     MaskedAccuracy,
     MaskedSparseCategoricalCrossentropy,
     Perplexity,
+    RDropCrossentropy,
 )
 
 VOCABULARY_SIZE, WIDTH = 11, 5
@@ -49,6 +50,14 @@ def pairs():
     return source, labels
 
 
+def weights_after_r_drop(jit_compile):
+    """One step in which neighbours count as one row seen twice: they differ without dropout."""
+    model = compiled_model(jit_compile)
+    model.compile(keras.optimizers.SGD(2.0), RDropCrossentropy(3.0), jit_compile=jit_compile)
+    model.train_on_batch(*pairs())
+    return [np.array(w).tolist() for w in model.get_weights()]
+
+
 def run(jit_compile=True):
     model = compiled_model(jit_compile)
     source, labels = pairs()
@@ -62,6 +71,7 @@ def run(jit_compile=True):
         "history": history,
         "weighted": weighted,
         "weights": [w.tolist() for w in before],
+        "r_drop": weights_after_r_drop(jit_compile),
         "padding only": [nothing["loss"], nothing["accuracy"], nothing["perplexity"]],
         "moved by padding": max(
             float(np.abs(a - b).max()) for a, b in zip(before, model.get_weights(), strict=True)

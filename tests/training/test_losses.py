@@ -277,6 +277,35 @@ def test_r_drop_is_the_definition(mode):
     np.testing.assert_allclose((gradient * step).numpy().sum(), slope, rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_r_drop_has_the_gradient_of_torch(mode):
+    labels, logits, _ = each_row_twice(alpha=3.0, smoothing=0.1)
+    sample_weight = np.random.default_rng(6).uniform(0.5, 2.0, (2 * B, T))
+    _, gradient = MODES[mode](
+        RDropCrossentropy(3.0, label_smoothing=0.1), labels, logits, sample_weight
+    )
+    z = torch.tensor(logits, requires_grad=True)
+    log_p = torch.log_softmax(z, -1)
+    ids = torch.tensor(labels, dtype=torch.int64)[..., None]
+    cross_entropy = -0.9 * log_p.gather(-1, ids)[..., 0] - 0.1 * log_p.mean(-1)
+    p, q = log_p[0::2], log_p[1::2]
+    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
+    weight = torch.tensor(sample_weight * (labels != 0))
+    values = cross_entropy + 1.5 * torch.repeat_interleave(apart, 2, 0)
+    ((weight * values).sum() / weight.sum()).backward()
+    np.testing.assert_allclose(gradient, z.grad, atol=1e-14)
+
+
+def test_r_drop_gives_padding_no_gradient_whatever_its_logits():
+    labels, logits, expected = each_row_twice(alpha=3.0, smoothing=0.1)
+    broken = np.where((labels == 0)[..., None], np.inf, logits)
+    assert np.isinf(broken).any()
+    value, gradient = value_and_gradient(RDropCrossentropy(3.0, 0.1), labels, broken)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    _, whole = value_and_gradient(RDropCrossentropy(3.0, 0.1), labels, logits)
+    np.testing.assert_array_equal(gradient, whole)
+
+
 def test_r_drop_of_equal_predictions_is_the_cross_entropy():
     labels, logits = (np.repeat(rows, 2, axis=0) for rows in batch())
     for weight in (None, np.full((2 * B, 1), 0.3)):

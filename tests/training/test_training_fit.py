@@ -32,8 +32,9 @@ def assert_same_run(one, other, rtol):
     for key, values in one["history"].items():
         np.testing.assert_allclose(values, other["history"][key], rtol=rtol, err_msg=key)
     np.testing.assert_allclose(one["weighted"], other["weighted"], rtol=rtol)
-    for a, b in zip(one["weights"], other["weights"], strict=True):
-        np.testing.assert_allclose(a, b, atol=rtol)
+    for which in ("weights", "r_drop"):
+        for a, b in zip(one[which], other[which], strict=True):
+            np.testing.assert_allclose(a, b, atol=rtol, err_msg=which)
 
 
 @pytest.fixture(scope="module")
