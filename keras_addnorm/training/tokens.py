@@ -114,11 +114,12 @@ def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) 
         -Σ_v q_v log softmax(z)_v,  q_v = (1 - ε)[v = y] + ε / V
             = logsumexp(z) - (1 - ε) z_y - ε mean(z)
 
-    The right-hand side needs no target rows of length V, and its gradient, softmax(z) - q, is
-    written by hand: one pass over the logits, nothing of size (B, T, V) kept from the forward
-    pass but the logits themselves, and no scatter. Measured on two CPU cores with TensorFlow at
-    4,096 tokens and V = 6,000 against the same formula differentiated automatically: under XLA
-    equal time and a tenth of the extra memory, without XLA 2.8 times faster at a quarter of it.
+    The right-hand side needs no target rows of length V. Its gradient, softmax(z) - q, is written by
+    hand from the exponentials of the forward pass, the one array of size (B, T, V) that is kept,
+    with a division that gives tokens without weight their zeros on the way, and no scatter.
+    Measured on two CPU cores with TensorFlow at 4,096 tokens and V = 6,000 against the same formula
+    differentiated automatically: under XLA equal time and a tenth of the extra memory, without XLA
+    2.8 times faster at a quarter of it.
 
     Labels outside [0, V) cannot be checked inside a compiled graph. Padding rows may hold any
     label; what the other rows give for such a label depends on the backend.
@@ -140,8 +141,11 @@ def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) 
         z = ops.cast(logits, dtype)
         # Out-of-range labels are moved inside: a padding id such as -100 must not break a gather.
         inside = ops.clip(labels, 0, vocabulary_size - 1)
-        log_normalizer = ops.logsumexp(z, axis=-1, keepdims=True)
-        value = log_normalizer - (1.0 - label_smoothing) * ops.take_along_axis(z, inside, axis=-1)
+        highest = ops.max(z, axis=-1, keepdims=True)
+        exponentials = ops.exp(z - highest)
+        total = ops.sum(exponentials, axis=-1, keepdims=True)
+        value = ops.log(total) + highest
+        value = value - (1.0 - label_smoothing) * ops.take_along_axis(z, inside, axis=-1)
         # Left out at ε = 0, where 0 · (-inf) of a forbidden token would be NaN.
         if label_smoothing:
             value = value - label_smoothing * ops.mean(z, axis=-1, keepdims=True)
@@ -150,13 +154,12 @@ def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) 
             if upstream is None:  # TensorFlow and JAX pass it alone, torch as a keyword.
                 (upstream,) = args
             upstream = ops.expand_dims(ops.cast(upstream, dtype), -1)
-            z = ops.cast(logits, dtype)
             is_label = ops.equal(ops.arange(vocabulary_size, dtype="int32"), inside)
-            off = label_smoothing / ops.cast(vocabulary_size, dtype)
-            target = ops.where(is_label, 1.0 - label_smoothing + off, off)
-            slope = upstream * (ops.exp(z - log_normalizer) - ops.cast(target, dtype))
+            off = label_smoothing / ops.cast(vocabulary_size, dtype) * upstream
+            target = ops.where(is_label, (1.0 - label_smoothing) * upstream + off, off)
             # A token without weight has no gradient even where its logits are not finite.
-            return ops.cast(ops.where(ops.equal(upstream, 0), 0, slope), logits.dtype)
+            softmax = ops.divide_no_nan(exponentials, ops.divide_no_nan(total, upstream))
+            return ops.cast(softmax - target, logits.dtype)
 
         return ops.squeeze(value, -1), gradient
 
