@@ -114,8 +114,8 @@ def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) 
         -Σ_v q_v log softmax(z)_v,  q_v = (1 - ε)[v = y] + ε / V
             = logsumexp(z) - (1 - ε) z_y - ε mean(z)
 
-    The right-hand side needs no target rows of length V. Its gradient, softmax(z) - q, is written by
-    hand from the exponentials of the forward pass, the one array of size (B, T, V) that is kept,
+    The right-hand side needs no target rows of length V. Its gradient, softmax(z) - q, is written
+    by hand from the exponentials of the forward pass, the one array of size (B, T, V) that is kept,
     with a division that gives tokens without weight their zeros on the way, and no scatter.
     Measured on two CPU cores with TensorFlow at 4,096 tokens and V = 6,000 against the same formula
     differentiated automatically: under XLA equal time and a tenth of the extra memory, without XLA
