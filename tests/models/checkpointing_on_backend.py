@@ -48,11 +48,11 @@ def run(jit_compile, **fields):
     return {"losses": losses, "weights": weights}
 
 
-def kept_on_jax(**fields):
+def kept_on_jax(dtype="float32", **fields):
     """Bytes that are kept from the forward pass for the gradients, weights included."""
     import jax
 
-    model = Seq2SeqTransformer(dataclasses.replace(CONFIG, **fields))
+    model = Seq2SeqTransformer(dataclasses.replace(CONFIG, **fields), dtype=dtype)
     fixed = [v.value for v in model.non_trainable_variables]
     source = np.ones((8, 64), "int32")
 
@@ -75,5 +75,9 @@ if __name__ == "__main__":
         found["kept bytes"] = {
             name: kept_on_jax(gradient_checkpointing=again)
             for name, again in (("kept", False), ("again", True))
+        }
+        wide = {"hidden_dim": 256, "intermediate_dim": 1024, "num_heads": 4}
+        found["kept bytes"] |= {
+            dtype: kept_on_jax(dtype, **wide) for dtype in ("float32", "mixed_bfloat16")
         }
     print(json.dumps(found))
