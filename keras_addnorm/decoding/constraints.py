@@ -76,7 +76,29 @@ class Constraint(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class MinLength(Constraint):
+class _LengthLimit(Constraint):
+    """A number of tokens that depends on the source: `source_factor * S + length`."""
+
+    length: int = 0
+    source_factor: float = 0.0
+
+    def __post_init__(self) -> None:
+        is_nothing = self.length == 0 and self.source_factor == 0
+        if self.length < 0 or not 0 <= self.source_factor < math.inf or is_nothing:
+            raise ValueError(
+                "A limit on the length needs a number of tokens, or a factor of the source's "
+                "length, or both. Expected numbers that are not negative, one of them positive. "
+                f"Received: length={self.length}, source_factor={self.source_factor}"
+            )
+
+    def _tokens(self, source_lengths: Tensor) -> Tensor:
+        # A thousandth more: 4.2 * 15 is 62.999996 in float32, and meant to be 63.
+        product = self.source_factor * ops.cast(source_lengths, "float32") + (self.length + 1e-3)
+        return ops.cast(ops.floor(product), "int32")
+
+
+@dataclasses.dataclass(frozen=True)
+class MinLength(_LengthLimit):
     """No end before the sequence has `source_factor * S + length` tokens, rounded down.
 
     Tokens are counted as by `max_length`: with the end token. S is the length of the source, its
@@ -90,12 +112,6 @@ class MinLength(Constraint):
         ValueError: If both are 0, or one is negative.
     """
 
-    length: int = 0
-    source_factor: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_length(self.length, self.source_factor)
-
     def allowed(self, view: View) -> Tensor:
         """Allow the end token from the minimum on.
 
@@ -105,7 +121,7 @@ class MinLength(Constraint):
         Returns:
             `(N, V)`.
         """
-        minimum = _length_for(view.source_lengths, self.length, self.source_factor)
+        minimum = self._tokens(view.source_lengths)
         may_end = ops.expand_dims(view.index + 1 >= minimum, -1)
         return ops.logical_or(may_end, ops.logical_not(view.is_end))
 
@@ -124,7 +140,7 @@ class MinLength(Constraint):
 
 
 @dataclasses.dataclass(frozen=True)
-class MaxLength(Constraint):
+class MaxLength(_LengthLimit):
     """The end token at `source_factor * S + length` tokens, rounded down, and 1 at least.
 
     Unlike `max_length`, which cuts a sequence off, this makes it end: the last token that fits
@@ -139,12 +155,6 @@ class MaxLength(Constraint):
         ValueError: If both are 0, or one is negative.
     """
 
-    length: int = 0
-    source_factor: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_length(self.length, self.source_factor)
-
     def allowed(self, view: View) -> Tensor:
         """Allow the end token only, from the maximum on.
 
@@ -154,7 +164,7 @@ class MaxLength(Constraint):
         Returns:
             `(N, V)`.
         """
-        maximum = _length_for(view.source_lengths, self.length, self.source_factor)
+        maximum = self._tokens(view.source_lengths)
         may_go_on = ops.expand_dims(view.index + 1 < maximum, -1)
         return ops.logical_or(may_go_on, view.is_end)
 
@@ -281,18 +291,3 @@ _TABLE: Table[Constraint] = Table(
 names = _TABLE.names
 get = _TABLE.get
 serialize = _TABLE.serialize
-
-
-def _check_length(length: int, source_factor: float) -> None:
-    if length < 0 or not 0 <= source_factor < math.inf or (length == 0 and source_factor == 0):
-        raise ValueError(
-            "A limit on the length needs a number of tokens, or a factor of the source's length, "
-            "or both. Expected numbers that are not negative, one of them positive. Received: "
-            f"length={length}, source_factor={source_factor}"
-        )
-
-
-def _length_for(source_lengths: Tensor, length: int, source_factor: float) -> Tensor:
-    # A thousandth more: 4.2 * 15 is 62.999996 in float32, and meant to be 63.
-    product = source_factor * ops.cast(source_lengths, "float32") + (length + 1e-3)
-    return ops.cast(ops.floor(product), "int32")
