@@ -105,6 +105,20 @@ def token_weights(labels: Any, pad_id: int, sample_weight: Any, dtype: str) -> A
     return real * weight
 
 
+def softmax_parts(z: Any) -> tuple[Any, Any, Any]:
+    """What a softmax over the last axis is made of; two losses of the same logits compute it once.
+
+    Args:
+        z: Logits, (..., V).
+
+    Returns:
+        The highest logits h, (..., 1); exp(z - h), (..., V); and their sums, (..., 1).
+    """
+    highest = ops.max(z, axis=-1, keepdims=True)
+    exponentials = ops.exp(z - highest)
+    return highest, exponentials, ops.sum(exponentials, axis=-1, keepdims=True)
+
+
 def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -> Any:
     r"""Cross-entropy of each token against its smoothed label.
 
@@ -141,9 +155,7 @@ def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) 
         z = ops.cast(logits, dtype)
         # Out-of-range labels are moved inside: a padding id such as -100 must not break a gather.
         inside = ops.clip(labels, 0, vocabulary_size - 1)
-        highest = ops.max(z, axis=-1, keepdims=True)
-        exponentials = ops.exp(z - highest)
-        total = ops.sum(exponentials, axis=-1, keepdims=True)
+        highest, exponentials, total = softmax_parts(z)
         value = ops.log(total) + highest
         value = value - (1.0 - label_smoothing) * ops.take_along_axis(z, inside, axis=-1)
         # Left out at ε = 0, where 0 · (-inf) of a forbidden token would be NaN.
