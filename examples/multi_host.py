@@ -101,7 +101,7 @@ def smoke() -> list[str]:
                 **os.environ,
                 "KERAS_BACKEND": "jax",
                 "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+                "JAX_NUM_CPU_DEVICES": "2",
                 "KERAS_DISTRIBUTION_JOB_ADDRESSES": address,
                 "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
                 "KERAS_DISTRIBUTION_PROCESS_ID": str(index),

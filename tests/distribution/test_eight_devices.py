@@ -26,7 +26,7 @@ def found():
             "KERAS_BACKEND": "jax",
             "JAX_PLATFORMS": "cpu",
             "PYTHONPATH": str(PROGRAM.parents[2]),
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            "JAX_NUM_CPU_DEVICES": "8",
         },
     )
     assert done.returncode == 0, done.stderr[-3000:]

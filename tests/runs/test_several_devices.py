@@ -51,7 +51,7 @@ def start(corpus, tmp_path_factory):
                 "PYTHONPATH": str(PROGRAM.parents[2]),
                 "TFDS_DATA_DIR": prepared,
                 "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+                "JAX_NUM_CPU_DEVICES": "2",
                 **environment,
             },
         )
