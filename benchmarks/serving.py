@@ -7,6 +7,7 @@ small model with random weights, whose translations are as long as they may be.
     python benchmarks/serving.py --soak                   # 10,000 requests while versions change
     python benchmarks/serving.py --soak --swaps 40 --requests 40000
     python benchmarks/serving.py --model saved_models/mine --road grpc
+    python benchmarks/serving.py --smoke                  # a server a table, few requests
 """
 
 from __future__ import annotations
@@ -176,14 +177,20 @@ def ask(
     return wall, seconds
 
 
-def throughput(directory: Path, road: str, requests: int) -> list[dict[str, object]]:
-    """Asks with 1, 8 and 64 clients, with batching, threads and XLA and without."""
+def throughput(
+    directory: Path, road: str, requests: int, servers: int | None = None
+) -> list[dict[str, object]]:
+    """Asks with 1, 8 and 64 clients, with batching, threads and XLA and without.
+
+    `servers` is how many of these servers are asked, None for all.
+    """
     rows: list[dict[str, object]] = []
     print(
         "batching threads signature       clients  requests/s  cpu ms/request"
         "   p50 ms   p95 ms   p99 ms"
     )
-    for (batching, largest), threads in itertools.product(BATCH.items(), THREADS):
+    kinds = itertools.product(BATCH.items(), THREADS)
+    for (batching, largest), threads in itertools.islice(kinds, servers):
         flags = (f"--max-batch-size={largest}", f"--intra-op-threads={threads}")
         with serve(directory, *flags) as served:
             for signature, clients in itertools.product(SIGNATURES, CLIENTS):
@@ -214,11 +221,14 @@ def throughput(directory: Path, road: str, requests: int) -> list[dict[str, obje
     return rows
 
 
-def first_requests(directory: Path, road: str) -> list[dict[str, object]]:
+def first_requests(
+    directory: Path, road: str, servers: int | None = None
+) -> list[dict[str, object]]:
     """The first two requests of a server that has answered its warm-up requests, and of one not."""
     rows: list[dict[str, object]] = []
     print("\nwarm-up signature        start s   first ms  second ms")
-    for warm, signature in itertools.product((True, False), FIRST):
+    kinds = itertools.product((True, False), FIRST)
+    for warm, signature in itertools.islice(kinds, servers):
         flag = "--warm-up" if warm else "--no-warm-up"
         started = time.perf_counter()
         with serve(directory, flag) as served, served.client(road) as client:
@@ -364,6 +374,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, help="of each row; of the soak (default 10,000)")
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--swaps", type=int, default=9, help="of versions in the soak, at least 5")
+    parser.add_argument("--smoke", action="store_true", help="one server a table, 8 requests a row")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -377,9 +388,10 @@ def main() -> int:
             print(figures)
             status = int(bool(figures["wrong"]) or figures["growth"] > 0.05)
         else:
+            servers, requests = (1, 8) if options.smoke else (None, options.requests or 300)
             figures = {
-                "throughput": throughput(directory, options.road, options.requests or 300),
-                "first": first_requests(directory, options.road),
+                "throughput": throughput(directory, options.road, requests, servers),
+                "first": first_requests(directory, options.road, servers),
             }
             status = 0
     if options.json:

@@ -230,3 +230,20 @@ def test_training_step_runs_and_writes_its_figures(tmp_path):
         assert row["share_of_peak"] == pytest.approx(figures["floor_ms"] / row["ms"])
         assert row["peak_mib"] > row["peak_beyond_imports_mib"] > 0
     assert len(figures["rounds"]["torch"]["wall_ms"]) == 2
+
+
+def test_serving_asks_a_server_and_writes_what_it_saw(tmp_path):
+    path = tmp_path / "figures.json"
+    run_on("tensorflow", str(ROOT / "benchmarks" / "serving.py"), "--smoke", "--json", str(path))
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    rows = figures["throughput"]
+    assert [(row["signature"], row["clients"]) for row in rows] == [
+        (signature, clients)
+        for signature in ("serving_default", "translate_xla")
+        for clients in (1, 8, 64)
+    ]
+    for row in rows:
+        assert row["requests_per_second"] > 0 and row["cpu_ms"] > 0
+        assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
+    (first,) = figures["first"]
+    assert first["warm_up"] and first["start_s"] > 0 and first["first_ms"] > 0
