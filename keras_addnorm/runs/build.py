@@ -18,6 +18,7 @@ from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.training import (
     Adam,
+    Cooldown,
     InverseSquareRootSchedule,
     MaskedAccuracy,
     MaskedSparseCategoricalCrossentropy,
@@ -185,9 +186,11 @@ def compile_model(
         devices: Where it is trained.
     """
     together = training.batches_per_update
-    schedule = _SCHEDULES[training.schedule](
-        training, model.config.hidden_dim, steps_per_epoch // together * training.epochs
-    )
+    updates = steps_per_epoch // together
+    total_steps = updates * training.epochs
+    schedule = _SCHEDULES[training.schedule](training, model.config.hidden_dim, total_steps)
+    if training.cooldown_epochs:
+        schedule = Cooldown(schedule, total_steps, updates * training.cooldown_epochs)
     if together > 1 and not isinstance(schedule, float):
         schedule = ScheduleOfUpdates(schedule, together)
     model.compile(

@@ -99,6 +99,9 @@ class TrainingConfig:
         0.002, "learning rate at the end of the warm-up (for noam: a factor)"
     )
     warmup_steps: int = _setting(1000, "steps until the learning rate is at its peak")
+    cooldown_epochs: int = _setting(
+        0, "let the learning rate fall to 0 over the last N epochs; 0 = leave it to the schedule"
+    )
     beta_2: float = _setting(0.98, "decay of Adam's second moment")
     epsilon: float = _setting(1e-9, "Adam's epsilon")
     clipnorm: float | None = _setting(None, "limit of the gradients")
@@ -178,6 +181,7 @@ class TrainingConfig:
         for key in (
             "r_drop",
             "subword_sampling",
+            "cooldown_epochs",
             "checkpoint_minutes",
             "checkpoint_batches",
             "devices_per_model",
@@ -192,6 +196,18 @@ class TrainingConfig:
             "training.peak_learning_rate",
             "above 0 and finite",
             self.peak_learning_rate,
+        )
+        _require(
+            self.cooldown_epochs <= self.epochs,
+            "training.cooldown_epochs",
+            f"at most training.epochs = {self.epochs}",
+            self.cooldown_epochs,
+        )
+        _require(
+            self.cooldown_epochs == 0 or self.schedule != "constant",
+            "training.cooldown_epochs",
+            "0 with training.schedule = 'constant', whose rate is a variable",
+            self.cooldown_epochs,
         )
         _require(0 <= self.seed < 2**32, "training.seed", "from 0 to below 2**32", self.seed)
         _require(

@@ -36,6 +36,7 @@ from keras_addnorm.training.metrics import MaskedAccuracy, Perplexity
 from keras_addnorm.training.optimizers import Adam
 from keras_addnorm.training.resume import Checkpoints, TrainingPosition
 from keras_addnorm.training.schedules import (
+    Cooldown,
     InverseSquareRootSchedule,
     NoamSchedule,
     ScheduleOfUpdates,
@@ -45,6 +46,7 @@ from keras_addnorm.training.scores import Scores, evaluate_translations
 __all__ = [
     "Adam",
     "Checkpoints",
+    "Cooldown",
     "InverseSquareRootSchedule",
     "LastCheckpoints",
     "LearningRateCurve",

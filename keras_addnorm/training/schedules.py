@@ -1,6 +1,6 @@
 """Learning-rate schedules: a linear warm-up, then the inverse square root of the step.
 
-Step numbering, for both: the argument is the number of updates already made, which is what Keras
+Step numbering, for all: the argument is the number of updates already made, which is what Keras
 passes (`optimizer.iterations`, 0 for the very first update), and it goes into the formula as it
 is. The first update of a run therefore has rate 0 and only starts the optimizer's moments; the
 peak is reached after exactly `warmup_steps` updates.
@@ -139,8 +139,85 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+class _ScheduleOfASchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Takes the rates of another schedule, and is saved with it."""
+
+    schedule: keras.optimizers.schedules.LearningRateSchedule
+
+    def get_config(self) -> dict[str, Any]:
+        """The inner schedule."""
+        return {"schedule": keras.saving.serialize_keras_object(self.schedule)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "_ScheduleOfASchedule":
+        """Rebuilds it, the inner schedule included."""
+        schedule = keras.saving.deserialize_keras_object(config["schedule"])
+        return cls(**{**config, "schedule": schedule})
+
+
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class ScheduleOfUpdates(keras.optimizers.schedules.LearningRateSchedule):
+class Cooldown(_ScheduleOfASchedule):
+    """Lets the rate of a schedule fall to 0 over the last updates of a training.
+
+    ::
+
+        rate(step) = schedule(step) · min(1, (total_steps - step) / cooldown_steps)
+
+    and 0 from `total_steps` on. What is trained before the cool-down does not depend on when it
+    comes: the same training can be made longer from there.
+
+    Args:
+        schedule: The schedule.
+        total_steps: Updates of the whole training.
+        cooldown_steps: How many of them, the last ones, the fall takes.
+
+    Raises:
+        ValueError: If a number is not an integer of at least 1, or the fall would be longer than
+            the training.
+
+    Example:
+        >>> from keras_addnorm.training import Cooldown, InverseSquareRootSchedule
+        >>> schedule = Cooldown(InverseSquareRootSchedule(0.5, warmup_steps=1), 16, 8)
+        >>> [round(float(schedule(step)), 4) for step in (1, 4, 9, 15, 16)]
+        [0.5, 0.25, 0.1458, 0.0161, 0.0]
+
+    Reference:
+        Hägele et al., Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations
+        (2024), section 3, where a constant rate falls like this.
+    """
+
+    def __init__(
+        self,
+        schedule: keras.optimizers.schedules.LearningRateSchedule,
+        total_steps: int,
+        cooldown_steps: int,
+    ) -> None:
+        hint = "Both count updates."
+        self.schedule = schedule
+        self.total_steps = _positive_int(total_steps, "total_steps", hint)
+        self.cooldown_steps = _positive_int(cooldown_steps, "cooldown_steps", hint)
+        if self.cooldown_steps > self.total_steps:
+            raise ValueError(
+                "A cool-down is a part of the training. Expected cooldown_steps of at most "
+                f"total_steps = {total_steps}, received {cooldown_steps}."
+            )
+
+    def __call__(self, step: Any) -> Any:
+        """The rate, a float32 scalar."""
+        left = float(self.total_steps) - ops.cast(step, "float32")
+        return self.schedule(step) * ops.clip(left / float(self.cooldown_steps), 0.0, 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "total_steps": self.total_steps,
+            "cooldown_steps": self.cooldown_steps,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class ScheduleOfUpdates(_ScheduleOfASchedule):
     """A schedule that counts updates where Keras counts batches.
 
     With `gradient_accumulation_steps=k` Keras asks for the rate of each batch: rate(b) is here
@@ -176,13 +253,4 @@ class ScheduleOfUpdates(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {
-            "schedule": keras.saving.serialize_keras_object(self.schedule),
-            "batches_per_update": self.batches_per_update,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "ScheduleOfUpdates":
-        """Rebuilds it, the inner schedule included."""
-        schedule = keras.saving.deserialize_keras_object(config["schedule"])
-        return cls(schedule, config["batches_per_update"])
+        return {**super().get_config(), "batches_per_update": self.batches_per_update}

@@ -502,3 +502,25 @@ def test_sampling_splits_the_training_pairs_anew_and_the_validation_pairs_alike(
     )
     assert training[0] != training[1]
     assert validation[0] == validation[1]
+
+
+def test_a_cooldown_takes_the_last_epochs_updates(monkeypatch, tmp_path):
+    settings = {
+        "epochs": 4,
+        "cooldown_epochs": 2,
+        "batches_per_update": 2,
+        "tokens_per_batch": 512,
+        "bucket_lengths": [32],
+        "warmup_steps": 1,
+        "peak_learning_rate": 1.0,
+    }
+    model, data, _ = what_fit_trains(monkeypatch, tmp_path, settings)
+    batches = len(data)
+    updates = batches // 2
+    assert batches % 2 == 0 and updates > 3
+    rate = model.optimizer._learning_rate  # Keras asks for the rate of each batch.
+    for batch in range(4 * batches):
+        update = batch // 2
+        left = (4 * updates - update) / (2 * updates)
+        expected = min(update, max(update, 1) ** -0.5) * min(1, left)
+        assert float(rate(batch)) == pytest.approx(expected, rel=1e-5), batch

@@ -3,7 +3,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.training import InverseSquareRootSchedule, NoamSchedule
+from keras_addnorm.training import (
+    Cooldown,
+    InverseSquareRootSchedule,
+    NoamSchedule,
+    ScheduleOfUpdates,
+)
 
 
 def rates(schedule, steps):
@@ -41,7 +46,24 @@ def test_a_warm_up_of_one_step_falls_at_once():
     np.testing.assert_allclose(rates(schedule, [0, 1, 4, 9]), [0, 1, 0.5, 1 / 3], rtol=1e-6)
 
 
-SCHEDULES = [InverseSquareRootSchedule(0.5, 10), NoamSchedule(7, warmup_steps=11, factor=0.3)]
+def test_a_cooldown_is_the_schedule_and_then_a_line_down_to_zero():
+    schedule = InverseSquareRootSchedule(0.3, warmup_steps=7)
+    steps = np.arange(103)
+    expected = np.array(rates(schedule, steps))
+    expected[80:100] *= (100 - steps[80:100]) / 20
+    expected[100:] = 0
+    np.testing.assert_allclose(rates(Cooldown(schedule, 100, 20), steps), expected, rtol=1e-6)
+    # What comes before it does not depend on it.
+    longer = rates(Cooldown(schedule, 140, 20), steps)
+    assert longer == rates(schedule, steps)
+
+
+SCHEDULES = [
+    InverseSquareRootSchedule(0.5, 10),
+    NoamSchedule(7, warmup_steps=11, factor=0.3),
+    Cooldown(InverseSquareRootSchedule(0.5, 10), 17, 8),
+    ScheduleOfUpdates(Cooldown(NoamSchedule(7, warmup_steps=3), 13, 4), 3),
+]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -95,6 +117,14 @@ BAD = {
     "endless peak": (lambda: InverseSquareRootSchedule(float("inf"), 10), "Received inf"),
     "peak as text": (lambda: InverseSquareRootSchedule("0.1", 10), "Received '0.1'"),
     "no width": (lambda: NoamSchedule(0), "hidden_dim must be an integer of at least 1"),
+    "endless cool-down": (
+        lambda: Cooldown(InverseSquareRootSchedule(0.1, 10), 30, 31),
+        "at most total_steps = 30, received 31",
+    ),
+    "no cool-down": (
+        lambda: Cooldown(InverseSquareRootSchedule(0.1, 10), 30, 0),
+        "cooldown_steps must be an integer of at least 1. Received 0",
+    ),
     "negative factor": (lambda: NoamSchedule(8, factor=-1.0), "factor must be a finite number"),
 }
 
