@@ -25,6 +25,7 @@ FULL = {
         "schedule": "noam",
         "peak_learning_rate": 2,
         "warmup_steps": 13,
+        "cooldown_epochs": 1,
         "beta_2": 0.9,
         "epsilon": 1e-7,
         "clipnorm": 1.5,
