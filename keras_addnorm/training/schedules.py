@@ -183,7 +183,7 @@ class Cooldown(_ScheduleOfASchedule):
 
     Reference:
         Hägele et al., Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations
-        (2024), section 3, where a constant rate falls like this.
+        (2024), where a constant rate falls like this.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ for strategy in (
     searched = strategy.search(step, Cache(()), task)
     found[f"ids {name}"], found[f"scores {name}"] = array(searched.ids), array(searched.scores)
 
-# JAX without compilation compiles each operation by itself, which takes four times as long.
+# JAX without compilation compiles each operation by itself, which takes longer.
 compiles = keras.backend.backend() == "jax"
 model.compile(
     keras.optimizers.Adam(3e-3), MaskedSparseCategoricalCrossentropy(0.1), jit_compile=compiles
