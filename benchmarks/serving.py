@@ -374,7 +374,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, help="of each row; of the soak (default 10,000)")
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--swaps", type=int, default=9, help="of versions in the soak, at least 5")
-    parser.add_argument("--smoke", action="store_true", help="one server a table, 8 requests a row")
+    parser.add_argument("--smoke", action="store_true", help="one server a table, 8 requests")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -388,7 +388,8 @@ def main() -> int:
             print(figures)
             status = int(bool(figures["wrong"]) or figures["growth"] > 0.05)
         else:
-            servers, requests = (1, 8) if options.smoke else (None, options.requests or 300)
+            servers = 1 if options.smoke else None
+            requests = options.requests or (8 if options.smoke else 300)
             figures = {
                 "throughput": throughput(directory, options.road, requests, servers),
                 "first": first_requests(directory, options.road, servers),
