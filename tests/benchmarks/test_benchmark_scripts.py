@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -163,6 +164,10 @@ import gpu
 import growth
 
 growth.main(["--smoke", "--rounds", "1", "--plot", sys.argv[1]])
+fast, even = (1.0, 8.0), (1.0, 2.0)
+for program, time in ((growth.TRAINING, even), (growth.DECODING, fast)):
+    curve = growth.Curve((1, 2), time, megabytes=even, operations=fast, compile_ms=even)
+    print(*growth.table({(program, "batch"): curve}, growth.AXES), sep=" -> ")
 gpu.main(["--smoke", "--contenders", "keras-addnorm"])
 """
 
@@ -193,6 +198,9 @@ def test_the_scripts_about_a_part_run():
 def test_growth_and_gpu_run_without_tensorflow(tmp_path):
     said = run_on("jax", "-c", GROWTH_AND_GPU, str(tmp_path / "growth.png"))
     assert "| decoding, length | 8, 16 |" in said
+    # Time is only marked: what is counted decides.
+    assert re.search(r"training step, batch .*\*\*exceeded: operations\*\* .* -> False", said)
+    assert re.search(r"decoding, batch .* \| – \| 1 \*\*exceeded: time\*\* .* -> True", said)
     assert "| keras-addnorm |" in said
     assert "| 2 | 2 |" in said  # The search with two beams.
     assert (tmp_path / "growth.png").read_bytes()[1:4] == b"PNG"
