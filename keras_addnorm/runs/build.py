@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory, write_text
-from keras_addnorm.runs.errors import UserError, unknown_name
+from keras_addnorm.runs.errors import as_user_errors, unknown_name
 from keras_addnorm.training import (
     Adam,
     Cooldown,
@@ -29,21 +28,6 @@ from keras_addnorm.training import (
 )
 
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
-
-
-@contextlib.contextmanager
-def as_user_errors() -> Iterator[None]:
-    """Turns errors of the rooms below about what the user gave into `UserError`.
-
-    Yields:
-        Nothing.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
-        raise UserError(str(error)) from error
 
 
 def load_pairs(config: RunConfig, split: str) -> Any:

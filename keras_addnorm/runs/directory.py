@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import io
 import json
+import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.runs.config import RunConfig
-from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.errors import UserError, as_user_errors
 
 # The temporary names of `written_whole` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
@@ -141,6 +144,37 @@ class RunDirectory:
         """Returns all weight files that a training wrote here: checkpoints, best and averaged."""
         folders = (self.path, self.checkpoints, self.best_epochs)
         return [path for folder in folders for path in folder.glob("[!.]*.weights.h5")]
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second training out; the lock goes with its process, killed or not.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            UserError: If another process is training here, or nothing can be written here.
+        """
+        with as_user_errors():
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            if not os.access(self.path, os.W_OK | os.X_OK):
+                raise UserError(
+                    f"The run directory {str(self.path)!r} cannot be written to. Expected one that "
+                    "this user may make files in. Change its permissions, or choose another "
+                    "--run-dir."
+                )
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"Another process is training in {str(self.path)!r}. Wait for it, stop it, or "
+                    "choose another --run-dir."
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
 
     def remove_leftovers(self) -> None:
         """Removes what a killed training left half written; nobody else may be training here.

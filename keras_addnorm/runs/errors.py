@@ -1,7 +1,8 @@
-"""Errors that a user can mend, and the words for a name that is not known."""
+"""Errors that a user can mend: how others become one, and the words for an unknown name."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class UserError(ValueError):
@@ -9,6 +10,21 @@ class UserError(ValueError):
 
     The command line prints the message alone and exits with status 2.
     """
+
+
+@contextlib.contextmanager
+def as_user_errors() -> Iterator[None]:
+    """Turns errors of the rooms below about what the user gave into `UserError`.
+
+    Yields:
+        Nothing.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
+        raise UserError(str(error)) from error
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:

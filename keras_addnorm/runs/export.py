@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.runs.errors import as_user_errors
+
 if TYPE_CHECKING:
     from keras_addnorm.runs.build import TrainedRun
 
@@ -33,7 +35,6 @@ def export(
     Raises:
         UserError: If the version exists already.
     """
-    from keras_addnorm.runs.build import as_user_errors
     from keras_addnorm.serving import export_saved_model
 
     search = run.config.evaluation
@@ -76,7 +77,6 @@ def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
         UserError: If the folder exists, CTranslate2 is missing, or cannot say the model.
     """
     from keras_addnorm.interop import export_ctranslate2
-    from keras_addnorm.runs.build import as_user_errors
 
     with as_user_errors():
         return export_ctranslate2(run.model, run.tokenizers, directory)
@@ -96,7 +96,6 @@ def export_for_onnx(run: TrainedRun, directory: Path) -> Path:
         UserError: If the folder exists, a package is missing, or ONNX cannot say the model.
     """
     from keras_addnorm.interop import export_onnx
-    from keras_addnorm.runs.build import as_user_errors
 
     limit = run.config.evaluation.max_length
     with as_user_errors():
@@ -117,7 +116,6 @@ def export_for_litert(run: TrainedRun, directory: Path) -> Path:
         UserError: If the folder exists, or LiteRT cannot say the model.
     """
     from keras_addnorm.interop import export_litert
-    from keras_addnorm.runs.build import as_user_errors
 
     limit = run.config.evaluation.max_length
     with as_user_errors():

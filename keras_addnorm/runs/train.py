@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +14,13 @@ import keras
 
 from keras_addnorm import distribution
 from keras_addnorm.data import SubwordSampling, TokenizerPair, make_training_dataset
-from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import translate
 from keras_addnorm.diagnostics import ResidualMonitor
 from keras_addnorm.distribution import Devices, is_first
-from keras_addnorm.layers.attention_config import AttentionConfig
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.build import (
     TrainedRun,
-    as_user_errors,
     compile_model,
     left_out_lines,
     load_or_train_tokenizers,
@@ -38,8 +33,16 @@ from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder,
 from keras_addnorm.runs.config import BEST_METRICS, PRECISIONS, RunConfig, TrainingConfig
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.progress import epoch_line, summary
+from keras_addnorm.runs.requirements import (
+    require_consistent,
+    require_room,
+    require_same_run,
+    require_shareable_batches,
+    require_shareable_model,
+    usable_devices,
+)
 from keras_addnorm.training import TranslationScore
 from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
 from keras_addnorm.training.resume import (
@@ -85,22 +88,12 @@ def train(
         UserError: If the configuration, the data or the devices cannot be used, or the directory
             holds a run of other data, another tokeniser or another model.
     """
-    _check_same_run(config, directory)
-    if config.training.ema and config.training.average_last > 1:
-        raise UserError(
-            "A moving average and an average of epochs are two ways to one thing. Expected one of "
-            f"them, received training.ema={config.training.ema} and "
-            f"training.average_last={config.training.average_last}. Leave one at its default."
-        )
-    if config.training.best_metric in ("val_bleu", "val_chrf") and not config.training.score_every:
-        raise UserError(
-            f"Nothing would measure {config.training.best_metric!r}. Expected training.score_every "
-            "of at least 1 with it, received 0. Pass --score-every 1, or another --best-metric."
-        )
-    devices = _devices(config.training)
+    require_same_run(config, directory)
+    require_consistent(config.training)
+    devices = usable_devices(config.training)
     if not is_first():
         say, verbose = _silence, 0
-    with _locked(directory.path) if is_first() else contextlib.nullcontext():
+    with directory.locked() if is_first() else contextlib.nullcontext():
         try:
             if is_first():
                 directory.remove_leftovers()
@@ -140,7 +133,7 @@ def _train(
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         chosen_model = model_config(config, tokenizers)
-        _require_shareable_model(chosen_model, devices)
+        require_shareable_model(chosen_model, devices)
         model = Seq2SeqTransformer(chosen_model)
     if is_first():
         directory.write_config(config)
@@ -148,7 +141,7 @@ def _train(
 
     datasets = _datasets(config, tokenizers, pairs, devices)
     report = datasets["train"].report
-    _require_shareable_batches(report, devices)
+    require_shareable_batches(report, devices)
     compile_model(model, training, report.batches, devices)
     checkpoint, state = _last_checkpoint(directory, say)
     plan = datasets["train"].epochs.plan
@@ -176,7 +169,7 @@ def _train(
     say(f"Validation data: {datasets['validation'].report}.")
     say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
     say(f"Devices: {devices}.")
-    _require_room(directory, model, training)
+    require_room(directory, model, training)
 
     best = BestEpochs(training.best_metric, BEST_METRICS[training.best_metric], training.keep_best)
     recorder = RunRecorder(directory, report, state.epoch, best)
@@ -254,56 +247,6 @@ def _of_the_first(*callbacks: keras.callbacks.Callback) -> tuple[keras.callbacks
     return callbacks if is_first() else ()
 
 
-def _devices(training: TrainingConfig) -> Devices:
-    """The devices, if all that the configuration asks for works on them."""
-    with as_user_errors():
-        devices = distribution.get(training.distribution, training.devices_per_model)
-    if training.monitor_every and training.distribution != "none":
-        raise UserError(
-            "The residual stream is watched on one device only. Expected training.monitor_every = "
-            f"0 with training.distribution = {training.distribution!r}, received "
-            f"{training.monitor_every}."
-        )
-    if training.score_every and distribution.process_count() > 1:
-        raise UserError(
-            "Translations are scored by one process only. Expected training.score_every = 0 with "
-            f"{distribution.process_count()} processes, received {training.score_every}. Run "
-            "`keras-addnorm evaluate` on the run directory instead."
-        )
-    if training.batches_per_update > 1 and not devices.accumulates:
-        raise UserError(
-            "Keras cannot accumulate gradients under TensorFlow's MirroredStrategy. Expected "
-            f"training.batches_per_update = 1, received {training.batches_per_update}. Raise "
-            "tokens_per_batch instead, or set KERAS_BACKEND=jax."
-        )
-    return devices
-
-
-def _require_shareable_model(model: Seq2SeqConfig, devices: Devices) -> None:
-    groups = AttentionConfig.get(model.attention).key_value_heads(model.num_heads)
-    with as_user_errors():
-        distribution.require_divisible(
-            {
-                "num_heads": model.num_heads,
-                "num_key_value_heads": groups,
-                "intermediate_dim": model.intermediate_dim,
-                "source_vocabulary_size": model.source_vocabulary_size,
-                "target_vocabulary_size": model.target_vocabulary_size,
-            },
-            devices.devices_per_model,
-        )
-
-
-def _require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
-    rows = [size for _, size, _ in report.buckets]
-    if any(size % devices.replicas for size in rows):
-        raise UserError(
-            f"Batches cannot be shared by {devices.replicas} copies of the weights. Expected a "
-            f"multiple of {devices.replicas} rows, received {rows}, one number for each of "
-            f"training.bucket_lengths. Pass --rows-multiple-of {devices.replicas}."
-        )
-
-
 @contextlib.contextmanager
 def _computing_in(precision: str) -> Iterator[None]:
     """Keras' policy for the layers that are made meanwhile."""
@@ -313,53 +256,6 @@ def _computing_in(precision: str) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(before)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keeps a second training out of a directory; the lock goes with its process, killed or not."""
-    with as_user_errors():
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY)
-    if not os.access(path, os.W_OK | os.X_OK):
-        os.close(descriptor)
-        raise UserError(
-            f"The run directory {str(path)!r} cannot be written to. Expected one that this user "
-            "may make files in. Change its permissions, or choose another --run-dir."
-        )
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise UserError(
-            f"Another process is training in {str(path)!r}. Wait for it, stop it, or choose "
-            "another --run-dir."
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _require_room(
-    directory: RunDirectory, model: Seq2SeqTransformer, training: TrainingConfig
-) -> None:
-    """A full disk is found out now and not after an hour."""
-    weights = 4 * model.count_params()
-    # The weights, Adam's two moments, the moving average, the accumulated gradients.
-    checkpoint = weights * (3 + (training.ema > 0) + (training.batches_per_update > 1))
-    files = max(training.keep_last, training.average_last) + 3  # Two inside of epochs, one half.
-    whole = checkpoint * files + weights * (training.keep_best + 2)
-    # What is there from before is part of it, but a new file is written before an old one goes.
-    there = sum(path.stat().st_size for path in directory.weight_files())
-    needed = max(whole - there, checkpoint + weights)
-    free = shutil.disk_usage(directory.path).free
-    if free < needed:
-        raise UserError(
-            f"The disk of {str(directory.path)!r} is too full. Expected room for the checkpoints, "
-            f"{needed / 2**20:,.0f} MiB; there are {free / 2**20:,.0f} MiB. Make room, choose "
-            "another --run-dir, or keep fewer (--keep-last, --average-last, --keep-best)."
-        )
 
 
 def _last_checkpoint(
@@ -420,43 +316,6 @@ def _config_for_resuming(config: RunConfig, directory: RunDirectory) -> Iterator
     except Exception:
         directory.config.unlink()
         raise
-
-
-def _check_same_run(config: RunConfig, directory: RunDirectory) -> None:
-    """A second command may train longer or otherwise, but on the same data with the same model."""
-    if not directory.config.exists():
-        return
-    if not directory.model.exists() and not directory.has_tokenizers():
-        return
-    before, now = directory.read_config().to_dict(), config.to_dict()
-    for key in ("data", "source", "target", "tokenizer", "model"):
-        if before[key] != now[key]:
-            raise UserError(
-                f"{str(directory.path)!r} holds a run with another {key!r}. Expected "
-                f"{before[key]!r}, received {now[key]!r}. Choose another --run-dir, or leave "
-                "the setting as it was."
-            )
-    if directory.checkpoints.is_dir() and any(directory.checkpoints.glob("epoch-*.weights.h5")):
-        _check_same_optimizer(before["training"], now["training"], directory)
-
-
-def _check_same_optimizer(
-    before: dict[str, Any], now: dict[str, Any], directory: RunDirectory
-) -> None:
-    """Keras would drop all moments if a setting changes which variables an optimiser has."""
-    same: dict[str, Callable[[Any], Any]] = {
-        "ema": lambda ema: ema > 0,
-        "batches_per_update": lambda batches: batches > 1,
-        "precision": lambda precision: precision == "float16",  # Keras scales the loss then.
-        "schedule": lambda schedule: schedule == "constant",  # The rate is a variable then.
-    }
-    for key, kind in same.items():
-        if kind(before[key]) != kind(now[key]):
-            raise UserError(
-                f"The checkpoints in {str(directory.path)!r} hold another optimiser. Expected "
-                f"training.{key} = {before[key]!r}, received {now[key]!r}, which has other "
-                "variables. Leave the setting as it was, or choose another --run-dir."
-            )
 
 
 def _datasets(

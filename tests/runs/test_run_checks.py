@@ -17,13 +17,8 @@ from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
-from keras_addnorm.runs.train import (
-    _check_same_run,
-    _going_on,
-    _require_room,
-    _starting_anew,
-    train,
-)
+from keras_addnorm.runs.requirements import require_room, require_same_run
+from keras_addnorm.runs.train import _going_on, _starting_anew, train
 from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.resume import TrainingState
 
@@ -203,10 +198,10 @@ def test_a_disk_without_room_is_an_error_before_the_first_step(monkeypatch, tmp_
             shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free)
         )
         if fits:
-            _require_room(RunDirectory(tmp_path), model, training)
+            require_room(RunDirectory(tmp_path), model, training)
             continue
         with pytest.raises(UserError, match="Expected room for the checkpoints, 18 MiB"):
-            _require_room(RunDirectory(tmp_path), model, training)
+            require_room(RunDirectory(tmp_path), model, training)
 
 
 def test_a_resumed_run_needs_no_room_for_the_files_that_it_replaces(monkeypatch, tmp_path):
@@ -217,10 +212,10 @@ def test_a_resumed_run_needs_no_room_for_the_files_that_it_replaces(monkeypatch,
 
     def requires(mebibytes):
         free.append(mebibytes * 2**20)
-        _require_room(directory, model, training)
+        require_room(directory, model, training)
         free.append(mebibytes * 2**20 - 1)
         with pytest.raises(UserError, match=f"Expected room for the checkpoints, {mebibytes} MiB"):
-            _require_room(directory, model, training)
+            require_room(directory, model, training)
 
     directory.checkpoints.mkdir()
     for path, mebibytes in (
@@ -453,15 +448,15 @@ def test_another_optimiser_is_refused_once_there_is_a_checkpoint(
     directory = RunDirectory(tmp_path)
     directory.write_config(RunConfig().replace({f"training.{key}": old}))
     now = RunConfig().replace({f"training.{key}": new})
-    _check_same_run(now, directory)
+    require_same_run(now, directory)
     directory.model.touch()
     directory.checkpoints.mkdir()
     (directory.checkpoints / "epoch-0001.weights.h5").touch()
     if not is_refused:
-        _check_same_run(now, directory)
+        require_same_run(now, directory)
         return
     with pytest.raises(UserError, match=f"training.{key} = {old!r}, received {new!r}"):
-        _check_same_run(now, directory)
+        require_same_run(now, directory)
 
 
 def what_fit_trains(monkeypatch, folder, training):
