@@ -40,7 +40,7 @@ TOKENS_PER_BATCH = 4096
 BUCKET_LENGTHS = (16, 32, 64, 128)
 _TEXTS_AT_ONCE = 10_000
 
-# How many drawn segmentations of a pair its bucket has to hold.
+# How many drawn segmentations of the corpus say how many batches every epoch has.
 _DRAWS = 2
 
 # Inputs and labels; where asked for, a weight for each row, too.
@@ -136,8 +136,9 @@ def make_training_dataset(
             equal parts of each batch's rows this one reads. Order, lengths and weights are those of
             the whole batches.
         sampling: If given, each epoch splits the texts into other pieces, which follow from the
-            seed and the epoch; the texts stay in memory. A pair's bucket holds the longest of
-            two draws, and where an epoch's draw is longer, the pair is split as `encode` does.
+            seed and the epoch; the texts stay in memory. Each epoch has the buckets that its pieces
+            need. What no bucket holds is split as `encode` does, and so are pairs of an epoch that
+            would need more batches than two draws said.
 
     Returns:
         A data set of `({"source", "target"}, labels)`, int32 arrays of the shape of their bucket.
@@ -570,14 +571,23 @@ class _Texts:
 
 @dataclass(frozen=True)
 class _Corpus:
-    """Tokenised pairs in memory, and which of them belong to which bucket."""
+    """Tokenised pairs in memory, and which of them belong to which bucket.
+
+    Attributes:
+        source: The source sentences' ids.
+        target: The target sentences' ids.
+        buckets: The buckets, the shortest first.
+        bucket_of: For each pair the index of its bucket; -1 if a side is empty, and one more than
+            there are if it is too long.
+        num_batches: Batches of every epoch.
+        texts: The texts, if their pieces are sampled.
+    """
 
     source: _Side
     target: _Side
     buckets: tuple[_Bucket, ...]
-    members: tuple[np.ndarray, ...]  # for each bucket the indices of its pairs
-    empty: int
-    too_long: int
+    bucket_of: np.ndarray
+    num_batches: int
     texts: _Texts | None
 
     @classmethod
@@ -593,78 +603,102 @@ class _Corpus:
             pairs = list(string_pairs(pairs))
             texts = _Texts(pairs, tokenizers, sampling)
         source, target = (_Side.from_rows(rows) for rows in _encode(pairs, tokenizers))
-        lengths = np.maximum(source.lengths, target.lengths) + 1
-        empty = np.minimum(source.lengths, target.lengths) == 0
-        longest = buckets[-1].length
-        if texts is not None and len(lengths):
-            fits = lengths <= longest
-            for draw in range(_DRAWS):
-                drawn = _lengths(texts.drawn((draw,)))
-                lengths[fits] = np.maximum(lengths, np.minimum(drawn, longest))[fits]
-        bucket_of = np.searchsorted([bucket.length for bucket in buckets], lengths)
-        bucket_of[empty] = -1
-        members = tuple(np.flatnonzero(bucket_of == index) for index in range(len(buckets)))
-        too_long = int((bucket_of == len(buckets)).sum())
-        return cls(source, target, buckets, members, int(empty.sum()), too_long, texts)
+        bucket_of = _bucket_of(np.maximum(source.lengths, target.lengths) + 1, buckets)
+        bucket_of[np.minimum(source.lengths, target.lengths) == 0] = -1
+        batches = _num_batches(bucket_of, buckets)
+        corpus = cls(source, target, buckets, bucket_of, batches, texts)
+        if texts is None or not corpus.kept.any():
+            return corpus
+        for draw in range(_DRAWS):
+            lengths = _lengths(texts.drawn((draw,)))
+            redivided = corpus._redivided(lengths, corpus._fitting(lengths))
+            batches = max(batches, _num_batches(redivided, buckets) + 1)
+        return dataclasses.replace(corpus, num_batches=min(batches, int(corpus.kept.sum())))
+
+    @functools.cached_property
+    def kept(self) -> np.ndarray:
+        """Which pairs are in the batches."""
+        return (self.bucket_of >= 0) & (self.bucket_of < len(self.buckets))
 
     def drawn(self, seed: tuple[int, int] | None) -> _Corpus:
-        """The same pairs in the same buckets, split into the pieces of an epoch."""
+        """The same pairs, split into the pieces of an epoch and in the buckets that these need."""
         if self.texts is None or seed is None:
             return self
         rows = self.texts.drawn(seed)
-        room = np.zeros(len(rows[0]), np.int64)
-        for bucket, members in zip(self.buckets, self.members, strict=True):
-            room[members] = bucket.length
-        fits = _lengths(rows) <= room
+        lengths = _lengths(rows)
+        fits = self._fitting(lengths)
+        # Seldom, a draw takes more batches than an epoch has: then half of the pairs, or all, are
+        # split as `encode` does.
+        for last in (len(fits), len(fits) // 2, 0):
+            fits[last:] = False
+            bucket_of = self._redivided(lengths, fits)
+            if _num_batches(bucket_of, self.buckets) <= self.num_batches:
+                break
         source, target = (
             side.replaced(drawn, fits)
             for side, drawn in zip((self.source, self.target), rows, strict=True)
         )
-        return dataclasses.replace(self, source=source, target=target)
+        return dataclasses.replace(self, source=source, target=target, bucket_of=bucket_of)
+
+    def _fitting(self, lengths: np.ndarray) -> np.ndarray:
+        """Which of the pairs in the batches a bucket holds with other lengths, too."""
+        fits: np.ndarray = self.kept & (lengths <= self.buckets[-1].length)
+        return fits
+
+    def _redivided(self, lengths: np.ndarray, where: np.ndarray) -> np.ndarray:
+        """The buckets of the pairs, some of which have other lengths now."""
+        return np.where(where, _bucket_of(lengths, self.buckets), self.bucket_of)
 
     def report(self, batches_per_update: int) -> PipelineReport:
-        kept = np.concatenate(self.members)
         tokens = [
-            int(side.lengths_of(kept).sum()) + len(kept) for side in (self.source, self.target)
+            int(side.lengths[self.kept].sum() + self.kept.sum())
+            for side in (self.source, self.target)
         ]
-        batches = [
-            -(-len(members) // bucket.batch_size)
-            for bucket, members in zip(self.buckets, self.members, strict=True)
-        ]
-        positions = sum(
-            count * bucket.batch_size * bucket.length
-            for count, bucket in zip(batches, self.buckets, strict=True)
-        )
+        plan = self._plan(None)
+        positions = sum(bucket.batch_size * bucket.length for bucket, _ in plan)
         return PipelineReport(
-            kept=len(kept),
-            empty=self.empty,
-            too_long=self.too_long,
+            kept=int(self.kept.sum()),
+            empty=int((self.bucket_of == -1).sum()),
+            too_long=int((self.bucket_of == len(self.buckets)).sum()),
             source_tokens=tokens[0],
             target_tokens=tokens[1],
-            batches=-(-sum(batches) // batches_per_update) * batches_per_update,
+            batches=-(-len(plan) // batches_per_update) * batches_per_update,
             padding=1 - tokens[1] / positions if positions else 0.0,
             buckets=tuple(
-                (bucket.length, bucket.batch_size, len(members))
-                for bucket, members in zip(self.buckets, self.members, strict=True)
+                (bucket.length, bucket.batch_size, int((self.bucket_of == index).sum()))
+                for index, bucket in enumerate(self.buckets)
             ),
         )
+
+    def _plan(self, generator: np.random.Generator | None) -> list[tuple[_Bucket, np.ndarray]]:
+        """The pairs of each batch, in a random order or in a fixed one."""
+        plan = []
+        for index, bucket in enumerate(self.buckets):
+            order = np.flatnonzero(self.bucket_of == index)
+            if generator is not None:
+                order = generator.permutation(order)
+            plan += [
+                (bucket, order[start : start + bucket.batch_size])
+                for start in range(0, len(order), bucket.batch_size)
+            ]
+        while len(plan) < self.num_batches:
+            fullest = max(range(len(plan)), key=lambda turn: len(plan[turn][1]))
+            bucket, members = plan[fullest]
+            half = len(members) // 2
+            plan[fullest : fullest + 1] = [(bucket, members[:half]), (bucket, members[half:])]
+        if generator is not None:
+            plan = [plan[turn] for turn in generator.permutation(len(plan))]
+        return plan
 
     def batches(
         self, seed: tuple[int, int] | None, first: int, serving: _Serving
     ) -> Iterator[Batch]:
         """Makes the batches of one epoch, in the order of `seed` or in a fixed one."""
-        plan = []
         repeats = serving.repeats
-        generator = None if seed is None else np.random.default_rng(seed)
-        for bucket, members in zip(self.buckets, self.members, strict=True):
-            order = members if generator is None else generator.permutation(members)
-            filled = _Bucket(bucket.length, bucket.batch_size * repeats)
-            plan += [
-                (filled, order[start : start + bucket.batch_size].repeat(repeats))
-                for start in range(0, len(order), bucket.batch_size)
-            ]
-        if generator is not None:
-            plan = [plan[turn] for turn in generator.permutation(len(plan))]
+        plan = [
+            (_Bucket(bucket.length, bucket.batch_size * repeats), members.repeat(repeats))
+            for bucket, members in self._plan(None if seed is None else np.random.default_rng(seed))
+        ]
         if serving.row_weights:
             batches = self._weighted(plan, first, serving.batches_per_update)
         else:
@@ -696,6 +730,18 @@ class _Corpus:
         target = self.target.rows(members, shape, 1)
         target[row, 0] = START_ID
         return {"source": source, "target": target}, labels
+
+
+def _bucket_of(lengths: np.ndarray, buckets: tuple[_Bucket, ...]) -> np.ndarray:
+    """The index of the first bucket that holds each length, or one more than there are."""
+    return np.searchsorted([bucket.length for bucket in buckets], lengths)
+
+
+def _num_batches(bucket_of: np.ndarray, buckets: tuple[_Bucket, ...]) -> int:
+    return sum(
+        -(-int((bucket_of == index).sum()) // bucket.batch_size)
+        for index, bucket in enumerate(buckets)
+    )
 
 
 def _lengths(sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> np.ndarray:

@@ -10,6 +10,7 @@ from keras_addnorm.data import (
     bucket_by_length,
     make_training_batches,
     make_training_dataset,
+    pipeline,
 )
 
 LETTERS = "abcdefg"
@@ -402,7 +403,44 @@ def test_sampled_epochs_are_alike_in_each_run_and_from_any_batch_on(words):
     assert_equal_batches([batches[index] for index in (2, 0)], [epochs[0][2], epochs[0][0]])
 
 
-def test_a_draw_that_is_too_long_for_its_bucket_gives_way_to_the_plain_pieces(words):
+def served(dataset):
+    """The rows of an epoch, source and labels, without padding; beside each its bucket's length."""
+    for inputs, labels in dataset.as_numpy_iterator():
+        for row in zip(inputs["source"], labels, strict=True):
+            if row[0][0]:
+                yield labels.shape[1], *(tuple(ids[ids != 0]) for ids in row)
+
+
+def test_each_epoch_has_the_buckets_that_its_pieces_need(words):
+    dataset, lengths = sampled(words), (6, 9, 13, 30)
+    buckets = []
+    for _ in range(4):
+        rows = list(served(dataset))
+        for bucket, *sides in rows:
+            assert bucket == min(n for n in lengths if n >= max(map(len, sides)))
+        buckets.append(sorted(bucket for bucket, *_ in rows))
+    assert len(set(map(tuple, buckets))) > 1
+
+
+def test_an_epoch_that_would_need_too_many_batches_takes_the_plain_pieces(words, monkeypatch):
+    pairs, tokenizer = words
+    monkeypatch.setattr(pipeline, "_DRAWS", 0)  # As if no draw were longer than the plain pieces.
+    dataset = sampled(words, 0.9)
+    assert dataset.report.batches == sampled(words, sampling=None).report.batches
+    for _ in range(2):
+        rows = list(served(dataset))
+        assert sorted(tokenizer.decode(ids) for _, _, ids in rows) == sorted(t for _, t in pairs)
+    assert {ids for _, ids, _ in rows} == {(*tokenizer.encode(source), 2) for source, _ in pairs}
+
+
+def test_there_are_never_more_batches_than_pairs(words):
+    pairs, tokenizer = words
+    dataset = sampled((pairs[:1], tokenizer))
+    assert dataset.report.batches == 1
+    assert len(list(served(dataset))) == 1
+
+
+def test_a_draw_that_is_too_long_for_every_bucket_gives_way_to_the_plain_pieces(words):
     """Nearly every merge is left out: what does not fit is as `encode` has it."""
     pairs, tokenizer = words
     dataset = sampled(words, 0.9, bucket_lengths=(9,))
