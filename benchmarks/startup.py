@@ -6,6 +6,7 @@ the start of the process and are the smallest of the rounds; processor time coun
     python benchmarks/startup.py                          # all of it: about 15 minutes
     python benchmarks/startup.py --only "6+6" --rounds 5
     python benchmarks/startup.py --only answer --saved-model saved_models/mine/1
+    python benchmarks/startup.py --only "addnorm, 6+6" --keep-programs /tmp/programs
 """
 
 from __future__ import annotations
@@ -163,6 +164,15 @@ def export_tiny(folder: Path) -> Path:
     return export_saved_model(Seq2SeqTransformer(config), tokenizers, folder, max_length=32)
 
 
+def keep_programs(folder: Path) -> None:
+    """What one process compiles, the next one finds: the compilers' own caches, for a CPU."""
+    tensorflow = {"directory": folder, "device_types": "CPU"}
+    flags = [f"--tf_xla_persistent_cache_{name}={value}" for name, value in tensorflow.items()]
+    os.environ["TF_XLA_FLAGS"] = " ".join(flags)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
 def run_in_turn(probes: Sequence[Probe], rounds: int) -> dict[str, dict[str, measure.Timing]]:
     """For each probe, when each of its marks was reached."""
     reached: dict[str, list[dict[str, dict[str, float]]]] = {probe.name: [] for probe in probes}
@@ -207,6 +217,9 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS, help="n of n+n layers")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each kind")
     parser.add_argument("--saved-model", help="an export to load; by default one is made")
+    parser.add_argument(
+        "--keep-programs", type=Path, help="folder for what is compiled; later rounds read it"
+    )
     parser.add_argument("--smoke", action="store_true", help="a round of what is quick")
     parser.add_argument("--json", help="file to write the figures to")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -214,6 +227,8 @@ def main() -> None:
     if arguments.child:
         child(arguments.child)
         return
+    if arguments.keep_programs:
+        keep_programs(arguments.keep_programs)
     with tempfile.TemporaryDirectory() as scratch:
         probes = [Probe("imports", "imports")]
         if arguments.smoke:

@@ -206,8 +206,10 @@ def test_growth_and_gpu_run_without_tensorflow(tmp_path):
     assert (tmp_path / "growth.png").read_bytes()[1:4] == b"PNG"
 
 
-def test_startup_runs_and_nothing_imports_tensorflow():
-    said = run_on("jax", str(ROOT / "benchmarks" / "startup.py"), "--smoke")
+def test_startup_runs_and_nothing_imports_tensorflow(tmp_path):
+    script = str(ROOT / "benchmarks" / "startup.py")
+    said = run_on("jax", script, "--smoke", "--keep-programs", str(tmp_path))
+    assert any("train_step" in path.name for path in tmp_path.iterdir())
     assert "| imports | import keras (jax) |" in said
     assert "| imports | and its layers, models, training and decoding |" in said
     for contender in ("keras-addnorm", "Keras layers"):
