@@ -6,6 +6,8 @@ Nothing heavy is imported here before a command is known, so that `--help` answe
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import sys
 import types
 import typing
@@ -32,6 +34,9 @@ from keras_addnorm.runs.process import (
     prepare_for_training,
 )
 from keras_addnorm.runs.serve import serve_settings
+
+# A portion of a file: enough that lines of like length share batches.
+_LINES_AT_ONCE = 1024
 
 _DESCRIPTION = """\
 Trains, evaluates, uses and exports encoder-decoder Transformers for translation.
@@ -91,6 +96,7 @@ examples:
 
 _TRANSLATE = """\
 Translates the given texts, or each line of the standard input, with a run or an exported model.
+Of a long file, each thousand lines are printed as soon as they are translated.
 
 examples:
   keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
@@ -303,19 +309,24 @@ def _add_translate(commands: Any, name: str) -> None:
 
 
 def _translate(options: argparse.Namespace) -> None:
-    texts = options.texts or _lines_of_stdin()
-    for text, score in _translations(options, texts):
-        print(f"{score:.4f}\t{text}" if options.scores else text, flush=True)
+    translate = _translator(options)
+    lines = iter(options.texts or _lines_of_stdin())
+    while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
+        for text, score in translate(some):
+            print(f"{score:.4f}\t{text}" if options.scores else text, flush=True)
 
 
-def _lines_of_stdin() -> list[str]:
+def _lines_of_stdin() -> Iterator[str]:
     try:
-        return [line.rstrip("\n") for line in sys.stdin]
+        for line in sys.stdin:
+            yield line.rstrip("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"The standard input is not {error.encoding} text: {error}.") from None
 
 
-def _translations(options: argparse.Namespace, texts: list[str]) -> Iterable[tuple[str, float]]:
+def _translator(
+    options: argparse.Namespace,
+) -> Callable[[Sequence[str]], Iterable[tuple[str, float]]]:
     if options.run_dir is None:
         if _given(options):
             raise UserError(
@@ -323,14 +334,14 @@ def _translations(options: argparse.Namespace, texts: list[str]) -> Iterable[tup
                 f"{', '.join(_given(options))} cannot be changed. Export it again, or translate "
                 "with --run-dir."
             )
-        from keras_addnorm.runs.translate import translate_with_export
+        from keras_addnorm.runs.translate import load_export
 
-        return translate_with_export(options.model, texts)
+        return load_export(options.model)
     run = _load_run(options)
 
     from keras_addnorm.runs.translate import translate_texts
 
-    return translate_texts(run, texts)
+    return functools.partial(translate_texts, run)
 
 
 def _add_export(commands: Any, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
@@ -52,18 +52,23 @@ def translate_texts(
     return results
 
 
-def translate_with_export(directory: Path, texts: Sequence[str]) -> list[tuple[str, float]]:
-    """Translates texts with an exported model, whose search is part of it.
+def load_export(directory: Path) -> Callable[[Sequence[str]], list[tuple[str, float]]]:
+    """Loads an exported model, whose search is part of it.
 
     Args:
         directory: The folder of the versions, or of one version.
-        texts: The texts.
 
     Returns:
-        Text and score of each translation, in order.
+        A function from texts to the text and score of each translation, in order.
 
     Raises:
         UserError: If there is no exported model.
     """
     with as_user_errors():
-        return list(load_translator(directory)(texts))
+        translator = load_translator(directory)
+
+    def translations(texts: Sequence[str]) -> list[tuple[str, float]]:
+        with as_user_errors():
+            return list(translator(texts))
+
+    return translations

@@ -154,10 +154,37 @@ def test_other_runtimes_get_the_model_and_its_limit(capsys, monkeypatch, tmp_pat
     assert (status, out) == (0, f"{expected}\n")
 
 
-def test_standard_input_has_to_be_text(capsys, monkeypatch):
+@pytest.fixture
+def shouting(monkeypatch):
+    """An export that puts texts into capitals; lists how many it got at a time."""
+    portions = []
+
+    def translator(texts):
+        portions.append(len(texts))
+        return [(text.upper(), -1.0) for text in texts]
+
+    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", lambda _: translator)
+    return portions
+
+
+def test_standard_input_has_to_be_text(capsys, monkeypatch, shouting):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
-    status, _, err = _main(capsys, "translate", "--model", "none")
+    status, _, err = _main(capsys, "translate", "--model", "some")
     assert (status, err.startswith("keras-addnorm: The standard input is not utf-8")) == (2, True)
+
+
+def test_a_long_file_is_translated_in_portions(capsys, monkeypatch, shouting):
+    """What is translated is printed before the next lines are read."""
+
+    def lines():
+        yield from (f"line {index}\n" for index in range(1500))
+        assert capsys.readouterr().out.splitlines() == [f"LINE {i}" for i in range(1024)]
+        yield "the end"
+
+    monkeypatch.setattr("sys.stdin", lines())
+    status, out, _ = _main(capsys, "translate", "--model", "some")
+    assert (status, shouting) == (0, [1024, 477])
+    assert out.splitlines() == [*(f"LINE {index}" for index in range(1024, 1500)), "THE END"]
 
 
 def test_a_keyboard_interrupt_is_no_error(capsys, monkeypatch):
