@@ -155,6 +155,42 @@ _SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
 }
 
 
+def _learning_rate(
+    training: TrainingConfig, hidden_dim: int, steps_per_epoch: int, total_steps: int
+) -> Any:
+    """The schedule, or the constant; steps are batches, of which some may share an update."""
+    together = training.batches_per_update
+    updates = total_steps // together
+    schedule = _SCHEDULES[training.schedule](training, hidden_dim, updates)
+    if training.cooldown_epochs:
+        last = steps_per_epoch * training.cooldown_epochs // together
+        schedule = Cooldown(schedule, updates, min(last, updates))
+    if together > 1 and not isinstance(schedule, float):
+        schedule = ScheduleOfUpdates(schedule, together)
+    return schedule
+
+
+def go_on_with_learning_rate(
+    model: Seq2SeqTransformer, training: TrainingConfig, steps_per_epoch: int, steps_left: int
+) -> None:
+    """Gives a loaded optimiser the rate that the settings say from here on.
+
+    A schedule that ends with the training ends when it does, however many batches the epochs had
+    that are over.
+
+    Args:
+        model: A compiled model, its optimiser as the checkpoint has it.
+        training: The training's settings.
+        steps_per_epoch: Batches of an epoch from now on.
+        steps_left: Batches until the end of the training.
+    """
+    # Of batches; `iterations` counts updates where several share one.
+    total_steps = int(model.optimizer._iterations) + steps_left
+    model.optimizer.learning_rate = _learning_rate(
+        training, model.config.hidden_dim, steps_per_epoch, total_steps
+    )
+
+
 def compile_model(
     model: Seq2SeqTransformer,
     training: TrainingConfig,
@@ -170,17 +206,12 @@ def compile_model(
         devices: Where it is trained.
     """
     together = training.batches_per_update
-    updates = steps_per_epoch // together
-    total_steps = updates * training.epochs
-    schedule = _SCHEDULES[training.schedule](training, model.config.hidden_dim, total_steps)
-    if training.cooldown_epochs:
-        schedule = Cooldown(schedule, total_steps, updates * training.cooldown_epochs)
-    if together > 1 and not isinstance(schedule, float):
-        schedule = ScheduleOfUpdates(schedule, together)
+    total_steps = steps_per_epoch * training.epochs
+    rate = _learning_rate(training, model.config.hidden_dim, steps_per_epoch, total_steps)
     model.compile(
         # Under a policy of float16 Keras scales the loss by itself: no setting of ours.
         optimizer=Adam(
-            schedule,
+            rate,
             beta_2=training.beta_2,
             epsilon=training.epsilon,
             use_ema=training.ema > 0,

@@ -22,6 +22,7 @@ from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.build import (
     TrainedRun,
     compile_model,
+    go_on_with_learning_rate,
     left_out_lines,
     load_or_train_tokenizers,
     load_pairs,
@@ -154,8 +155,8 @@ def _train(
         build(model, some_batch)
     if checkpoint is not None:
         load_checkpoint(model, checkpoint, some_batch)
-        if training.schedule == "constant":  # Which is a variable, and loaded, too.
-            model.optimizer.learning_rate = training.peak_learning_rate
+        left = (training.epochs - state.epoch) * report.batches - state.batch
+        go_on_with_learning_rate(model, training, report.batches, left)
         say(_going_on(state, report.batches, training))
     say(f"Training data: {report}.")
     lines = left_out_lines(config, split)

@@ -12,8 +12,10 @@ import pytest
 from keras_addnorm.data import LineReport
 from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks
 from keras_addnorm.runs import train as train_module
+from keras_addnorm.runs.build import compile_model, go_on_with_learning_rate
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
@@ -519,3 +521,55 @@ def test_a_cooldown_takes_the_last_epochs_updates(monkeypatch, tmp_path):
         left = (4 * updates - update) / (2 * updates)
         expected = min(update, max(update, 1) ** -0.5) * min(1, left)
         assert float(rate(batch)) == pytest.approx(expected, rel=1e-5), batch
+
+
+@pytest.fixture
+def compiled():
+    """A small model as a run compiles it, with the settings given."""
+
+    def make(**settings):
+        training = RunConfig.from_dict({"training": settings}).training
+        size = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 4, "num_heads": 1}
+        vocabularies = {"source_vocabulary_size": 5, "target_vocabulary_size": 5}
+        model = Seq2SeqTransformer(Seq2SeqConfig.preset("tiny", **vocabularies, **size))
+        compile_model(model, training, steps_per_epoch=30)
+        model.optimizer.build(model.trainable_variables)
+        return model, training
+
+    return make
+
+
+def rates(model, steps):
+    return [float(model.optimizer._learning_rate(step)) for step in steps]
+
+
+@pytest.mark.parametrize("together", [1, 2])
+@pytest.mark.parametrize("schedule", ["inverse_square_root", "noam", "cosine"])
+def test_going_on_as_before_changes_no_rate(compiled, schedule, together):
+    model, training = compiled(
+        epochs=10, schedule=schedule, cooldown_epochs=2, batches_per_update=together
+    )
+    before = rates(model, range(0, 300, 7))
+    model.optimizer._iterations.assign(95)
+    go_on_with_learning_rate(model, training, 30, 300 - 95)
+    assert rates(model, range(0, 300, 7)) == before
+
+
+def test_a_cooldown_ends_with_the_training_however_long_its_epochs_were(compiled):
+    model, training = compiled(epochs=10, cooldown_epochs=2, warmup_steps=1)
+    peak = training.peak_learning_rate
+    model.optimizer._iterations.assign(8 * 30)
+    go_on_with_learning_rate(model, training, 10, 2 * 10)  # The last two have ten batches each.
+    expected = [peak * step**-0.5 * (260 - step) / 20 for step in range(240, 261)]
+    np.testing.assert_allclose(rates(model, range(240, 261)), expected, rtol=1e-6)
+
+    model.optimizer._iterations.assign(2)
+    go_on_with_learning_rate(model, training, 30, 10)  # Less is left than is to cool down.
+    np.testing.assert_allclose(rates(model, [12]), [0])
+
+
+def test_a_constant_rate_is_the_one_that_is_given_now(compiled):
+    model, training = compiled(schedule="constant", peak_learning_rate=0.5)
+    model.optimizer.learning_rate = 0.25  # As the checkpoint has it.
+    go_on_with_learning_rate(model, training, 30, 30)
+    assert float(model.optimizer.learning_rate) == 0.5
