@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.tokenizer import (
     END_ID,
     PAD_ID,
     START_ID,
-    SubwordSampling,
     Tokenizer,
     TokenizerPair,
     string_pairs,
@@ -559,8 +559,7 @@ class _Texts:
 
     def drawn(self, seed: tuple[int, ...]) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of both sides; the same seed gives the same."""
-        # SentencePiece takes 2**32 - 1 for no seed at all.
-        seeds = np.random.SeedSequence(seed).generate_state(2) >> 1
+        seeds = np.random.SeedSequence(seed).generate_state(2)
         sources, targets = zip(*self.pairs, strict=True)
         source, target = self.tokenizers.source, self.tokenizers.target
         return (
@@ -627,10 +626,10 @@ class _Corpus:
         rows = self.texts.drawn(seed)
         lengths = _lengths(rows)
         fits = self._fitting(lengths)
-        # Seldom, a draw takes more batches than an epoch has: then half of the pairs, or all, are
-        # split as `encode` does.
-        for last in (len(fits), len(fits) // 2, 0):
-            fits[last:] = False
+        # Seldom, a draw takes more batches than an epoch has: then some pairs are split as `encode`
+        # does, a sixty-fourth of them or twice, four times as many, until all are.
+        for plain in (0.0, *(0.5**power for power in reversed(range(7)))):
+            fits[len(fits) - int(plain * len(fits)) :] = False
             bucket_of = self._redivided(lengths, fits)
             if _num_batches(bucket_of, self.buckets) <= self.num_batches:
                 break

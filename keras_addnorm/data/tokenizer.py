@@ -11,7 +11,6 @@ string, TensorFlow's own graph operations included (`keras_addnorm.serving.Graph
 from __future__ import annotations
 
 import io
-import math
 import os
 import re
 import tempfile
@@ -24,6 +23,8 @@ from typing import Any, NamedTuple
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
+
 KINDS = ("unigram", "bpe")
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
 SPACE_MARK = "\u2581"
@@ -35,9 +36,6 @@ _PIECE_TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "user_defined", 5: "
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TOO_LARGE = re.compile(r"Vocabulary size too high.*value <= (\d+)")
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
-
-# What SentencePiece takes for "draw a seed".
-_NO_SEED = 2**32 - 1
 
 # Steps in which unigram scores are stored. Sums of such numbers are exact in float32 up to 65,536,
 # so a segmentation does not depend on what stands before it in the sentence, and two spellings of
@@ -57,50 +55,6 @@ class Piece(NamedTuple):
     text: str
     score: float
     type: str
-
-
-@dataclass(frozen=True)
-class SubwordSampling:
-    """Splits a text into other pieces each time it is read: a regulariser for small corpora.
-
-    With a BPE vocabulary this is BPE-dropout: each merge is left out with probability `alpha`.
-    SentencePiece does not try a merge again that it left out, so the same number splits words finer
-    than in the paper, which takes 0.1: 0.05 makes captions of Multi30k a fifth longer.
-
-    With a unigram vocabulary a segmentation is drawn with a probability in proportion to its own,
-    to the power of `alpha`: 0.1 strays far, 1 little. The paper takes 0.1 to 0.5.
-
-    Args:
-        alpha: Above 0; below 1 with BPE.
-
-    Raises:
-        ValueError: If `alpha` is not above 0 and finite.
-
-    Example:
-        ```python
-        from keras_addnorm.data import SubwordSampling, Tokenizer
-
-        tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=14)
-        first, second = (
-            tokenizer.sample_batch(["a small house"], SubwordSampling(0.1), seed)[0]
-            for seed in (1, 2)
-        )
-        assert tokenizer.decode(first) == tokenizer.decode(second) == "a small house"
-        ```
-
-    Reference:
-        Provilkov et al. 2020, "BPE-Dropout", arXiv:1910.13267; Kudo 2018, "Subword
-        Regularization", arXiv:1804.10959.
-    """
-
-    alpha: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(
-                "Expected SubwordSampling(alpha) with alpha above 0 and finite; received "
-                f"{self.alpha!r}. To always split alike, pass no SubwordSampling."
-            )
 
 
 class Tokenizer:
@@ -152,6 +106,7 @@ class Tokenizer:
         self.surfaces = tuple(_surface(piece) for piece in self.pieces)
         sentencepiece.set_min_log_level(2)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
+        self._samplers: dict[SubwordSampling, Sampler] = {}
 
     @classmethod
     def train(
@@ -313,34 +268,24 @@ class Tokenizer:
         Args:
             texts: Any texts.
             sampling: How far the pieces stray from those of `encode`.
-            seed: From 0 to below 2**32 - 1. The same seed gives the same pieces.
+            seed: The same seed gives the same pieces, in any process.
 
         Returns:
             The ids of each text, in order. They decode to the same texts as those of `encode`.
 
         Raises:
             TypeError: If `texts` is one string, or an element is not a string.
-            ValueError: If `seed` is out of range, or `sampling` does not suit the vocabulary.
+            ValueError: If `sampling` does not suit the vocabulary.
         """
-        normalized = self._normalized(texts)
         if self.kind == "bpe" and sampling.alpha >= 1:
             raise ValueError(
                 "With a BPE vocabulary, alpha is the probability to leave a merge out. Expected it "
                 f"below 1; received {sampling}."
             )
-        if not 0 <= seed < _NO_SEED:
-            raise ValueError(f"Expected a seed from 0 to below 2**32 - 1; received {seed}.")
-        # SentencePiece seeds the generator of a thread when the thread first draws, and `encode`
-        # of a list starts threads of its own: with one of them the seed decides all.
-        sentencepiece.set_random_generator_seed(seed)
-        rows: list[list[int]] = self._processor.encode(
-            normalized,
-            enable_sampling=True,
-            alpha=sampling.alpha,
-            nbest_size=-1,
-            num_threads=1,
-        )
-        return rows
+        rows = self.encode_batch(texts)
+        if sampling not in self._samplers:
+            self._samplers[sampling] = Sampler(self.pieces, self.kind, sampling)
+        return self._samplers[sampling].sample(rows, seed)
 
     def _normalized(self, texts: Iterable[str]) -> list[str]:
         if isinstance(texts, str | bytes):

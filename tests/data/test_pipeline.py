@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -431,6 +433,20 @@ def test_an_epoch_that_would_need_too_many_batches_takes_the_plain_pieces(words,
         rows = list(served(dataset))
         assert sorted(tokenizer.decode(ids) for _, _, ids in rows) == sorted(t for _, t in pairs)
     assert {ids for _, ids, _ in rows} == {(*tokenizer.encode(source), 2) for source, _ in pairs}
+
+
+def test_no_more_pairs_than_necessary_are_split_as_ever(words):
+    """One batch fewer than an epoch wants: the last pairs give way, and not all of them."""
+    free = sampled(words, 0.3).epochs._corpus
+    wanted = free.drawn((3, 0))
+    fewer = pipeline._num_batches(wanted.bucket_of, wanted.buckets) - 1
+    tight = dataclasses.replace(free, num_batches=fewer).drawn((3, 0))
+    ids = [np.split(c.target.ids, c.target.offsets[1:-1]) for c in (free, wanted, tight)]
+    drawn = [np.array_equal(got, asked) for _, asked, got in zip(*ids, strict=True)]
+    plain = [np.array_equal(got, usual) for usual, _, got in zip(*ids, strict=True)]
+    assert all(one or other for one, other in zip(drawn, plain, strict=True))
+    first = drawn.index(False)
+    assert first > len(drawn) / 2 and all(plain[first:])
 
 
 def test_there_are_never_more_batches_than_pairs(words):
