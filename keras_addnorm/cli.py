@@ -76,11 +76,13 @@ one stopped or was killed, and
 
   keras-addnorm train --run-dir runs/mine --epochs 30
 
-trains a finished run further.
+trains a finished run further. --start-from makes a new run with the tokenisers, weights and
+settings of another one, for data of another kind.
 
 examples:
   keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
   keras-addnorm train --config examples/multi30k_en_de.toml --data corpus --run-dir runs/mine
+  keras-addnorm train --start-from runs/mine --data shop --run-dir runs/shop --epochs 5
   keras-addnorm train --data demo/en-fr --source en --target fr --run-dir runs/deep \\
       --set model.scheme=deep_norm --set model.num_encoder_layers=12
 """
@@ -270,10 +272,11 @@ def _add_train(commands: Any, name: str) -> None:
 def _train(options: argparse.Namespace) -> None:
     directory = RunDirectory(options.run_dir)
     goes_on = options.resume or directory.config.exists()
-    settings = directory.read_config().to_dict() if goes_on else {}
-    if options.config:
-        settings = merge(settings, dict(_flatten(read_toml(options.config))))
-    config = RunConfig.from_dict(merge(settings, _given(options)))
+    given = dict(_flatten(read_toml(options.config))) if options.config else {}
+    given |= _given(options)
+    start = given.get("training.start_from")
+    before = directory if goes_on else RunDirectory(start) if start else None
+    config = RunConfig.from_dict(merge(before.read_config().to_dict() if before else {}, given))
 
     from keras_addnorm.runs.train import train
 

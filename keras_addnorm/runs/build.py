@@ -72,7 +72,8 @@ def load_or_train_tokenizers(
 ) -> TokenizerPair:
     """Returns the run's tokenisers, trained on its training pairs the first time.
 
-    Where a killed process has left none, or one of two, they are trained again.
+    Where a killed process has left none, or one of two, they are trained again. A run that starts
+    from another one has its tokenisers.
 
     Args:
         config: The run's configuration.
@@ -86,7 +87,10 @@ def load_or_train_tokenizers(
         with as_user_errors():
             return TokenizerPair.load(directory.tokenizer)
     with as_user_errors():
-        tokenizers = TokenizerPair.train(pairs, **dataclasses.asdict(config.tokenizer))
+        if config.training.start_from:
+            tokenizers = TokenizerPair.load(RunDirectory(config.training.start_from).tokenizer)
+        else:
+            tokenizers = TokenizerPair.train(pairs, **dataclasses.asdict(config.tokenizer))
     tokenizers.save(directory.tokenizer)
     return tokenizers
 

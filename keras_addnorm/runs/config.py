@@ -152,6 +152,9 @@ class TrainingConfig:
     rows_multiple_of: int = _setting(
         1, "batches have a multiple of N rows, so that N devices can share them"
     )
+    start_from: str = _setting(
+        "", "run directory to start with: its tokenisers and weights, for fine-tuning"
+    )
     seed: int = _setting(42, "seed of weights, dropout and shuffling")
 
     def __post_init__(self) -> None:

@@ -95,6 +95,10 @@ class RunDirectory:
         """The directory of the last epochs' weights and optimiser states."""
         return self.path / "checkpoints"
 
+    def has_checkpoints(self) -> bool:
+        """Returns whether a training wrote its place down here."""
+        return any(self.checkpoints.glob("epoch-*.weights.h5"))
+
     @property
     def best_weights(self) -> Path:
         """The best epoch's weights."""

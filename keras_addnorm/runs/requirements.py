@@ -38,6 +38,29 @@ def require_consistent(training: TrainingConfig) -> None:
         )
 
 
+def require_start(config: RunConfig, directory: RunDirectory) -> None:
+    """A run to start from has to be trained, and its model has to be the one that is asked for.
+
+    Args:
+        config: What is to be trained.
+        directory: Where; a training that has started needs the other run no more.
+
+    Raises:
+        UserError: If there is no such run, or it is of another tokeniser or another model.
+    """
+    if not config.training.start_from or directory.has_checkpoints():
+        return
+    start = RunDirectory(config.training.start_from)
+    before, now = start.read_config().to_dict(), config.to_dict()
+    start.weights()
+    for key in ("tokenizer", "model"):
+        if before[key] != now[key]:
+            raise UserError(
+                f"A training cannot start from {str(start.path)!r} with another {key!r}. Expected "
+                f"{before[key]!r}, received {now[key]!r}. Leave the setting as it is there."
+            )
+
+
 def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
     """A second command may train longer or otherwise, but on the same data with the same model.
 
@@ -61,7 +84,7 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
                 f"{before[key]!r}, received {now[key]!r}. Choose another --run-dir, or leave "
                 "the setting as it was."
             )
-    if directory.checkpoints.is_dir() and any(directory.checkpoints.glob("epoch-*.weights.h5")):
+    if directory.has_checkpoints():
         _require_same_optimizer(before["training"], now["training"], directory)
 
 

@@ -42,6 +42,7 @@ from keras_addnorm.runs.requirements import (
     require_same_run,
     require_shareable_batches,
     require_shareable_model,
+    require_start,
     usable_devices,
 )
 from keras_addnorm.training import TranslationScore
@@ -91,6 +92,7 @@ def train(
     """
     require_same_run(config, directory)
     require_consistent(config.training)
+    require_start(config, directory)
     devices = usable_devices(config.training)
     if not is_first():
         say, verbose = _silence, 0
@@ -158,6 +160,10 @@ def _train(
         left = (training.epochs - state.epoch) * report.batches - state.batch
         go_on_with_learning_rate(model, training, report.batches, left)
         say(_going_on(state, report.batches, training))
+    elif training.start_from:
+        weights = RunDirectory(training.start_from).weights()
+        model.load_weights(weights)
+        say(f"Starting from the weights in {weights}.")
     say(f"Training data: {report}.")
     lines = left_out_lines(config, split)
     for bad in (one for one in lines if one.left_out):

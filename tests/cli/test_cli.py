@@ -95,6 +95,25 @@ def test_run_directory_then_file_then_flags(monkeypatch, tmp_path):
     assert (config.data, config.training.epochs, config.training.seed) == ("file", 11, 5)
 
 
+@pytest.mark.parametrize("place", ["flag", "file"])
+def test_a_run_that_starts_from_another_has_its_settings(monkeypatch, tmp_path, place):
+    other = RunConfig().replace({"model.hidden_dim": 32, "training.seed": 5, "data": "before"})
+    RunDirectory(tmp_path / "other").write_config(other)
+    own = RunConfig().replace({"training.seed": 6, "training.start_from": "gone"})
+    RunDirectory(tmp_path / "begun").write_config(own)
+    start = {"flag": ["--start-from", tmp_path / "other"], "file": ["--config", tmp_path / "toml"]}
+    text = f"training.start_from = '{tmp_path / 'other'}'\n"
+    (tmp_path / "toml").write_text(text, encoding="utf-8")
+
+    arguments = [*start[place], "--data", "shop"]
+    config = _resolved(monkeypatch, "--run-dir", tmp_path / "new", *arguments)
+    changes = {"data": "shop", "training.start_from": str(tmp_path / "other")}
+    assert config == other.replace(changes)
+    # A run that has begun has settings of its own.
+    config = _resolved(monkeypatch, "--run-dir", tmp_path / "begun", *arguments)
+    assert config == own.replace(changes)
+
+
 @pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
 def test_the_recipes_are_configurations(languages):
     name = f"multi30k_{'_'.join(languages)}.toml"

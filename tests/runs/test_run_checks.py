@@ -11,7 +11,7 @@ import pytest
 
 from keras_addnorm.data import LineReport
 from keras_addnorm.data.pipeline import PipelineReport
-from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks
 from keras_addnorm.runs import train as train_module
@@ -19,7 +19,7 @@ from keras_addnorm.runs.build import compile_model, go_on_with_learning_rate
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
-from keras_addnorm.runs.requirements import require_room, require_same_run
+from keras_addnorm.runs.requirements import require_room, require_same_run, require_start
 from keras_addnorm.runs.train import _going_on, _starting_anew, train
 from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.resume import TrainingState
@@ -461,7 +461,7 @@ def test_another_optimiser_is_refused_once_there_is_a_checkpoint(
         require_same_run(now, directory)
 
 
-def what_fit_trains(monkeypatch, folder, training):
+def what_fit_trains(monkeypatch, folder, training, split="train[:200]"):
     """The model and the data of a run that ends as soon as it has them."""
 
     class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the run.
@@ -473,7 +473,7 @@ def what_fit_trains(monkeypatch, folder, training):
     monkeypatch.setattr(keras.Model, "fit", fit)
     config = RunConfig.from_dict({"tokenizer": {"vocabulary_size": 300}, "training": training})
     with pytest.raises(Seen) as caught:
-        train(config, RunDirectory(folder), split="train[:200]", say=lambda line: None)
+        train(config, RunDirectory(folder), split=split, say=lambda line: None)
     return caught.value.args
 
 
@@ -573,3 +573,46 @@ def test_a_constant_rate_is_the_one_that_is_given_now(compiled):
     model.optimizer.learning_rate = 0.25  # As the checkpoint has it.
     go_on_with_learning_rate(model, training, 30, 30)
     assert float(model.optimizer.learning_rate) == 0.5
+
+
+@pytest.fixture
+def before(monkeypatch, tmp_path):
+    """A run to start from: its tokenisers, its model and some weights."""
+    model, *_ = what_fit_trains(monkeypatch, tmp_path / "before", {"subword_sampling": 0.1})
+    directory = RunDirectory(tmp_path / "before")
+    model.save_weights(directory.best_weights)
+    return model, directory
+
+
+def test_a_run_starts_from_the_weights_and_tokenisers_of_another(monkeypatch, tmp_path, before):
+    model, directory = before
+    new = RunDirectory(tmp_path / "new")
+    settings = {"start_from": str(directory.path), "seed": 7}
+    started, *_ = what_fit_trains(monkeypatch, new.path, settings, split="train[200:300]")
+    assert len(started.weights) == len(model.weights) > 10
+    for one, other in zip(started.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert int(started.optimizer.iterations) == 0
+    tokenizers = TokenizerPair.load(directory.tokenizer)
+    assert tokenizers == TokenizerPair.load(new.tokenizer)
+
+    # What has begun needs the other run no more.
+    shutil.rmtree(directory.path)
+    with pytest.raises(UserError, match="before' is not a run directory"):
+        require_start(new.read_config(), new)
+    new.checkpoints.mkdir()
+    (new.checkpoints / "epoch-0001.weights.h5").touch()
+    require_start(new.read_config(), new)
+
+
+def test_a_run_to_start_from_has_to_be_trained_and_alike(tmp_path, before):
+    _, directory = before
+    config = directory.read_config().replace({"training.start_from": str(directory.path)})
+    new = RunDirectory(tmp_path / "new")
+    require_start(config, new)
+    for key, change in (("tokenizer", "tokenizer.vocabulary_size"), ("model", "model.hidden_dim")):
+        with pytest.raises(UserError, match=f"cannot start from .*before' with another '{key}'"):
+            require_start(config.replace({change: 40}), new)
+    directory.best_weights.unlink()
+    with pytest.raises(UserError, match=r"no trained weights in .*before"):
+        require_start(config, new)

@@ -48,6 +48,7 @@ FULL = {
         "distribution": "model",
         "devices_per_model": 3,
         "rows_multiple_of": 6,
+        "start_from": "runs/before",
         "seed": 6,
     },
     "evaluation": {
