@@ -136,7 +136,7 @@ def make_training_dataset(
             equal parts of each batch's rows this one reads. Order, lengths and weights are those of
             the whole batches.
         sampling: If given, each epoch splits the texts into other pieces, which follow from the
-            seed and the epoch; the texts stay in memory. Each epoch has the buckets that its pieces
+            seed and the epoch. Each epoch has the buckets that its pieces
             need. What no bucket holds is split as `encode` does, and so are pairs of an epoch that
             would need more batches than two draws said.
 
@@ -301,8 +301,8 @@ class Epochs:
         """A digest of all that decides which pairs a batch has: ids, buckets and seed."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self._corpus.buckets, self._shuffle_seed)).encode())
-        if self._corpus.texts is not None:
-            digest.update(repr(self._corpus.texts.sampling).encode())
+        if self._corpus.resampling is not None:
+            digest.update(repr(self._corpus.resampling.sampling).encode())
         for side in (self._corpus.source, self._corpus.target):
             digest.update(side.offsets.data)
             digest.update(side.ids.data)
@@ -531,6 +531,10 @@ class _Side:
             ]
         )
 
+    def sentences(self) -> list[list[int]]:
+        ids = self.ids.tolist()
+        return [ids[start:end] for start, end in itertools.pairwise(self.offsets.tolist())]
+
     @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
@@ -550,22 +554,24 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Texts:
-    """The texts of a corpus whose pieces are sampled."""
+class _Resampling:
+    """How the pieces of a corpus are sampled."""
 
-    pairs: list[tuple[str, str]]
     tokenizers: TokenizerPair
     sampling: SubwordSampling
 
-    def drawn(self, seed: tuple[int, ...]) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns the ids of both sides; the same seed gives the same."""
+    def drawn(
+        self, sides: tuple[_Side, _Side], seed: tuple[int, ...]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Returns other ids of both sides; the same seed gives the same."""
         seeds = np.random.SeedSequence(seed).generate_state(2)
-        sources, targets = zip(*self.pairs, strict=True)
-        source, target = self.tokenizers.source, self.tokenizers.target
-        return (
-            source.sample_batch(sources, self.sampling, int(seeds[0])),
-            target.sample_batch(targets, self.sampling, int(seeds[1])),
+        source, target = (
+            tokenizer.resample_batch(side.sentences(), self.sampling, int(own_seed))
+            for tokenizer, side, own_seed in zip(
+                (self.tokenizers.source, self.tokenizers.target), sides, seeds, strict=True
+            )
         )
+        return source, target
 
 
 @dataclass(frozen=True)
@@ -579,7 +585,7 @@ class _Corpus:
         bucket_of: For each pair the index of its bucket; -1 if a side is empty, and one more than
             there are if it is too long.
         num_batches: Batches of every epoch.
-        texts: The texts, if their pieces are sampled.
+        resampling: How the pieces are sampled, if they are.
     """
 
     source: _Side
@@ -587,7 +593,7 @@ class _Corpus:
     buckets: tuple[_Bucket, ...]
     bucket_of: np.ndarray
     num_batches: int
-    texts: _Texts | None
+    resampling: _Resampling | None
 
     @classmethod
     def from_texts(
@@ -597,19 +603,16 @@ class _Corpus:
         buckets: tuple[_Bucket, ...],
         sampling: SubwordSampling | None,
     ) -> _Corpus:
-        texts = None
-        if sampling is not None:
-            pairs = list(string_pairs(pairs))
-            texts = _Texts(pairs, tokenizers, sampling)
         source, target = (_Side.from_rows(rows) for rows in _encode(pairs, tokenizers))
         bucket_of = _bucket_of(np.maximum(source.lengths, target.lengths) + 1, buckets)
         bucket_of[np.minimum(source.lengths, target.lengths) == 0] = -1
         batches = _num_batches(bucket_of, buckets)
-        corpus = cls(source, target, buckets, bucket_of, batches, texts)
-        if texts is None or not corpus.kept.any():
+        resampling = None if sampling is None else _Resampling(tokenizers, sampling)
+        corpus = cls(source, target, buckets, bucket_of, batches, resampling)
+        if resampling is None or not corpus.kept.any():
             return corpus
         for draw in range(_DRAWS):
-            lengths = _lengths(texts.drawn((draw,)))
+            lengths = _lengths(resampling.drawn((source, target), (draw,)))
             redivided = corpus._redivided(lengths, corpus._fitting(lengths))
             batches = max(batches, _num_batches(redivided, buckets) + 1)
         return dataclasses.replace(corpus, num_batches=min(batches, int(corpus.kept.sum())))
@@ -621,9 +624,9 @@ class _Corpus:
 
     def drawn(self, seed: tuple[int, int] | None) -> _Corpus:
         """The same pairs, split into the pieces of an epoch and in the buckets that these need."""
-        if self.texts is None or seed is None:
+        if self.resampling is None or seed is None:
             return self
-        rows = self.texts.drawn(seed)
+        rows = self.resampling.drawn((self.source, self.target), seed)
         lengths = _lengths(rows)
         fits = self._fitting(lengths)
         # Seldom, a draw takes more batches than an epoch has: then some pairs are split as `encode`

@@ -277,12 +277,29 @@ class Tokenizer:
             TypeError: If `texts` is one string, or an element is not a string.
             ValueError: If `sampling` does not suit the vocabulary.
         """
+        return self.resample_batch(self.encode_batch(texts), sampling, seed)
+
+    def resample_batch(
+        self, rows: Sequence[Sequence[int]], sampling: SubwordSampling, seed: int
+    ) -> list[list[int]]:
+        """Splits many texts at random that are split as ever already.
+
+        Args:
+            rows: The ids of each text, as `encode` gives them.
+            sampling: How far the pieces stray from those.
+            seed: The same seed gives the same pieces, in any process.
+
+        Returns:
+            The ids of each text, in order. They decode to the same texts.
+
+        Raises:
+            ValueError: If `sampling` does not suit the vocabulary.
+        """
         if self.kind == "bpe" and sampling.alpha >= 1:
             raise ValueError(
                 "With a BPE vocabulary, alpha is the probability to leave a merge out. Expected it "
                 f"below 1; received {sampling}."
             )
-        rows = self.encode_batch(texts)
         if sampling not in self._samplers:
             self._samplers[sampling] = Sampler(self.pieces, self.kind, sampling)
         return self._samplers[sampling].sample(rows, seed)
