@@ -3,13 +3,13 @@
 keras-addnorm train --config EN_DE.toml --data FOLDER --run-dir runs/en-de
 keras-addnorm train --config DE_EN.toml --data FOLDER --run-dir runs/de-en
 python examples/diversify_data.py --forward runs/en-de --backward runs/de-en --to diversified
-keras-addnorm train --config EN_DE.toml --data diversified --run-dir runs/en-de-diversified
+keras-addnorm train --start-from runs/en-de --data diversified --run-dir runs/en-de-diversified
 
 The training text becomes three times as long: as it was; its sources with the translations of the
 forward model; its targets with what the backward model makes of them (Nguyen et al., 2020, "Data
 Diversification: A Simple Strategy For Neural Machine Translation", arXiv:1911.01986; there with
-several models of each direction). The other splits stay as they are. What is trained last is one
-model like any other. docs/results.md says what it gave on Multi30k.
+several models of each direction, and from fresh weights). The other splits stay as they are. What
+is trained last is one model like any other. docs/results.md says what it gave on Multi30k.
 
 python examples/diversify_data.py --smoke    # only tries that it runs
 """
