@@ -1,4 +1,4 @@
-"""Data diversification: two trained models translate a corpus, and a third learns from all of it.
+"""Data diversification: two trained models translate a corpus, and a model learns from all of it.
 
 keras-addnorm train --config EN_DE.toml --data FOLDER --run-dir runs/en-de
 keras-addnorm train --config DE_EN.toml --data FOLDER --run-dir runs/de-en
