@@ -189,7 +189,8 @@ def go_on_with_learning_rate(
         steps_left: Batches until the end of the training.
     """
     # Of batches; `iterations` counts updates where several share one.
-    total_steps = int(model.optimizer._iterations) + steps_left
+    done = int(keras.ops.convert_to_numpy(model.optimizer._iterations))
+    total_steps = done + steps_left
     model.optimizer.learning_rate = _learning_rate(
         training, model.config.hidden_dim, steps_per_epoch, total_steps
     )
