@@ -6,7 +6,7 @@ the start of the process and are the smallest of the rounds; processor time coun
     python benchmarks/startup.py                          # all of it: about 15 minutes
     python benchmarks/startup.py --only "6+6" --rounds 5
     python benchmarks/startup.py --only answer --saved-model saved_models/mine/1
-    python benchmarks/startup.py --only "addnorm, 6+6" --keep-programs /tmp/programs
+    python benchmarks/startup.py --only "addnorm, 6+6" --keep-programs runs/programs
 """
 
 from __future__ import annotations
