@@ -131,4 +131,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main(parser().parse_args())
+    chosen = parser().parse_args()
+    if not chosen.smoke and None in (chosen.forward, chosen.backward, chosen.to):
+        parser().error("expected --forward, --backward and --to, or --smoke alone")
+    main(chosen)
