@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.data.demo import demo_builder, demo_pairs
 from keras_addnorm.data.loading import line_reports, load_translation
+from keras_addnorm.data.pieces import Piece
 from keras_addnorm.data.pipeline import PipelineReport, bucket_by_length, make_training_dataset
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.text_files import LineReport
-from keras_addnorm.data.tokenizer import Piece, Tokenizer, TokenizerPair
+from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
 
 if TYPE_CHECKING:
     from keras_addnorm.data.batches import TrainingBatches, make_training_batches

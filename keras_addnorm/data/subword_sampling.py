@@ -13,12 +13,9 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from keras_addnorm.data.tokenizer import Piece
-
-_WORD_START = "\u2581"
+from keras_addnorm.data.pieces import SPACE_MARK, Piece
 
 Ids = tuple[int, ...]
 Draw = Callable[[], float]
@@ -81,7 +78,7 @@ class Sampler:
 
     def __init__(self, pieces: Sequence[Piece], kind: str, sampling: SubwordSampling) -> None:
         self._texts = [piece.text if piece.type == "normal" else None for piece in pieces]
-        self._starts = [piece.text.startswith(_WORD_START) for piece in pieces]
+        self._starts = [piece.text.startswith(SPACE_MARK) for piece in pieces]
         vocabulary = {
             piece.text: (index, piece.score)
             for index, piece in enumerate(pieces)

@@ -18,16 +18,16 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_addnorm.data.pieces import SPACE_MARK, Piece
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 
 KINDS = ("unigram", "bpe")
 PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
-SPACE_MARK = "\u2581"
 UNKNOWN_SURFACE = "\u2047"
 
 # protobuf makes this class when it is imported, where type checkers cannot see it.
@@ -41,20 +41,6 @@ _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 # so a segmentation does not depend on what stands before it in the sentence, and two spellings of
 # the algorithm (SentencePiece's and the one in the graph) cannot differ by rounding.
 _SCORE_STEPS_PER_UNIT = 256
-
-
-class Piece(NamedTuple):
-    """One entry of a vocabulary.
-
-    Attributes:
-        text: The characters of the piece, with U+2581 in place of a space.
-        score: Its log-probability (unigram) or minus its rank among the merges (BPE).
-        type: `"normal"`, `"unknown"`, `"control"`, `"user_defined"`, `"unused"` or `"byte"`.
-    """
-
-    text: str
-    score: float
-    type: str
 
 
 class Tokenizer:
@@ -275,7 +261,7 @@ class Tokenizer:
 
         Raises:
             TypeError: If `texts` is one string, or an element is not a string.
-            ValueError: If `sampling` does not suit the vocabulary.
+            ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.
         """
         return self.resample_batch(self.encode_batch(texts), sampling, seed)
 
@@ -293,13 +279,15 @@ class Tokenizer:
             The ids of each text, in order. They decode to the same texts.
 
         Raises:
-            ValueError: If `sampling` does not suit the vocabulary.
+            ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.
         """
         if self.kind == "bpe" and sampling.alpha >= 1:
             raise ValueError(
                 "With a BPE vocabulary, alpha is the probability to leave a merge out. Expected it "
                 f"below 1; received {sampling}."
             )
+        if seed < 0:
+            raise ValueError(f"Expected a seed of at least 0; received {seed}.")
         if sampling not in self._samplers:
             self._samplers[sampling] = Sampler(self.pieces, self.kind, sampling)
         return self._samplers[sampling].sample(rows, seed)

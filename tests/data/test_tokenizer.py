@@ -140,6 +140,9 @@ def test_impossible_samplings_are_refused(alpha):
 def test_sample_batch_says_what_it_needs(tokenizer):
     with pytest.raises(TypeError, match="several texts; received one"):
         tokenizer.sample_batch("a b", SubwordSampling(0.1), 1)
+    # Python's generator would take it for 5.
+    with pytest.raises(ValueError, match="seed of at least 0; received -5"):
+        tokenizer.sample_batch(["a b"], SubwordSampling(0.1), -5)
     if tokenizer.kind == "bpe":
         with pytest.raises(ValueError, match=r"below 1; received SubwordSampling\(alpha=1.0\)"):
             tokenizer.sample_batch(["a b"], SubwordSampling(1.0), 1)
