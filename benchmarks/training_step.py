@@ -35,8 +35,8 @@ import measure
 import peers
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-# Without XLA, many threads allocate: one arena keeps them from faulting memory in again.
-NO_XLA_ALLOCATOR = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
+# Without XLA, and on JAX, other threads allocate: in one arena they do not fault memory in again.
+ONE_ARENA = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
 
 Step = Callable[[], Any]
 
@@ -229,7 +229,8 @@ def run_worker(kind: str, arguments: argparse.Namespace, contenders: list[str]) 
         command += ["--size", arguments.size, "--rounds", str(arguments.rounds)]
         command += ["--threads", str(arguments.threads), "--contenders", *contenders]
         command += ["--no-xla"] if arguments.no_xla else []
-        allocator = NO_XLA_ALLOCATOR if arguments.no_xla else ALLOCATOR
+        on_jax = os.environ.get("KERAS_BACKEND") == "jax"
+        allocator = ONE_ARENA if on_jax or arguments.no_xla else ALLOCATOR
         subprocess.run(command, check=True, env={**os.environ, **allocator})
         return json.loads(result.read_text(encoding="utf-8"))
 

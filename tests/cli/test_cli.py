@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import types
 from pathlib import Path
 
@@ -216,14 +217,14 @@ def test_a_keyboard_interrupt_is_no_error(capsys, monkeypatch):
     assert "goes on at the last checkpoint" in err
 
 
-def _ask_for_allocator(tmp_path, **environment):
-    """Runs a command in its own process that prints its allocator settings instead of its work."""
+def _print_in_a_command(tmp_path, show, **environment):
+    """Runs a command in its own process that does something else than its work."""
     code = (
-        "import os, sys\n"
+        "import os, resource, sys\n"
         "from keras_addnorm import cli\n"
         "add = lambda commands, name: cli._command(commands, name, '', '', show)\n"
         "cli._COMMANDS['demo'] = add\n"
-        "show = lambda _: print(sorted(k for k in os.environ if k.startswith('MALLOC_')))\n"
+        f"def show(_):\n{textwrap.indent(show, '    ')}\n"
         "sys.exit(cli.main())\n"
     )
     script = tmp_path / "command.py"
@@ -241,11 +242,34 @@ def _ask_for_allocator(tmp_path, **environment):
 
 
 def test_the_process_gets_its_allocator_settings_once(tmp_path):
-    tuned = "['MALLOC_MMAP_THRESHOLD_', 'MALLOC_TRIM_THRESHOLD_']"
-    assert _ask_for_allocator(tmp_path) == tuned
-    assert _ask_for_allocator(tmp_path, KERAS_ADDNORM_ALLOCATOR="default") == "[]"
-    own = _ask_for_allocator(tmp_path, MALLOC_TRIM_THRESHOLD_="1000000")
-    assert own == "['MALLOC_TRIM_THRESHOLD_']"
+    names = "print(*sorted(k[7:] for k in os.environ if k.startswith('MALLOC_')))"
+
+    def settings(**environment):
+        return _print_in_a_command(tmp_path, names, **environment).split()
+
+    assert settings(KERAS_BACKEND="tensorflow") == ["MMAP_THRESHOLD_", "TRIM_THRESHOLD_"]
+    assert settings(KERAS_BACKEND="jax") == ["ARENA_MAX", "MMAP_THRESHOLD_", "TRIM_THRESHOLD_"]
+    assert settings(KERAS_ADDNORM_ALLOCATOR="default") == []
+    assert settings(MALLOC_TRIM_THRESHOLD_="1000000") == ["TRIM_THRESHOLD_"]
+
+
+MIB_OF_FORTY_STEPS = """\
+import jax, jax.numpy as jnp
+
+step = jax.jit(lambda x: jnp.max(jnp.cumsum(x @ x.T, axis=0)))  # 64 MiB and more a step
+x = jnp.ones((4096, 4))
+step(x).block_until_ready()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(40):
+    step(x).block_until_ready()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.getpagesize() >> 20)
+"""
+
+
+def test_steps_on_jax_keep_their_memory(tmp_path):
+    """Where a hole in the heap is too small it grows, but not at each step."""
+    faulted_in = _print_in_a_command(tmp_path, MIB_OF_FORTY_STEPS, KERAS_BACKEND="jax")
+    assert int(faulted_in) < 20 * 64
 
 
 def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
