@@ -176,9 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"keras-addnorm: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("\nStopped. The same command goes on at the last checkpoint.", file=sys.stderr)
-        return 130
+        return getattr(stop, "exit_status", 130)
     return 0
 
 

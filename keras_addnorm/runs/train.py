@@ -45,7 +45,7 @@ from keras_addnorm.runs.requirements import (
     require_start,
     usable_devices,
 )
-from keras_addnorm.training import TranslationScore
+from keras_addnorm.training import StopRequest, TranslationScore
 from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
 from keras_addnorm.training.resume import (
     Checkpoints,
@@ -190,6 +190,7 @@ def _train(
         directory.path,
         lambda: _last_checkpoint(directory, say)[0],
     )
+    stop_request = StopRequest()
     checkpoints = Checkpoints(
         directory.checkpoints,
         position,
@@ -197,32 +198,37 @@ def _train(
         every_batches=training.checkpoint_batches,
         every_minutes=training.checkpoint_minutes,
         before=guard.check_weights,
+        stop_request=stop_request,
     )
-    model.fit(
-        datasets["train"],
-        validation_data=datasets["validation"],
-        initial_epoch=training.epochs if _has_stopped(state, training) else state.epoch,
-        epochs=training.epochs,
-        verbose=verbose,
-        shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
-        callbacks=[
-            position,
-            guard,
-            *_score_callbacks(config, tokenizers, pairs["validation"]),
-            *_monitor_callbacks(config, datasets["validation"], directory),
-            *_of_the_first(
-                keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
-                recorder,
-                keras.callbacks.LambdaCallback(
-                    on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
-                ),
+    callbacks = [
+        position,
+        guard,
+        *_score_callbacks(config, tokenizers, pairs["validation"]),
+        *_monitor_callbacks(config, datasets["validation"], directory),
+        *_of_the_first(
+            keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
+            recorder,
+            keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
             ),
-            *stopping.values(),
-            *([MovingAverage()] if training.ema else []),
-            # The last of all: what it writes says that an epoch is done and written down.
-            *_of_the_first(checkpoints),
-        ],
-    )
+        ),
+        *stopping.values(),
+        *([MovingAverage()] if training.ema else []),
+        # The last of all: what it writes says that an epoch is done and written down.
+        *_of_the_first(checkpoints),
+    ]
+    # Each of several processes would stop at another batch.
+    alone = distribution.process_count() == 1
+    with stop_request.listening() if alone else contextlib.nullcontext():
+        model.fit(
+            datasets["train"],
+            validation_data=datasets["validation"],
+            initial_epoch=training.epochs if _has_stopped(state, training) else state.epoch,
+            epochs=training.epochs,
+            verbose=verbose,
+            shuffle=False,  # The data set shuffles itself; Keras warns when it is asked to.
+            callbacks=callbacks,
+        )
     with distribution.first_before_the_others("everything is written"):
         if not is_first():
             return

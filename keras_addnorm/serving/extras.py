@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from keras_addnorm import __version__
 from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data.pieces import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
 
 FOLDER = "assets.extra"
 _LIBRARIES = ("keras", "tensorflow", "sentencepiece")
-_SPACE_MARK = "\u2581"
 _DEFAULT = "serving_default"
 _MOST_WARMUP_RECORDS = 1000  # TensorFlow Serving refuses a version with more
 
@@ -203,7 +203,7 @@ def warmup_records(
 
 def _word_of_one_token(tokenizer: Tokenizer) -> str:
     for token, piece in enumerate(tokenizer.pieces):
-        word = piece.text.removeprefix(_SPACE_MARK)
+        word = piece.text.removeprefix(SPACE_MARK)
         if word and word != piece.text and tokenizer.encode(word) == [token]:
             return word
     return "a"

@@ -27,8 +27,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import Piece, Tokenizer
+from keras_addnorm.data.pieces import SPACE_MARK
 
-_SPACE_MARK = "\u2581"
 _INVALID = 0xFFFD
 _CODE_POINT_BITS = 21
 # A unigram model reads a character that it lacks at this distance below its least likely piece.
@@ -40,7 +40,7 @@ _SPACES = "[{}]".format(
     "".join(
         rf"\x{{{code:x}}}"
         for code in range(sys.maxunicode + 1)
-        if chr(code).isspace() or chr(code) == _SPACE_MARK
+        if chr(code).isspace() or chr(code) == SPACE_MARK
     )
 )
 
@@ -146,7 +146,7 @@ class GraphTokenizer(tf.Module):
     def _tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Segments words, of shape (U,), each by itself."""
         characters = tf.strings.unicode_decode(
-            tf.strings.join([_SPACE_MARK, words]), "UTF-8", replacement_char=_INVALID
+            tf.strings.join([SPACE_MARK, words]), "UTF-8", replacement_char=_INVALID
         )
         word = tf.cast(characters.value_rowids(), tf.int32)  # (C,)
         position = tf.range(tf.size(word)) - tf.gather(

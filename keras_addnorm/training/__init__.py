@@ -42,6 +42,7 @@ from keras_addnorm.training.schedules import (
     ScheduleOfUpdates,
 )
 from keras_addnorm.training.scores import Scores, evaluate_translations
+from keras_addnorm.training.stopping import Stopped, StopRequest
 
 __all__ = [
     "Adam",
@@ -60,6 +61,8 @@ __all__ = [
     "ResidualMonitor",
     "ScheduleOfUpdates",
     "Scores",
+    "StopRequest",
+    "Stopped",
     "TrainingPosition",
     "TranslationScore",
     "average_checkpoints",

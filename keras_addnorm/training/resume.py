@@ -24,6 +24,7 @@ import numpy as np
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoints import STATE_NAME, LastCheckpoints
 from keras_addnorm.training.files import written_whole
+from keras_addnorm.training.stopping import Stopped, StopRequest
 
 _DIGEST = "keras_addnorm_digest"
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
@@ -313,6 +314,7 @@ class Checkpoints(keras.callbacks.Callback):
         every_minutes: Write inside an epoch every so many minutes; 0 = not by time.
         before: Called before each writing; what it raises ends the training, and the files that
             there are stay.
+        stop_request: Where somebody may ask to stop; then it writes, and raises `Stopped`.
 
     Attributes:
         paths: The kept files of whole epochs, oldest first.
@@ -327,6 +329,7 @@ class Checkpoints(keras.callbacks.Callback):
         every_batches: int = 0,
         every_minutes: float = 0.0,
         before: Callable[[], None] = lambda: None,
+        stop_request: StopRequest | None = None,
     ) -> None:
         super().__init__()
         self.directory = directory
@@ -334,6 +337,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.every_batches = every_batches
         self.every_minutes = every_minutes
         self.before = before
+        self.stop_request = StopRequest() if stop_request is None else stop_request
         self._epochs = LastCheckpoints(directory, keep, self._save)
         self._written = time.monotonic()
 
@@ -373,6 +377,7 @@ class Checkpoints(keras.callbacks.Callback):
         if done < self.position.batches_per_epoch and self._is_due(done):
             name = f"epoch-{self.position.epoch:04d}-batch-{done:06d}.weights.h5"
             self._save(self.model, self.directory / name)
+            self._stop_if_asked()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes the epoch's checkpoint.
@@ -382,11 +387,17 @@ class Checkpoints(keras.callbacks.Callback):
             logs: Not read.
         """
         self._epochs.on_epoch_end(epoch)
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        if self.stop_request.signal_number is not None:
+            raise Stopped(self.stop_request.signal_number)
 
     def _is_due(self, done: int) -> bool:
         minutes = (time.monotonic() - self._written) / 60
         return bool(
-            (self.every_batches and done % self.every_batches == 0)
+            self.stop_request.signal_number is not None
+            or (self.every_batches and done % self.every_batches == 0)
             or (self.every_minutes and minutes >= self.every_minutes)
         )
 
