@@ -73,7 +73,8 @@ def train(
     Everything is written to the run directory as it comes. Called again on the same directory, the
     training goes on at its last checkpoint, inside an epoch or between two, with the same optimiser
     state, the same random numbers and the same order of the data as if it had never stopped. A
-    checkpoint that is damaged is named and left out for the one before it.
+    checkpoint that is damaged is named and left out for the one before it. SIGTERM and Ctrl-C end
+    the training with a checkpoint, and with the `KeyboardInterrupt` `training.Stopped`.
 
     Args:
         config: The configuration.

@@ -24,7 +24,7 @@ import numpy as np
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoints import STATE_NAME, LastCheckpoints
 from keras_addnorm.training.files import written_whole
-from keras_addnorm.training.stopping import Stopped, StopRequest
+from keras_addnorm.training.stopping import StopRequest
 
 _DIGEST = "keras_addnorm_digest"
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
@@ -377,7 +377,7 @@ class Checkpoints(keras.callbacks.Callback):
         if done < self.position.batches_per_epoch and self._is_due(done):
             name = f"epoch-{self.position.epoch:04d}-batch-{done:06d}.weights.h5"
             self._save(self.model, self.directory / name)
-            self._stop_if_asked()
+            self.stop_request.obey()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes the epoch's checkpoint.
@@ -387,11 +387,7 @@ class Checkpoints(keras.callbacks.Callback):
             logs: Not read.
         """
         self._epochs.on_epoch_end(epoch)
-        self._stop_if_asked()
-
-    def _stop_if_asked(self) -> None:
-        if self.stop_request.signal_number is not None:
-            raise Stopped(self.stop_request.signal_number)
+        self.stop_request.obey()
 
     def _is_due(self, done: int) -> bool:
         minutes = (time.monotonic() - self._written) / 60

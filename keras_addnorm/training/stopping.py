@@ -66,6 +66,15 @@ class StopRequest:
             for number, old in taken.items():
                 signal.signal(number, old)
 
+    def obey(self) -> None:
+        """Ends what calls it, if somebody has asked.
+
+        Raises:
+            Stopped: If so.
+        """
+        if self.signal_number is not None:
+            raise Stopped(self.signal_number)
+
     def _hear(self, number: int, frame: types.FrameType | None) -> None:
         if self.signal_number is not None:
             raise KeyboardInterrupt
