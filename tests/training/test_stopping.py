@@ -11,6 +11,16 @@ import pytest
 from keras_addnorm.training import Checkpoints, Stopped, StopRequest, TrainingPosition
 
 
+@pytest.fixture(autouse=True)
+def _handlers():
+    """Those of a process in the foreground; one in a shell's background ignores SIGINT."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 class Data:
     """A data set whose place is of no interest here."""
 
