@@ -34,9 +34,7 @@ from typing import Any
 import measure
 import peers
 
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-# Without XLA, and on JAX, other threads allocate: in one arena they do not fault memory in again.
-ONE_ARENA = {**ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
+from keras_addnorm.runs.process import ONE_ARENA, allocator_settings
 
 Step = Callable[[], Any]
 
@@ -229,8 +227,8 @@ def run_worker(kind: str, arguments: argparse.Namespace, contenders: list[str]) 
         command += ["--size", arguments.size, "--rounds", str(arguments.rounds)]
         command += ["--threads", str(arguments.threads), "--contenders", *contenders]
         command += ["--no-xla"] if arguments.no_xla else []
-        on_jax = os.environ.get("KERAS_BACKEND") == "jax"
-        allocator = ONE_ARENA if on_jax or arguments.no_xla else ALLOCATOR
+        # TensorFlow's own operations allocate in many threads, too.
+        allocator = {**allocator_settings(), **(ONE_ARENA if arguments.no_xla else {})}
         subprocess.run(command, check=True, env={**os.environ, **allocator})
         return json.loads(result.read_text(encoding="utf-8"))
 

@@ -20,7 +20,19 @@ _ALLOCATOR = {
 # JAX computes in threads of its own, whose arenas of 64 MiB hand every larger tensor back. Where
 # all threads share one, it stays: a quarter of a training step of the tiny size. TensorFlow under
 # XLA does not need it, and compiles more slowly with it.
-_ALLOCATOR_ON_JAX = {**_ALLOCATOR, "MALLOC_ARENA_MAX": "1"}
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+
+
+def allocator_settings() -> dict[str, str]:
+    """Returns what glibc's allocator is told for the backend that the environment names.
+
+    Keras is not asked: where the process starts anew, it would be imported twice.
+
+    Returns:
+        Variables of the environment.
+    """
+    on_jax = os.environ.get("KERAS_BACKEND") == "jax"
+    return {**_ALLOCATOR, **ONE_ARENA} if on_jax else _ALLOCATOR
 
 
 def restart_with_allocator_settings() -> None:
@@ -30,9 +42,7 @@ def restart_with_allocator_settings() -> None:
     library than glibc, which would not know the settings.
     """
     wanted = os.environ.get("KERAS_ADDNORM_ALLOCATOR", "tuned") != "default"
-    # Keras is not imported yet: it would be twice.
-    on_jax = os.environ.get("KERAS_BACKEND") == "jax"
-    settings = _ALLOCATOR_ON_JAX if on_jax else _ALLOCATOR
+    settings = allocator_settings()
     if not wanted or platform.libc_ver()[0] != "glibc" or settings.keys() & os.environ.keys():
         return
     sys.stdout.flush()

@@ -1,6 +1,6 @@
 """`keras-addnorm train` ended at moments that chance chooses, and `train --resume` after each.
 
-Three times it is killed, the fourth time it is asked to stop.
+Four times it is killed, the fifth time it is asked to stop.
 
 The seed of the moments is in each failure's message; `KILLED_COMMAND_SEED` sets it.
 """
@@ -89,7 +89,7 @@ class Commands:
 
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
-    """A run in one go, one that was ended four times, and what its last process said."""
+    """A run in one go, one that was ended five times, and what its last process said."""
     folder = tmp_path_factory.mktemp("runs")
     environment = {
         **os.environ,
@@ -97,7 +97,7 @@ def trained(corpus, tmp_path_factory):
         "TFDS_DATA_DIR": str(tmp_path_factory.mktemp("tfds")),
     }
     commands = Commands(folder, environment)
-    settings = config(corpus).replace({"training.epochs": 4, "training.checkpoint_batches": 1})
+    settings = config(corpus).replace({"training.epochs": 6, "training.checkpoint_batches": 1})
     commands.file.write_text(settings.to_toml(), encoding="utf-8")
     whole = RunDirectory(folder / "whole")
     started = time.time()
@@ -108,6 +108,7 @@ def trained(corpus, tmp_path_factory):
         commands.start_up(set_up),
         commands.some_batches,
         commands.half_a_checkpoint,
+        commands.some_batches,
     ):
         commands.end(wait)
     commands.end(commands.some_batches, signal.SIGTERM)
@@ -117,7 +118,7 @@ def trained(corpus, tmp_path_factory):
 
 def test_the_processes_were_killed(trained):
     _, commands, said = trained
-    assert commands.ends == [*3 * [-signal.SIGKILL], 128 + signal.SIGTERM], commands.seed
+    assert commands.ends == [*4 * [-signal.SIGKILL], 128 + signal.SIGTERM], commands.seed
     assert commands.half_written, commands.seed
     assert "Going on after epoch" in said, commands.seed
     assert "Warning" not in said, commands.seed

@@ -89,15 +89,12 @@ def test_handlers_are_those_from_before(tmp_path):
 
 
 def test_what_is_ignored_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        request = StopRequest()
-        with request.listening():
-            os.kill(os.getpid(), signal.SIGINT)
-        assert request.signal_number is None
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    request = StopRequest()
+    with request.listening():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert request.signal_number is None
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 def test_another_thread_leaves_signals_alone():
