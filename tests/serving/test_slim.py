@@ -90,7 +90,9 @@ def test_products_read_transposed_matrices_as_they_lie(tmp_path):
         def call(self, x):
             turned = tf.transpose(x)
             several = tf.transpose(tf.stack([x, x + 1.0]), [0, 2, 1])
+            folded = tf.transpose(x + 2.0)
             return {
+                "alone": tf.matmul(x, folded),
                 "right": tf.matmul(x, turned),
                 "twice": tf.matmul(x, turned, transpose_b=True),
                 "left": tf.matmul(turned, x),
