@@ -33,6 +33,7 @@ from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
 from keras_addnorm.training.learning_rate_finder import LearningRateCurve, find_learning_rate
 from keras_addnorm.training.losses import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 from keras_addnorm.training.metrics import MaskedAccuracy, Perplexity
+from keras_addnorm.training.minimum_risk import MinimumRisk
 from keras_addnorm.training.optimizers import Adam
 from keras_addnorm.training.resume import Checkpoints, TrainingPosition
 from keras_addnorm.training.schedules import (
@@ -53,6 +54,7 @@ __all__ = [
     "LearningRateCurve",
     "MaskedAccuracy",
     "MaskedSparseCategoricalCrossentropy",
+    "MinimumRisk",
     "NoamSchedule",
     "NonFiniteError",
     "NonFiniteGuard",

@@ -10,6 +10,7 @@ from keras_addnorm.training.tokens import (
     accumulation_dtype,
     checked_labels_and_logits,
     checked_pad_id,
+    checked_smoothing,
     real_tokens,
     softmax_parts,
     token_cross_entropy,
@@ -136,7 +137,7 @@ class MaskedSparseCategoricalCrossentropy(TokenLoss):
         weighted_sum: bool = False,
     ) -> None:
         super().__init__(pad_id, name, weighted_sum)
-        self.label_smoothing = _checked_smoothing(label_smoothing)
+        self.label_smoothing = checked_smoothing(label_smoothing)
 
     def token_values(self, labels: Any, logits: Any) -> Any:
         """Label-smoothed cross-entropy of each position. (B, T), (B, T, V) -> (B, T)."""
@@ -204,7 +205,7 @@ class RDropCrossentropy(TokenLoss):
                 f"{alpha!r}; 5 is usual for translation."
             )
         self.alpha = float(alpha)
-        self.label_smoothing = _checked_smoothing(label_smoothing)
+        self.label_smoothing = checked_smoothing(label_smoothing)
 
     def token_values(self, labels: Any, logits: Any) -> Any:
         """Both terms for each position, the second one shared. (B, T), (B, T, V) -> (B, T)."""
@@ -265,12 +266,3 @@ def _twins(x: Any) -> Any:
     """Each row in the place of the other one of its pair. (B, ...) -> (B, ...)."""
     pairs = ops.reshape(x, (-1, 2, *ops.shape(x)[1:]))
     return ops.reshape(ops.flip(pairs, axis=1), ops.shape(x))
-
-
-def _checked_smoothing(label_smoothing: float) -> float:
-    if not 0.0 <= label_smoothing < 1.0:
-        raise ValueError(
-            "label_smoothing is the share of the label's probability that is spread over the "
-            f"vocabulary: at least 0 and below 1. Received {label_smoothing!r}; 0.1 is usual."
-        )
-    return float(label_smoothing)

@@ -64,6 +64,16 @@ def checked_pad_id(pad_id: int) -> int:
         ) from None
 
 
+def checked_smoothing(label_smoothing: float) -> float:
+    """Returns the smoothing as a plain float, or says that it is none."""
+    if not 0.0 <= label_smoothing < 1.0:
+        raise ValueError(
+            "label_smoothing is the share of the label's probability that is spread over the "
+            f"vocabulary: at least 0 and below 1. Received {label_smoothing!r}; 0.1 is usual."
+        )
+    return float(label_smoothing)
+
+
 def accumulation_dtype(logits: Any) -> str:
     """float64 logits are reduced in float64, everything else in float32."""
     return "float64" if ops.dtype(logits) == "float64" else "float32"

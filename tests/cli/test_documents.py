@@ -37,7 +37,7 @@ COMMANDS = [
 
 
 def test_the_readme_has_a_tour():
-    assert len(BLOCKS) == 10
+    assert len(BLOCKS) == 11
 
 
 def test_the_documents_have_commands():

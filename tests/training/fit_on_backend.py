@@ -13,6 +13,7 @@ from keras_addnorm.training import (
     InverseSquareRootSchedule,
     MaskedAccuracy,
     MaskedSparseCategoricalCrossentropy,
+    MinimumRisk,
     Perplexity,
     RDropCrossentropy,
 )
@@ -50,11 +51,10 @@ def pairs():
     return source, labels
 
 
-def weights_after_r_drop(jit_compile):
-    """One step in which neighbours count as one row seen twice: they differ without dropout."""
+def weights_after_a_step(jit_compile, loss, sample_weight=None):
     model = compiled_model(jit_compile)
-    model.compile(keras.optimizers.SGD(2.0), RDropCrossentropy(3.0), jit_compile=jit_compile)
-    model.train_on_batch(*pairs())
+    model.compile(keras.optimizers.SGD(2.0), loss, jit_compile=jit_compile)
+    model.train_on_batch(*pairs(), sample_weight=sample_weight)
     return [np.array(w).tolist() for w in model.get_weights()]
 
 
@@ -71,7 +71,10 @@ def run(jit_compile=True):
         "history": history,
         "weighted": weighted,
         "weights": [w.tolist() for w in before],
-        "r_drop": weights_after_r_drop(jit_compile),
+        # Neighbours count as one row seen twice: they differ without dropout.
+        "r_drop": weights_after_a_step(jit_compile, RDropCrossentropy(3.0)),
+        # Two references, and two candidates of each.
+        "minimum risk": weights_after_a_step(jit_compile, MinimumRisk(3), np.arange(6) / 6),
         "padding only": [nothing["loss"], nothing["accuracy"], nothing["perplexity"]],
         "moved by padding": max(
             float(np.abs(a - b).max()) for a, b in zip(before, model.get_weights(), strict=True)

@@ -32,7 +32,7 @@ def assert_same_run(one, other, rtol):
     for key, values in one["history"].items():
         np.testing.assert_allclose(values, other["history"][key], rtol=rtol, err_msg=key)
     np.testing.assert_allclose(one["weighted"], other["weighted"], rtol=rtol)
-    for which in ("weights", "r_drop"):
+    for which in ("weights", "r_drop", "minimum risk"):
         for a, b in zip(one[which], other[which], strict=True):
             np.testing.assert_allclose(a, b, atol=rtol, err_msg=which)
 

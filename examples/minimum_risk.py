@@ -1,0 +1,321 @@
+"""Minimum risk training: a trained model learns which of its own translations are the better ones.
+
+keras-addnorm train --config examples/multi30k_en_de.toml --data FOLDER --run-dir runs/en-de
+python examples/minimum_risk.py --runs runs/en-de --to runs/en-de-risk
+keras-addnorm evaluate --run-dir runs/en-de-risk
+
+A beam search finds eight translations of each training sentence, and each gets its sentence BLEU
+as a reward. Two epochs at a low rate then move probability to the better ones
+(`training.MinimumRisk`). With further runs behind the first, their translations are candidates,
+too; it is the first one that is trained. What comes out is a run like any other. The candidates are
+written to its folder as they are found: started again, the script goes on behind them.
+
+docs/results.md says what it gave on Multi30k.
+
+python examples/minimum_risk.py --smoke    # only tries that it runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import random
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+
+from keras_addnorm.data import demo_pairs
+from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.decoding import Beam, translate
+from keras_addnorm.runs import RunConfig, RunDirectory
+from keras_addnorm.runs.build import TrainedRun, load_pairs, load_run, save_model_config
+from keras_addnorm.runs.callbacks import save_weights
+from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.train import train
+from keras_addnorm.runs.translate import translate_texts
+from keras_addnorm.training import Adam, MinimumRisk, TranslationScore
+
+SENTENCES_AT_ONCE = 1024
+SMOKE = {
+    "tokenizer.vocabulary_size": 300,
+    "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1,
+    "model.hidden_dim": 8,
+    "training.epochs": 1,
+    "training.jit_compile": False,
+    "evaluation.max_length": 8,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What can be chosen; these are the values of docs/results.md."""
+
+    num_beams: int = 8
+    candidates: int = 5
+    sharpness: float = 0.5
+    reference_weight: float = 0.3
+    label_smoothing: float = 0.1
+    epochs: int = 2
+    tokens_per_batch: int = 6600  # of references and candidates, padding included
+    peak_learning_rate: float = 0.0005
+    warmup_steps: int = 50
+    seed: int = 5
+    jit_compile: bool = True
+
+
+SMOKE_SETTINGS = Settings(num_beams=2, candidates=2, warmup_steps=1, jit_compile=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A source, its reference and the candidates, as ids without start and end."""
+
+    source: list[int]
+    rows: list[list[int]]  # the reference first
+    rewards: list[float]
+
+    @property
+    def length(self) -> int:
+        """The positions that the longest of them needs, with its start or end."""
+        return 1 + max(map(len, [self.source, *self.rows]))
+
+
+def found_translations(
+    run: TrainedRun, sources: Sequence[str], file: Path, settings: Settings
+) -> list[dict[str, float]]:
+    """The translations of each source and their scores; what the file has is not searched again."""
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
+    write_text(file, "".join(line + "\n" for line in lines))  # without the half of a last line
+    found = [json.loads(line) for line in lines]
+    bar = keras.utils.Progbar(len(sources), unit_name="sentence")
+    bar.update(len(found))
+    beam = Beam(
+        num_beams=settings.num_beams,
+        num_return=settings.num_beams,
+        length_penalty=run.config.evaluation.length_penalty,
+    )
+    with file.open("a", encoding="utf-8") as appended:
+        for start in range(len(found), len(sources), SENTENCES_AT_ONCE):
+            some = translate(
+                run.model,
+                run.tokenizers,
+                sources[start : start + SENTENCES_AT_ONCE],
+                beam,
+                max_length=run.config.evaluation.max_length,
+                jit_compile=settings.jit_compile,
+            )
+            found += [{each.text: each.score for each in n_best} for n_best in some.n_best]
+            appended.writelines(json.dumps(each) + "\n" for each in found[start:])
+            appended.flush()
+            bar.update(len(found))
+    return found
+
+
+def chosen(
+    found: Sequence[dict[str, float]], reference: str, number: int
+) -> tuple[list[str], list[float]]:
+    """The most probable candidates and, in any case, that of the highest reward; with rewards."""
+    scores = {text: score for each in found for text, score in each.items() if text != reference}
+    bleu = BLEU(smooth_method="add-k", smooth_value=1.0, effective_order=True)
+    rewards = {text: bleu.sentence_score(text, [reference]).score / 100 for text in scores if text}
+    probable = sorted(rewards, key=lambda text: -scores[text])
+    best = max(probable, key=lambda text: rewards[text], default=None)
+    if best in probable[number:]:
+        probable.insert(number - 1, best)
+    return probable[:number], [rewards[text] for text in probable[:number]]
+
+
+class Batches(keras.utils.PyDataset):
+    """Sentences of like length, each with a reference and its candidates; in few shapes."""
+
+    def __init__(self, sentences: Sequence[Sentence], run: TrainedRun, settings: Settings) -> None:
+        super().__init__()
+        self.settings, self.ids = settings, run.model.config
+        self.rows = 1 + settings.candidates
+        self.buckets: dict[int, list[Sentence]] = {}
+        for sentence in sentences:
+            lengths = run.config.training.bucket_lengths
+            bucket = next((length for length in lengths if sentence.length <= length), None)
+            if bucket and sentence.source and sentence.rows[0]:
+                self.buckets.setdefault(bucket, []).append(sentence)
+        self.kept = sum(map(len, self.buckets.values()))
+        self.epoch = 0
+        self.plan = list(self.planned())
+
+    def planned(self) -> Iterator[tuple[int, list[Sentence]]]:
+        """The batches of an epoch, as lengths and sentences; they follow from the seed."""
+        order = random.Random(f"{self.settings.seed} {self.epoch}")
+        plan = []
+        for length, sentences in self.buckets.items():
+            size = self.size(length)
+            mixed = order.sample(sentences, len(sentences))
+            plan += [(length, mixed[i : i + size]) for i in range(0, len(mixed), size)]
+        order.shuffle(plan)
+        yield from plan
+
+    def size(self, length: int) -> int:
+        """The number of sentences of a batch."""
+        return max(1, self.settings.tokens_per_batch // (length * self.rows))
+
+    def __len__(self) -> int:
+        return sum(math.ceil(len(each) / self.size(n)) for n, each in self.buckets.items())
+
+    def __getitem__(self, index: int):
+        length, sentences = self.plan[index]
+        shape = (self.size(length), self.rows, length)
+        source, target, labels = (np.full(shape, self.ids.pad_id, "int32") for _ in range(3))
+        rewards = np.zeros(shape[:2], "float32")
+        for i, sentence in enumerate(sentences):
+            source[i, :, : len(sentence.source) + 1] = [*sentence.source, self.ids.end_id]
+            rewards[i, : len(sentence.rewards)] = sentence.rewards
+            for j, row in enumerate(sentence.rows):
+                target[i, j, : len(row) + 1] = [self.ids.start_id, *row]
+                labels[i, j, : len(row) + 1] = [*row, self.ids.end_id]
+        source, target, labels = (x.reshape(-1, length) for x in (source, target, labels))
+        return {"source": source, "target": target}, labels, rewards.reshape(-1)
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1
+        self.plan = list(self.planned())
+
+
+def texts_of(run: TrainedRun, split: str) -> tuple[list[str], list[str]]:
+    """Sources and references of a split."""
+    sources, references = zip(*string_pairs(load_pairs(run.config, split)), strict=True)
+    return list(sources), list(references)
+
+
+def translations_of(run: TrainedRun, texts: Sequence[str]) -> list[str]:
+    """Translations by the search of the run's configuration."""
+    return [text for text, _ in translate_texts(run, texts)]
+
+
+def minimum_risk(
+    directories: Sequence[RunDirectory], to: RunDirectory, settings: Settings
+) -> keras.callbacks.History:
+    """Trains the first run's model further, with candidates of all; writes a new run."""
+    if to.best_weights.exists():
+        raise FileExistsError(
+            f"{to.path} holds a trained run. Expected a folder to make: give --to another name."
+        )
+    keras.utils.set_random_seed(settings.seed)
+    to.path.mkdir(parents=True, exist_ok=True)
+    first = load_run(directories[0])
+    sources, references = texts_of(first, "train")
+    found = []
+    for directory in directories:
+        print(f"Translating {len(sources):,} sentences with {directory.path}.")
+        run = re.sub(r"\W+", "-", str(directory.path))
+        file = to.path / f"candidates-{run}-beam-{settings.num_beams}.jsonl"
+        found.append(found_translations(load_run(directory), sources, file, settings))
+
+    encode = first.tokenizers.target.encode_batch
+    sentences = []
+    for source, reference, each in zip(
+        first.tokenizers.source.encode_batch(sources),
+        references,
+        zip(*found, strict=True),
+        strict=True,
+    ):
+        texts, rewards = chosen(each, reference, settings.candidates)
+        sentences.append(Sentence(source, encode([reference, *texts]), [1.0, *rewards]))
+    batches = Batches(sentences, first, settings)
+    average = np.mean([reward for sentence in sentences for reward in sentence.rewards[1:]])
+    print(f"{batches.kept:,} sentences in {len(batches):,} batches; mean reward {average:.3f}.")
+
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0,
+        settings.epochs * len(batches) - settings.warmup_steps,
+        warmup_target=settings.peak_learning_rate,
+        warmup_steps=settings.warmup_steps,
+    )
+    first.model.compile(
+        Adam(rate, beta_2=0.98, epsilon=1e-9),
+        MinimumRisk(
+            batches.rows,
+            settings.sharpness,
+            settings.reference_weight,
+            settings.label_smoothing,
+            first.model.config.pad_id,
+        ),
+        jit_compile=settings.jit_compile,
+    )
+    score = TranslationScore(
+        *texts_of(first, "validation"), lambda _, texts: translations_of(first, texts)
+    )
+    history = first.model.fit(
+        batches, epochs=settings.epochs, shuffle=False, callbacks=[score], verbose=2
+    )
+    first.tokenizers.save(to.tokenizer)
+    save_model_config(first.model.config, to)
+    to.write_config(first.config)
+    save_weights(first.model, to.best_weights)
+    print(f"Done: keras-addnorm evaluate --run-dir {to.path}")
+    return history
+
+
+def small_runs(folder: Path) -> list[RunDirectory]:
+    """Two models that have learned nothing, of a few sentences."""
+    data = folder / "data"
+    data.mkdir()
+    pairs = [(pair.source, pair.target) for pair in itertools.islice(demo_pairs("de"), 50)]
+    for split, some in {"train": pairs[:40], "validation": pairs[40:]}.items():
+        for language, texts in zip(("en", "de"), zip(*some, strict=True), strict=True):
+            lines = "".join(f"{text}\n" for text in texts)
+            (data / f"{split}.{language}").write_text(lines, encoding="utf-8")
+    runs = [RunDirectory(folder / name) for name in ("one", "other")]
+    for seed, run in enumerate(runs):
+        changes = {**SMOKE, "data": str(data), "source": "en", "target": "de"}
+        train(RunConfig().replace({**changes, "training.seed": seed}), run, verbose=0)
+    return runs
+
+
+def smoke() -> keras.callbacks.History:
+    """The whole way with such models."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = small_runs(Path(folder))
+        return minimum_risk(runs, RunDirectory(Path(folder, "new")), SMOKE_SETTINGS)
+
+
+def main(arguments: argparse.Namespace) -> keras.callbacks.History:
+    """Trains and returns what `fit` found."""
+    if arguments.smoke:
+        return smoke()
+    names = [field.name for field in dataclasses.fields(Settings)]
+    settings = Settings(**{name: getattr(arguments, name) for name in names})
+    return minimum_risk(
+        [RunDirectory(path) for path in arguments.runs], RunDirectory(arguments.to), settings
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    made.add_argument("--runs", type=Path, nargs="+", help="the run, and others for candidates")
+    made.add_argument("--to", type=Path, help="the run directory to make")
+    made.add_argument("--smoke", action="store_true", help="only try that it runs")
+    for field in dataclasses.fields(Settings):
+        kind = type(field.default)
+        made.add_argument(
+            "--" + field.name.replace("_", "-"),
+            default=field.default,
+            help=f"(default: {field.default})",
+            **({"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind}),
+        )
+    return made
+
+
+if __name__ == "__main__":
+    given = parser().parse_args()
+    if not given.smoke and None in (given.runs, given.to):
+        parser().error("expected --runs and --to, or --smoke alone")
+    main(given)
