@@ -25,7 +25,7 @@ import math
 import random
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -149,9 +149,9 @@ class Batches(keras.utils.PyDataset):
                 self.buckets.setdefault(bucket, []).append(sentence)
         self.kept = sum(map(len, self.buckets.values()))
         self.epoch = 0
-        self.plan = list(self.planned())
+        self.plan = self.planned()
 
-    def planned(self) -> Iterator[tuple[int, list[Sentence]]]:
+    def planned(self) -> list[tuple[int, list[Sentence]]]:
         """The batches of an epoch, as lengths and sentences; they follow from the seed."""
         order = random.Random(f"{self.settings.seed} {self.epoch}")
         plan = []
@@ -160,7 +160,7 @@ class Batches(keras.utils.PyDataset):
             mixed = order.sample(sentences, len(sentences))
             plan += [(length, mixed[i : i + size]) for i in range(0, len(mixed), size)]
         order.shuffle(plan)
-        yield from plan
+        return plan
 
     def size(self, length: int) -> int:
         """The number of sentences of a batch."""
@@ -185,7 +185,7 @@ class Batches(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         self.epoch += 1
-        self.plan = list(self.planned())
+        self.plan = self.planned()
 
 
 def texts_of(run: TrainedRun, split: str) -> tuple[list[str], list[str]]:
@@ -199,6 +199,32 @@ def translations_of(run: TrainedRun, texts: Sequence[str]) -> list[str]:
     return [text for text, _ in translate_texts(run, texts)]
 
 
+def sentences_of(
+    first: TrainedRun, directories: Sequence[RunDirectory], to: RunDirectory, settings: Settings
+) -> list[Sentence]:
+    """The training sentences of the first run, with candidates of all, as ids of the first."""
+    sources, references = texts_of(first, "train")
+    found = []
+    for directory in directories:
+        print(f"Translating {len(sources):,} sentences with {directory.path}.")
+        run = re.sub(r"\W+", "-", str(directory.path))
+        file = to.path / f"candidates-{run}-beam-{settings.num_beams}.jsonl"
+        found.append(found_translations(load_run(directory), sources, file, settings))
+    encode = first.tokenizers.target.encode_batch
+    sentences = []
+    for source, reference, each in zip(
+        first.tokenizers.source.encode_batch(sources),
+        references,
+        zip(*found, strict=True),
+        strict=True,
+    ):
+        texts, rewards = chosen(each, reference, settings.candidates)
+        sentences.append(Sentence(source, encode([reference, *texts]), [1.0, *rewards]))
+    average = np.mean([reward for sentence in sentences for reward in sentence.rewards[1:]])
+    print(f"The mean reward of the candidates is {average:.3f}.")
+    return sentences
+
+
 def minimum_risk(
     directories: Sequence[RunDirectory], to: RunDirectory, settings: Settings
 ) -> keras.callbacks.History:
@@ -210,28 +236,8 @@ def minimum_risk(
     keras.utils.set_random_seed(settings.seed)
     to.path.mkdir(parents=True, exist_ok=True)
     first = load_run(directories[0])
-    sources, references = texts_of(first, "train")
-    found = []
-    for directory in directories:
-        print(f"Translating {len(sources):,} sentences with {directory.path}.")
-        run = re.sub(r"\W+", "-", str(directory.path))
-        file = to.path / f"candidates-{run}-beam-{settings.num_beams}.jsonl"
-        found.append(found_translations(load_run(directory), sources, file, settings))
-
-    encode = first.tokenizers.target.encode_batch
-    sentences = []
-    for source, reference, each in zip(
-        first.tokenizers.source.encode_batch(sources),
-        references,
-        zip(*found, strict=True),
-        strict=True,
-    ):
-        texts, rewards = chosen(each, reference, settings.candidates)
-        sentences.append(Sentence(source, encode([reference, *texts]), [1.0, *rewards]))
-    batches = Batches(sentences, first, settings)
-    average = np.mean([reward for sentence in sentences for reward in sentence.rewards[1:]])
-    print(f"{batches.kept:,} sentences in {len(batches):,} batches; mean reward {average:.3f}.")
-
+    batches = Batches(sentences_of(first, directories, to, settings), first, settings)
+    print(f"{batches.kept:,} sentences in {len(batches):,} batches.")
     rate = keras.optimizers.schedules.CosineDecay(
         0.0,
         settings.epochs * len(batches) - settings.warmup_steps,

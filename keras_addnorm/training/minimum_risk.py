@@ -65,9 +65,10 @@ class MinimumRisk(keras.losses.Loss):
         0.6
 
     Reference:
-        Shen et al., Minimum Risk Training for Neural Machine Translation (2016), equations 10 and
-        11; Edunov et al., Classical Structured Prediction Losses for Sequence to Sequence Learning
-        (2018), sections 3.2 and 3.3, has the sum with the token loss.
+        Shen et al., Minimum Risk Training for Neural Machine Translation (2016), section 3, has the
+        risk over a subset of all translations, with α. Edunov et al., Classical Structured
+        Prediction Losses for Sequence to Sequence Learning (2018), has it in equation 4, and its
+        weighted sum with the label-smoothed token loss.
     """
 
     def __init__(
