@@ -258,9 +258,7 @@ def minimum_risk(
     score = TranslationScore(
         *texts_of(first, "validation"), lambda _, texts: translations_of(first, texts)
     )
-    history = first.model.fit(
-        batches, epochs=settings.epochs, shuffle=False, callbacks=[score], verbose=2
-    )
+    history = first.model.fit(batches, epochs=settings.epochs, shuffle=False, callbacks=[score])
     first.tokenizers.save(to.tokenizer)
     save_model_config(first.model.config, to)
     to.write_config(first.config)
