@@ -30,8 +30,8 @@ class MinimumRisk(keras.losses.Loss):
         loss = mean over sentences of Σ_k q_k (1 - r_k)  +  λ · CE(references)
 
     The first term moves probability from the candidates of low reward to those of high reward, the
-    second one, label-smoothed and mean per real token, keeps the model where it was. A trained
-    model gains by a few epochs of it at a low rate; docs/results.md says what.
+    second one, label-smoothed and mean per real token, keeps the model where it was. It is
+    for a trained model and few epochs at a low rate; docs/results.md says what that gave.
 
     A batch has the sentences one after the other, each with `rows_per_sentence` rows: first the
     reference, then the candidates. A row of padding alone is no candidate, so that sentences may
