@@ -98,13 +98,18 @@ def diversify(forward: RunDirectory, backward: RunDirectory, to: Path) -> Pairs:
     return splits["train"]
 
 
+def write_small_corpus(to: Path) -> None:
+    """Writes fifty English and German sentences of the built-in set."""
+    pairs = [(pair.source, pair.target) for pair in itertools.islice(demo_pairs("de"), 50)]
+    write({"train": pairs[:40], "validation": pairs[40:]}, ("en", "de"), to)
+
+
 def smoke() -> Pairs:
     """The whole way, with two models that have learned nothing."""
     languages = ("en", "de")
     with tempfile.TemporaryDirectory() as folder:
         small, runs = Path(folder, "small"), []
-        pairs = [(pair.source, pair.target) for pair in itertools.islice(demo_pairs("de"), 50)]
-        write({"train": pairs[:40], "validation": pairs[40:]}, languages, small)
+        write_small_corpus(small)
         for source, target in (languages, languages[::-1]):
             runs.append(RunDirectory(Path(folder, f"{source}-{target}")))
             direction = {"data": str(small), "source": source, "target": target}

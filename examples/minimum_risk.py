@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
-import math
 import random
 import re
 import tempfile
@@ -30,9 +28,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from diversify_data import SMOKE, write_small_corpus
 from sacrebleu.metrics.bleu import BLEU
 
-from keras_addnorm.data import demo_pairs
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
@@ -44,15 +42,6 @@ from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.training import Adam, MinimumRisk, TranslationScore
 
 SENTENCES_AT_ONCE = 1024
-SMOKE = {
-    "tokenizer.vocabulary_size": 300,
-    "model.num_encoder_layers": 1,
-    "model.num_decoder_layers": 1,
-    "model.hidden_dim": 8,
-    "training.epochs": 1,
-    "training.jit_compile": False,
-    "evaluation.max_length": 8,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +131,8 @@ class Batches(keras.utils.PyDataset):
         self.settings, self.ids = settings, run.model.config
         self.rows = 1 + settings.candidates
         self.buckets: dict[int, list[Sentence]] = {}
+        lengths = run.config.training.bucket_lengths
         for sentence in sentences:
-            lengths = run.config.training.bucket_lengths
             bucket = next((length for length in lengths if sentence.length <= length), None)
             if bucket and sentence.source and sentence.rows[0]:
                 self.buckets.setdefault(bucket, []).append(sentence)
@@ -167,7 +156,7 @@ class Batches(keras.utils.PyDataset):
         return max(1, self.settings.tokens_per_batch // (length * self.rows))
 
     def __len__(self) -> int:
-        return sum(math.ceil(len(each) / self.size(n)) for n, each in self.buckets.items())
+        return len(self.plan)
 
     def __getitem__(self, index: int):
         length, sentences = self.plan[index]
@@ -194,22 +183,18 @@ def texts_of(run: TrainedRun, split: str) -> tuple[list[str], list[str]]:
     return list(sources), list(references)
 
 
-def translations_of(run: TrainedRun, texts: Sequence[str]) -> list[str]:
-    """Translations by the search of the run's configuration."""
-    return [text for text, _ in translate_texts(run, texts)]
-
-
 def sentences_of(
-    first: TrainedRun, directories: Sequence[RunDirectory], to: RunDirectory, settings: Settings
+    runs: Sequence[TrainedRun], to: RunDirectory, settings: Settings
 ) -> list[Sentence]:
     """The training sentences of the first run, with candidates of all, as ids of the first."""
+    first = runs[0]
     sources, references = texts_of(first, "train")
     found = []
-    for directory in directories:
-        print(f"Translating {len(sources):,} sentences with {directory.path}.")
-        run = re.sub(r"\W+", "-", str(directory.path))
-        file = to.path / f"candidates-{run}-beam-{settings.num_beams}.jsonl"
-        found.append(found_translations(load_run(directory), sources, file, settings))
+    for run in runs:
+        print(f"Translating {len(sources):,} sentences with {run.directory.path}.")
+        name = re.sub(r"\W+", "-", str(run.directory.path))
+        file = to.path / f"candidates-{name}-beam-{settings.num_beams}.jsonl"
+        found.append(found_translations(run, sources, file, settings))
     encode = first.tokenizers.target.encode_batch
     sentences = []
     for source, reference, each in zip(
@@ -235,8 +220,9 @@ def minimum_risk(
         )
     keras.utils.set_random_seed(settings.seed)
     to.path.mkdir(parents=True, exist_ok=True)
-    first = load_run(directories[0])
-    batches = Batches(sentences_of(first, directories, to, settings), first, settings)
+    runs = [load_run(directory) for directory in directories]
+    first = runs[0]
+    batches = Batches(sentences_of(runs, to, settings), first, settings)
     print(f"{batches.kept:,} sentences in {len(batches):,} batches.")
     rate = keras.optimizers.schedules.CosineDecay(
         0.0,
@@ -256,7 +242,8 @@ def minimum_risk(
         jit_compile=settings.jit_compile,
     )
     score = TranslationScore(
-        *texts_of(first, "validation"), lambda _, texts: translations_of(first, texts)
+        *texts_of(first, "validation"),
+        lambda _, texts: [text for text, _ in translate_texts(first, texts)],
     )
     history = first.model.fit(batches, epochs=settings.epochs, shuffle=False, callbacks=[score])
     first.tokenizers.save(to.tokenizer)
@@ -270,12 +257,7 @@ def minimum_risk(
 def small_runs(folder: Path) -> list[RunDirectory]:
     """Two models that have learned nothing, of a few sentences."""
     data = folder / "data"
-    data.mkdir()
-    pairs = [(pair.source, pair.target) for pair in itertools.islice(demo_pairs("de"), 50)]
-    for split, some in {"train": pairs[:40], "validation": pairs[40:]}.items():
-        for language, texts in zip(("en", "de"), zip(*some, strict=True), strict=True):
-            lines = "".join(f"{text}\n" for text in texts)
-            (data / f"{split}.{language}").write_text(lines, encoding="utf-8")
+    write_small_corpus(data)
     runs = [RunDirectory(folder / name) for name in ("one", "other")]
     for seed, run in enumerate(runs):
         changes = {**SMOKE, "data": str(data), "source": "en", "target": "de"}

@@ -29,7 +29,9 @@ def _loaded(name):
         patch.setitem(sys.modules, name, module)
         spec.loader.exec_module(module)
         yield module
-        for known in [n for n in sys.modules if n.split(".")[0] in ("claims", "own_scheme")]:
+        for known in [
+            n for n in sys.modules if n.split(".")[0] in ("claims", "diversify_data", "own_scheme")
+        ]:
             del sys.modules[known]
 
 

@@ -3,26 +3,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from loss_modes import MODES, value_and_gradient
 from training_reference import B, T, V, batch, loss_and_gradient, softmax, weights
 
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy, RDropCrossentropy
 
 SMOOTHING = [0.0, 0.1, 0.73]
-
-
-def value_and_gradient(loss, labels, logits, sample_weight=None):
-    logits = tf.convert_to_tensor(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        value = loss(labels, logits, sample_weight)
-    return value, tape.gradient(value, logits)
-
-
-MODES = {
-    "eager": value_and_gradient,
-    "graph": tf.function(value_and_gradient),
-    "xla": tf.function(value_and_gradient, jit_compile=True),
-}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from loss_modes import MODES, value_and_gradient
 from training_reference import T, V
 
 from keras_addnorm.training import MinimumRisk
@@ -43,21 +44,6 @@ def definition(labels, logits, rewards, sharpness, reference_weight, smoothing):
     loss = sum(risks) / SENTENCES + reference_weight * sum(tokens) / len(tokens)
     loss.backward()
     return loss.item(), z.grad.numpy()
-
-
-def value_and_gradient(loss, labels, logits, rewards):
-    logits = tf.convert_to_tensor(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        value = loss(labels, logits, rewards)
-    return value, tape.gradient(value, logits)
-
-
-MODES = {
-    "eager": value_and_gradient,
-    "graph": tf.function(value_and_gradient),
-    "xla": tf.function(value_and_gradient, jit_compile=True),
-}
 
 
 @pytest.mark.parametrize("mode", MODES)
