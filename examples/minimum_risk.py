@@ -149,6 +149,10 @@ class Batches(keras.utils.PyDataset):
             mixed = order.sample(sentences, len(sentences))
             plan += [(length, mixed[i : i + size]) for i in range(0, len(mixed), size)]
         order.shuffle(plan)
+        # Keras on TensorFlow takes what the first two batches have in common for the shape of all.
+        other = next((i for i, (length, _) in enumerate(plan) if length != plan[0][0]), None)
+        if other is not None:
+            plan[1], plan[other] = plan[other], plan[1]
         return plan
 
     def size(self, length: int) -> int:

@@ -70,6 +70,18 @@ def test_each_epoch_has_every_sentence_once_in_an_order_of_its_own(example):
     assert orders[0] == orders[2] != orders[1] == orders[3]
 
 
+def test_the_first_two_batches_are_of_two_lengths(example):
+    """Of these Keras on TensorFlow concludes what may differ between batches."""
+    sentences = [example.Sentence([5] * n, [[6]], [1.0]) for n in [2] * 30 + [4]]
+    for seed in range(8):
+        batches = batches_of(example, sentences, candidates=1, tokens_per_batch=6, seed=seed)
+        assert len(batches) == 31
+        assert {batches[i][0]["source"].shape[1] for i in range(2)} == {3, 5}
+        assert sum(batches[i][0]["source"].shape[1] == 5 for i in range(31)) == 1
+    alone = batches_of(example, sentences[:1], candidates=1, tokens_per_batch=6)
+    assert len(alone) == 1
+
+
 def test_it_runs_and_goes_on_behind_the_candidates_that_are_there(example, tmp_path, capsys):
     runs = example.small_runs(tmp_path)
     to = RunDirectory(tmp_path / "new")
