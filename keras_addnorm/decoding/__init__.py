@@ -19,9 +19,11 @@ from keras_addnorm.decoding.length_penalties import (
     LengthPenalty,
     NoPenalty,
 )
+from keras_addnorm.decoding.lexicon import Lexicon
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import Scores, score
 from keras_addnorm.decoding.search import decode
+from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.translate import Translation, Translations, translate
 
@@ -37,12 +39,14 @@ __all__ = [
     "Generation",
     "Greedy",
     "LengthPenalty",
+    "Lexicon",
     "MaxLength",
     "MinLength",
     "NoPenalty",
     "NoRepeatNgram",
     "Sample",
     "Scores",
+    "Shortlist",
     "Strategy",
     "Translation",
     "Translations",

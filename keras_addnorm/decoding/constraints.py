@@ -30,11 +30,12 @@ class View(NamedTuple):
     """What a constraint sees before a token is chosen, for N rows.
 
     Args:
-        sequences: `(N, T)`, what has been generated, padded.
+        sequences: `(N, T)`, what has been generated, padded, as columns.
         index: Number of tokens generated so far, a scalar.
         source_lengths: `(N,)`, number of tokens of each source, its end token included.
-        vocabulary_size: V.
-        ids: The special ids.
+        vocabulary_size: The number of columns, V.
+        ids: The special ids, which are their own columns.
+        tokens: `(V,)`, the token of each column of a `Shortlist`; `None` where columns are tokens.
     """
 
     sequences: Tensor
@@ -42,6 +43,7 @@ class View(NamedTuple):
     source_lengths: Tensor
     vocabulary_size: int
     ids: SpecialIds
+    tokens: Tensor | None = None
 
     @property
     def is_end(self) -> Tensor:
@@ -258,8 +260,12 @@ class ForbiddenTokens(Constraint):
         Returns:
             `(1, V)`.
         """
-        allowed = [token not in self.tokens for token in range(view.vocabulary_size)]
-        return ops.convert_to_tensor([allowed], dtype="bool")
+        tokens = view.tokens
+        if tokens is None:
+            tokens = ops.arange(view.vocabulary_size, dtype="int32")
+        forbidden = ops.convert_to_tensor(self.tokens, dtype="int32")
+        is_forbidden = ops.any(ops.equal(tokens, ops.expand_dims(forbidden, -1)), axis=0)
+        return ops.expand_dims(ops.logical_not(is_forbidden), 0)
 
     def check(self, vocabulary_size: int, max_length: int) -> None:
         """Raise if a token lies outside the vocabulary.

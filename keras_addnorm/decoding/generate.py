@@ -25,6 +25,7 @@ from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import run_teacher_forced
 from keras_addnorm.decoding.search import Request, search
+from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.strategies import StrategyLike
 
 _PREFIX_MULTIPLE = 8
@@ -76,6 +77,7 @@ def generate(
     max_length: int | None = None,
     constraints: Iterable[ConstraintLike] = (),
     target_prefix: Any = None,
+    shortlist: Shortlist | None = None,
     return_details: bool | Details = False,
     jit_compile: bool = True,
 ) -> tuple[np.ndarray, np.ndarray] | Generation:
@@ -90,6 +92,7 @@ def generate(
         max_length: Number of tokens to generate at most; `None` for `config.max_length`.
         constraints: Rules about the next token.
         target_prefix: Integers, `(B, P)`, padded: what the outputs begin with.
+        shortlist: The target tokens that are weighed, instead of all.
         return_details: Whether to return a `Generation`; a `Details` says which.
         jit_compile: Whether TensorFlow compiles with XLA.
 
@@ -109,19 +112,25 @@ def generate(
         under_xla=jit_compile or keras.backend.backend() != "tensorflow",
     )
     _check_request(request, config)
+    _check_shortlist(shortlist, target_prefix, config)
     source_ids = check_source_ids(source_ids, config)
     prefix = _check_prefix(target_prefix, len(source_ids), request.max_length, config)
     details = Details() if return_details is True else return_details
     if details:
         check_layer(details.layer, config)
-    ids, scores = _search(model, source_ids, prefix, request, jit_compile)
+    ids, scores = _search(model, source_ids, prefix, request, shortlist, jit_compile)
     if details:
         return _describe(model, source_ids, ids, scores, details, jit_compile)
     return (ids[:, 0], scores[:, 0]) if request.strategy.num_return == 1 else (ids, scores)
 
 
 def _search(
-    model: Any, source_ids: np.ndarray, prefix: np.ndarray, request: Request, jit_compile: bool
+    model: Any,
+    source_ids: np.ndarray,
+    prefix: np.ndarray,
+    request: Request,
+    shortlist: Shortlist | None,
+    jit_compile: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ids `(B, N, T)` and scores `(B, N)`."""
     batch_size, length = source_ids.shape
@@ -132,9 +141,9 @@ def _search(
     pad_id = model.config.pad_id
     found = run_compiled(
         model,
-        ("search", request),
+        ("search", request, shortlist),
         lambda source_ids, prefix, seed: search(
-            model, source_ids, request, prefix if prefix.shape[1] else None, seed
+            model, source_ids, request, prefix if prefix.shape[1] else None, seed, shortlist
         ),
         (
             pad_batch(source_ids, padded_length(length, model.config), pad_id),
@@ -195,6 +204,17 @@ def _check_request(request: Request, config: Any) -> None:
         check_layer(penalty.layer, config)
     for constraint in request.constraints:
         constraint.check(config.target_vocabulary_size, max_length)
+
+
+def _check_shortlist(shortlist: Shortlist | None, target_prefix: Any, config: Any) -> None:
+    if shortlist is None:
+        return
+    shortlist.check(config)
+    if target_prefix is not None:
+        raise ValueError(
+            "A target prefix may hold any token, a shortlist leaves most of them out. Expected one "
+            "of the two. Received both: leave `shortlist` out where outputs have to begin so."
+        )
 
 
 def _check_prefix(target_prefix: Any, batch_size: int, max_length: int, config: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
@@ -50,18 +51,20 @@ def decode(
     max_length: int,
     strategy: StrategyLike | None = None,
     constraints: Iterable[ConstraintLike] = (),
+    shortlist: Shortlist | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Decode a batch, in Keras operations only, so that it can be traced and exported.
 
     Args:
         model: A `Seq2SeqTransformer`, or any object with its `encode`, `initial_cache`,
-            `turned_table`, `decode_step` and `config`.
+            `to_logits`, `decode_step` and `config`.
         source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
         num_beams: The short way to say the strategy: number of hypotheses; 1 is greedy search.
         length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
         max_length: Number of tokens to generate at most.
         strategy: A strategy, its name or its dict, instead of the short way.
         constraints: Rules about the next token.
+        shortlist: Says which target tokens are weighed; `None` for all.
 
     Returns:
         Token ids `(B, max_length)` and scores `(B,)` of the best hypotheses.
@@ -71,7 +74,7 @@ def decode(
         max_length,
         tuple(map(get_constraint, constraints)),
     )
-    found = search(model, source_ids, request)
+    found = search(model, source_ids, request, shortlist=shortlist)
     return found.ids[:, 0], found.scores[:, 0]
 
 
@@ -81,6 +84,7 @@ def search(
     request: Request,
     prefix: Tensor | None = None,
     seed: Tensor | None = None,
+    shortlist: Shortlist | None = None,
 ) -> Found:
     """Encode a batch and search for its outputs; like `decode`, with all that was found.
 
@@ -90,13 +94,16 @@ def search(
         request: How to search.
         prefix: Tokens that the outputs begin with; see `Task`.
         seed: For strategies that draw; see `Task`.
+        shortlist: Says which target tokens are weighed; `None` for all.
 
     Returns:
         The best hypotheses of each sentence.
     """
     config, strategy = model.config, request.strategy
+    ids = SpecialIds(config.pad_id, config.start_id, config.end_id)
     memory, memory_mask = model.encode(source_ids)
-    cached_step, cache = _cached_step(model, memory, memory_mask, request)
+    tokens = None if shortlist is None else shortlist.tokens(source_ids, ids)
+    cached_step, cache = _cached_step(model, memory, memory_mask, request, tokens)
     step: Step = cached_step
     bonus = None
     coverage = get_coverage(strategy.coverage_penalty)
@@ -122,19 +129,24 @@ def search(
     task = Task(
         source_ids,
         request.max_length,
-        SpecialIds(config.pad_id, config.start_id, config.end_id),
+        ids,
         request.constraints,
         prefix,
         seed,
         bonus,
+        tokens,
     )
-    return strategy.search(step, cache, task)
+    found = strategy.search(step, cache, task)
+    return found if tokens is None else found._replace(ids=ops.take(tokens, found.ids))
 
 
 def _cached_step(
-    model: Any, memory: Tensor, memory_mask: Tensor, request: Request
+    model: Any, memory: Tensor, memory_mask: Tensor, request: Request, tokens: Tensor | None
 ) -> tuple[Callable[..., Any], Cache]:
-    """Return the model's step, and its caches before the first one."""
+    """Return the model's step, and its caches before the first one.
+
+    With a list of tokens the step reads, and speaks of, places in it.
+    """
     strategy, length = request.strategy, request.max_length
     count = strategy.rows_per_beam
     num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
@@ -146,24 +158,24 @@ def _cached_step(
     num_rows = memory.shape[0] and memory.shape[0] * strategy.rows_per_sentence
     if num_rows is None and request.under_xla:
         num_rows = FEW_ROWS[0]  # Where they are not few, XLA leaves the table out.
-    turned_table = model.turned_table(num_rows)
+    to_logits = model.to_logits(num_rows, tokens)
     # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
     # that is ever reordered.
     own = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
     nobody = ops.zeros((num_beams * count, length), dtype="int32")
     start = Cache({"ancestors": nobody}, [layer["self_attention"] for layer in layers])
 
-    def step(tokens: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
+    def step(chosen: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
         ancestors = write_column(cache.rows["ancestors"], index, own)
         by_beam = ops.reshape(ancestors, (-1, count, length)) if count > 1 else None
         layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
         logits, layers, *scores = model.decode_step(
-            tokens,
+            chosen if tokens is None else ops.take(tokens, chosen),
             layers,
             index,
             memory_mask,
             ancestors=by_beam,
-            turned_table=turned_table,
+            to_logits=to_logits,
             **options,
         )
         shared = [layer["self_attention"] for layer in layers]

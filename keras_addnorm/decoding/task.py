@@ -42,6 +42,8 @@ class Task:
             tensor, another seed needs no new compilation.
         bonus: Reads from the cache what is added to the score of each row's hypothesis, or
             `None`: `bonus(cache) -> (N,)`, never positive.
+        tokens: `(V,)` int32: the token that each column of the logits stands for, where they are a
+            `Shortlist`'s; `None` where columns are tokens. The special ids are in their own place.
     """
 
     source_ids: Tensor
@@ -51,6 +53,7 @@ class Task:
     prefix: Tensor | None = None
     seed: Tensor | None = None
     bonus: Callable[[Cache], Tensor] | None = None
+    tokens: Tensor | None = None
 
     @property
     def batch_size(self) -> int | Tensor:
@@ -88,7 +91,9 @@ class Task:
             own, is_bad = log_probabilities(logits, self.ids)
             log_p = own
             if self.constraints:
-                view = View(sequences, index, source_lengths, logits.shape[-1], self.ids)
+                view = View(
+                    sequences, index, source_lengths, logits.shape[-1], self.ids, self.tokens
+                )
                 allowed = (constraint.allowed(view) for constraint in self.constraints)
                 log_p = ops.where(functools.reduce(ops.logical_and, allowed), own, IMPOSSIBLE)
             if prefix is not None:

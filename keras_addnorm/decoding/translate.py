@@ -11,6 +11,7 @@ import numpy as np
 from keras_addnorm.decoding import strategies
 from keras_addnorm.decoding.constraints import ConstraintLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.strategies import StrategyLike
 
 
@@ -51,6 +52,7 @@ def translate(
     length_penalty: LengthPenaltyLike | None = None,
     max_length: int | None = None,
     constraints: Iterable[ConstraintLike] = (),
+    shortlist: Shortlist | None = None,
     batch_size: int = 64,
     jit_compile: bool = True,
 ) -> Translations:
@@ -67,6 +69,7 @@ def translate(
         length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
         max_length: Number of tokens to generate at most; `None` for `config.max_length`.
         constraints: Rules about the next token.
+        shortlist: The target tokens that are weighed for a batch, instead of all.
         batch_size: Number of sentences that are decoded together.
         jit_compile: Whether TensorFlow compiles with XLA.
 
@@ -103,6 +106,7 @@ def translate(
             strategy,
             max_length=max_length,
             constraints=constraints,
+            shortlist=shortlist,
             jit_compile=jit_compile,
         )
         # (B, N, T), also where there is no axis N

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -37,6 +38,19 @@ class Projection(keras.layers.Dense):
         # (..., D) -> (N, D) -> (N, units) -> (..., units)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         return ops.reshape(super().call(flat, training=training), (*leading, self.units))
+
+    def columns(self, units: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the projection on some of the units, as a function, for a loop.
+
+        Args:
+            units: Their numbers, `(M,)`.
+
+        Returns:
+            A function from `(N, D)` to `(N, M)`.
+        """
+        kernel = ops.take(ops.cast(self.kernel, self.compute_dtype), units, axis=1)
+        bias = ops.take(ops.cast(self.bias, self.compute_dtype), units) if self.use_bias else 0.0
+        return lambda x: ops.matmul(ops.cast(x, self.compute_dtype), kernel) + bias
 
 
 def require_hidden_dim(shape: tuple[int | None, ...]) -> int:

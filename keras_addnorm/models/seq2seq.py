@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers.caches import is_ancestor
-from keras_addnorm.layers.positional_embedding import FEW_ROWS
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -143,7 +142,7 @@ class Seq2SeqTransformer(keras.Model):
         memory_padding_mask: Tensor | None = None,
         return_attention_scores: bool = False,
         ancestors: Tensor | None = None,
-        turned_table: Tensor | None = None,
+        to_logits: Callable[[Tensor], Tensor] | None = None,
     ) -> Any:
         """Decode one position.
 
@@ -155,13 +154,13 @@ class Seq2SeqTransformer(keras.Model):
             return_attention_scores: Whether to return the attention weights too.
             ancestors: For n hypotheses that share a self-attention cache of `HeadsFirst`: which of
                 them wrote each position, `(N / n, n, max_length)` int32.
-            turned_table: From the method of this name.
+            to_logits: From the method of this name.
 
         Returns:
-            Logits for the next token, `(N, V)`, and the updated cache; with
-            `return_attention_scores`, last, a list of dicts, one a layer: `"self_attention"`
-            `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`; of hypotheses that
-            share a cache, `(N / n, H, n, n max_length)` and `(N / n, H, n, S)`.
+            Logits for the next token, `(N, V)`, or those that `to_logits` makes, and the updated
+            cache; with `return_attention_scores`, last, a list of dicts, one a layer:
+            `"self_attention"` `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`; of
+            hypotheses that share a cache, `(N / n, H, n, n max_length)` and `(N / n, H, n, S)`.
         """
         x = self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index)
         if ancestors is not None:
@@ -175,21 +174,26 @@ class Seq2SeqTransformer(keras.Model):
             cache_update_index=index,
             return_attention_scores=return_attention_scores,
         )
-        x = keras.ops.reshape(x, (-1, 1, x.shape[-1]))
-        return (self._logits(x, turned_table)[:, 0], cache, *scores)
+        to_logits = to_logits or self.to_logits()
+        return (to_logits(keras.ops.reshape(x, (-1, x.shape[-1]))), cache, *scores)
 
-    def turned_table(self, num_rows: int | None) -> Tensor | None:
-        """Return the output table as `decode_step` reads it fastest, made once before a loop.
+    def to_logits(
+        self, num_rows: int | None = None, tokens: Tensor | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """Return the projection on the vocabulary as `decode_step` calls it fastest in a loop.
 
         Args:
-            num_rows: Number of rows that are decoded, `None` if it is unknown while tracing.
+            num_rows: Number of rows that are decoded, N; of a few where XLA alone will know it.
+            tokens: The tokens whose logits are asked for, `(M,)`; `None` for all, M = V.
 
         Returns:
-            The tied table transposed; `None` where it is best as it lies.
+            A function from hidden states `(N, D)` to logits `(N, M)`.
         """
-        if self.vocabulary_projection is not None or num_rows not in FEW_ROWS:
-            return None
-        return self.decoder_embedding.turned_table()
+        if self.vocabulary_projection is None:
+            return self.decoder_embedding.projection(num_rows, tokens)
+        if tokens is None:
+            return self.vocabulary_projection
+        return self.vocabulary_projection.columns(tokens)
 
     def decode_sequence(
         self,
@@ -220,9 +224,9 @@ class Seq2SeqTransformer(keras.Model):
         x, *scores = outputs if return_attention_scores else (outputs,)
         return (self._logits(x), *scores)
 
-    def _logits(self, x: Tensor, turned_table: Tensor | None = None) -> Tensor:
+    def _logits(self, x: Tensor) -> Tensor:
         if self.vocabulary_projection is None:
-            return self.decoder_embedding(x, reverse=True, turned_table=turned_table)
+            return self.decoder_embedding(x, reverse=True)
         return self.vocabulary_projection(x)
 
     def generate(
@@ -235,6 +239,7 @@ class Seq2SeqTransformer(keras.Model):
         max_length: int | None = None,
         constraints: Iterable[Any] = (),
         target_prefix: Any = None,
+        shortlist: Any = None,
         return_details: Any = False,
         jit_compile: bool = True,
     ) -> Any:
@@ -257,6 +262,8 @@ class Seq2SeqTransformer(keras.Model):
                 `keras_addnorm.decoding.constraints`, their names or dicts.
             target_prefix: Integers, `(B, P)`, padded with `pad_id` on the right: tokens that each
                 output begins with.
+            shortlist: A `keras_addnorm.decoding.Shortlist`: the target tokens that are weighed,
+                instead of all.
             return_details: Whether to return a `keras_addnorm.decoding.Generation`, with
                 log-probabilities and alignments of each token; a `decoding.Details` says more.
             jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
@@ -284,6 +291,7 @@ class Seq2SeqTransformer(keras.Model):
             max_length=max_length,
             constraints=constraints,
             target_prefix=target_prefix,
+            shortlist=shortlist,
             return_details=return_details,
             jit_compile=jit_compile,
         )

@@ -29,14 +29,15 @@ def model():
     return Seq2SeqTransformer(config)
 
 
-def lines_of_the_loop(model, num_beams):
+def lines_of_the_loop(model, num_beams, source=SOURCE, traced_as=SOURCE.shape):
     """The instructions that XLA's program runs at each step."""
+    spec = tf.TensorSpec(traced_as, tf.int32)
 
-    @tf.function(jit_compile=True, autograph=False)
+    @tf.function(input_signature=[spec], jit_compile=True, autograph=False)
     def compiled(ids):
         return decode(model, ids, num_beams=num_beams, max_length=T)
 
-    hlo = compiled.experimental_get_compiler_ir(tf.constant(SOURCE))(stage="optimized_hlo")
+    hlo = compiled.experimental_get_compiler_ir(tf.constant(source))(stage="optimized_hlo")
     parts = {part.split(" ", 1)[0]: part for part in re.split(r"\n+(?=%|ENTRY)", hlo)}
     (body,) = {name for part in parts.values() for name in re.findall(r"body=(%[^,\s]+)", part)}
     names, lines = [body], []
@@ -66,33 +67,22 @@ def test_the_loop_moves_no_cache_and_no_table(model, num_beams):
     assert moved and not [s for s in moved if s in (sorted(own), sorted(memory), sorted(table))]
 
 
-@pytest.mark.parametrize(("num_rows", "is_turned"), [(None, 0), (1, 0), (2, 1), (16, 1), (17, 0)])
-def test_the_table_is_turned_for_a_few_rows(model, num_rows, is_turned):
-    turned = model.turned_table(num_rows)
-    assert (turned is not None) == is_turned
-    if is_turned:
-        x = np.random.default_rng(1).normal(size=(2, 1, D)).astype("float32")
-        np.testing.assert_allclose(
-            model.decoder_embedding(x, reverse=True, turned_table=turned),
-            model.decoder_embedding(x, reverse=True),
-            rtol=1e-5,
-            atol=1e-5,
-        )
+@pytest.mark.parametrize("num_rows", [None, 1, 2, 16, 17])
+def test_the_prepared_projection_is_the_tables(model, num_rows):
+    x = np.random.default_rng(1).normal(size=(2, D)).astype("float32")
+    expected = np.asarray(model.decoder_embedding(x[:, None], reverse=True))[:, 0]
+    logits = model.to_logits(num_rows)(x)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+    tokens = np.array([7, 0, 22])
+    logits = model.to_logits(num_rows, tokens)(x)
+    np.testing.assert_allclose(logits, expected[:, tokens], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("num_rows", "reads_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
-def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(
-    model, num_rows, reads_turned
-):
-    embedding = model.decoder_embedding
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 1, D])], jit_compile=True, autograph=False)
-    def project(x):
-        turned = 2.0 * model.turned_table(2)  # Twice, so that one sees which table was read.
-        return embedding(x, reverse=True, turned_table=turned)
-
-    x = np.random.default_rng(1).normal(size=(num_rows, 1, D)).astype("float32")
-    expected = embedding(x, reverse=True) * (2.0 if reads_turned else 1.0)
-    np.testing.assert_allclose(project(x), expected, rtol=1e-5, atol=1e-5)
-    hlo = project.experimental_get_compiler_ir(tf.constant(x))(stage="optimized_hlo")
-    assert "conditional" not in hlo
+@pytest.mark.parametrize(("num_rows", "is_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_known, is_turned):
+    source = np.resize(SOURCE, (num_rows, S))
+    lines = lines_of_the_loop(model, 1, source, [num_rows if is_known else None, S])
+    carried = re.findall(r"= f32\[([\d,]+)\]\S* get-tuple-element", "\n".join(lines))
+    tables = {shape for shape in carried if sorted(map(int, shape.split(","))) == [D, V]}
+    assert (f"{D},{V}" in tables) == is_turned

@@ -43,7 +43,13 @@ for beams in (1, 3):
         SOURCE, num_beams=beams, length_penalty=0.6, max_length=5, jit_compile=False
     )
 
-from keras_addnorm.decoding import Beam
+from keras_addnorm.decoding import Beam, Lexicon, Shortlist
+rng = np.random.default_rng(6)
+candidates, probabilities = rng.integers(3, 11, (13, 4)), rng.random((13, 4), "float32")
+lexicon = Lexicon(candidates, probabilities, rng.random(11, "float32"))
+found["ids listed"], found["scores listed"] = model.generate(
+    SOURCE, num_beams=3, max_length=5, shortlist=Shortlist(lexicon, 8), jit_compile=False
+)
 from keras_addnorm.decoding.steps import Cache, SpecialIds
 from keras_addnorm.decoding.task import Task
 even = lambda tokens, index, cache: (keras.ops.zeros((tokens.shape[0], 5)), cache)

@@ -1,0 +1,131 @@
+"""A shortlist: the target tokens that a batch is likely to be translated with."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_addnorm.decoding.lexicon import Lexicon
+from keras_addnorm.decoding.steps import SpecialIds
+
+Tensor = Any
+
+_SHARE_OF_FREQUENCIES = 0.1
+"""How much the training text's own frequencies count beside what the source says."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shortlist:
+    """Lets a search weigh a few target tokens for each batch, instead of the whole vocabulary.
+
+    They are those that IBM's first translation model expects most in its translations: the sum,
+    over the source tokens s of the batch, of p(t | s), plus, for each sentence, a tenth of how
+    often t stands in a sentence of the training text. The search computes the logits of these
+    tokens alone, which saves much of the time of a small model on a processor.
+
+    What it finds is no longer exact. Greedy search finds the same tokens if all of them are in the
+    list. Scores are log-probabilities among the tokens of the list, a little higher than over the
+    whole vocabulary, so that a beam may also order its hypotheses otherwise. And a translation can
+    depend on the other sentences of its batch.
+
+    Args:
+        lexicon: Which target tokens each source token is translated with.
+        size: Number of target tokens, M; the special ones are always among them.
+
+    Raises:
+        ValueError: If the size is not from 4 to that of the vocabulary.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_addnorm.decoding import Lexicon, Shortlist
+        from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+        config = Seq2SeqConfig.preset(
+            "tiny", source_vocabulary_size=8, target_vocabulary_size=12, num_encoder_layers=1,
+            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+        )
+        pairs = [([5, 6, 2], [8, 9, 2]), ([5, 7, 2], [8, 10, 2])]
+        lexicon = Lexicon.estimate(pairs, source_vocabulary_size=8, target_vocabulary_size=12)
+        ids, scores = Seq2SeqTransformer(config).generate(
+            np.array([[5, 7, 2]]), shortlist=Shortlist(lexicon, size=6)
+        )
+        assert set(ids[0]) <= {0, 2, 8, 9, 10}
+        ```
+
+    Reference:
+        Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", 2015,
+        section 3.3; L'Hostis et al., "Vocabulary Selection Strategies for Neural Machine
+        Translation", 2016.
+    """
+
+    lexicon: Lexicon
+    size: int
+
+    def __post_init__(self) -> None:
+        vocabulary_size = self.lexicon.frequencies.shape[0]
+        if not 4 <= self.size <= vocabulary_size:
+            raise ValueError(
+                "A shortlist has the special tokens and others of the vocabulary. Expected a size "
+                f"from 4 to {vocabulary_size}. Received: {self.size}"
+            )
+
+    def check(self, config: Any) -> None:
+        """Raise unless the lexicon speaks of a model's vocabularies, and has room for its ids.
+
+        Args:
+            config: The model's config.
+
+        Raises:
+            ValueError: If it does not.
+        """
+        expected = (config.source_vocabulary_size, config.target_vocabulary_size)
+        received = (self.lexicon.candidates.shape[0], self.lexicon.frequencies.shape[0])
+        if received != expected:
+            raise ValueError(
+                "The shortlist does not belong to the model. Expected a lexicon of "
+                f"{expected[0]} source and {expected[1]} target tokens. Received: {received[0]} "
+                f"and {received[1]}. Estimate it with the tokenizer of the model."
+            )
+        largest = max(config.pad_id, config.start_id, config.end_id)
+        if largest >= self.size:
+            raise ValueError(
+                "The special ids keep their places in a shortlist. Expected ids below its size, "
+                f"{self.size}. Received: {largest}"
+            )
+
+    def tokens(self, source_ids: Tensor, ids: SpecialIds) -> Tensor:
+        """Choose the tokens of a batch, in Keras operations only.
+
+        Args:
+            source_ids: `(B, S)`.
+            ids: The special ids, all below the size.
+
+        Returns:
+            `(M,)` int32, different from each other; each special id stands in its own place.
+        """
+        lexicon = self.lexicon
+        is_token = ops.not_equal(source_ids, ids.pad_id)
+        weights = ops.cast(ops.reshape(is_token, (-1, 1)), "float32")
+        flat = ops.reshape(source_ids, (-1,))
+        counts = ops.segment_sum(
+            ops.reshape(ops.take(lexicon.probabilities, flat, axis=0) * weights, (-1,)),
+            ops.reshape(ops.take(lexicon.candidates, flat, axis=0), (-1,)),
+            num_segments=lexicon.frequencies.shape[0],
+        )
+        num_sentences = ops.sum(ops.cast(ops.any(is_token, axis=-1), "float32"))
+        counts = counts + _SHARE_OF_FREQUENCIES * num_sentences * lexicon.frequencies
+        special = sorted({ids.pad_id, ids.start_id, ids.end_id})
+        token = ops.arange(lexicon.frequencies.shape[0], dtype="int32")
+        for each in special:
+            counts = ops.where(ops.equal(token, each), -1.0, counts)
+        _, others = ops.top_k(counts, self.size - len(special))
+        # Special ids first; then each into its own place, the others into what is left.
+        tokens = ops.concatenate(
+            [ops.convert_to_tensor(special, "int32"), ops.cast(others, "int32")]
+        )
+        places = [*special, *(i for i in range(self.size) if i not in special)]
+        return ops.take(tokens, np.argsort(places))

@@ -1,0 +1,102 @@
+"""IBM's first model against the textbook's loops, and what is kept of it."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from keras_addnorm.decoding import Lexicon, lexicon
+
+SIZES = {"source_vocabulary_size": 9, "target_vocabulary_size": 12}
+
+
+def random_pairs(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        ([*rng.integers(3, 9, rng.integers(1, 6)).tolist(), 2], [*rng.integers(3, 12, 4), 2])
+        for _ in range(count)
+    ]
+
+
+def by_the_textbook(pairs, iterations):
+    """Brown et al., 1993: expected counts of each pair of tokens, one sentence after the other."""
+    p = collections.defaultdict(lambda: 1.0)
+    for _ in range(iterations):
+        count, total = collections.Counter(), collections.Counter()
+        for source, target in pairs:
+            for t in target:
+                norm = sum(p[s, t] for s in source)
+                for s in source:
+                    count[s, t] += p[s, t] / norm
+                    total[s] += p[s, t] / norm
+        p = {(s, t): count[s, t] / total[s] for s, t in count}
+    return p
+
+
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_probabilities_are_the_textbooks(iterations):
+    pairs = random_pairs(20)
+    found = Lexicon.estimate(pairs, **SIZES, iterations=iterations)
+    expected = np.zeros((9, 12))
+    for (s, t), p in by_the_textbook(pairs, iterations).items():
+        expected[s, t] = p
+    dense = np.zeros((9, 12))
+    np.add.at(dense, (np.arange(9)[:, None], found.candidates), found.probabilities)
+    np.testing.assert_allclose(dense, expected, rtol=1e-5, atol=1e-7)
+    assert (np.diff(found.probabilities) <= 0).all()
+    frequencies = np.zeros(12)
+    for _, target in pairs:
+        np.add.at(frequencies, target, 1 / len(pairs))
+    np.testing.assert_allclose(found.frequencies, frequencies, rtol=1e-5)
+
+
+def test_the_most_probable_are_kept():
+    pairs = random_pairs(20)
+    whole, few = (
+        Lexicon.estimate(pairs, **SIZES),
+        Lexicon.estimate(pairs, **SIZES, num_candidates=3),
+    )
+    np.testing.assert_array_equal(few.candidates, whole.candidates[:, :3])
+    np.testing.assert_array_equal(few.probabilities, whole.probabilities[:, :3])
+
+
+def test_it_learns_which_token_means_which():
+    rng = np.random.default_rng(1)
+    sources = [[*rng.choice(np.arange(3, 9), 4, replace=False), 2] for _ in range(60)]
+    pairs = [(source, [11 - s if s > 2 else 2 for s in source[::-1]]) for source in sources]
+    found = Lexicon.estimate(pairs, **SIZES, iterations=20)
+    assert found.candidates[3:, 0].tolist() == [8, 7, 6, 5, 4, 3]
+    assert found.probabilities[3:, 0].min() > 0.9
+
+
+def test_of_a_long_text_sentences_are_left_out_evenly(monkeypatch):
+    pairs = random_pairs(30)
+    third = Lexicon.estimate(pairs[::3], **SIZES)
+    size = sum(len(source) * len(target) for source, target in pairs)
+    monkeypatch.setattr(lexicon, "_MOST_COOCCURRENCES", size // 3 + 1)
+    thinned = Lexicon.estimate(pairs, **SIZES)
+    for name, array in vars(third).items():
+        np.testing.assert_array_equal(getattr(thinned, name), array)
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    found = Lexicon.estimate(random_pairs(5), **SIZES)
+    found.save(tmp_path / "lexicon.npz")
+    again = Lexicon.load(tmp_path / "lexicon.npz")
+    for name, array in vars(found).items():
+        np.testing.assert_array_equal(getattr(again, name), array)
+        assert getattr(again, name).dtype == array.dtype
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "no sentence pairs"),
+        ([([], [3])], "no sentence pairs"),
+        ([([9], [3])], r"A source id lies outside the vocabulary.*0 <= id < 9.*from 9 to 9"),
+        ([([3], [-1])], "A target id lies outside"),
+    ],
+)
+def test_bad_pairs_are_named(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        Lexicon.estimate(pairs, **SIZES)
