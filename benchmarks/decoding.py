@@ -33,6 +33,7 @@ from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding.strategies import choose
 from keras_addnorm.interop import export_ctranslate2
+from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving import export_saved_model
 
 STEPS, SOURCE_LENGTH = 32, 32
@@ -142,6 +143,23 @@ def best_threads(path: Path, compute_type: str, call: Callable) -> ctranslate2.T
     return translators[best]
 
 
+def export_and_load(
+    model: Seq2SeqTransformer, tokenizer: Tokenizer, folder: Path, **settings: Any
+) -> Any:
+    """Our export with a signature for each search, as any client would load it."""
+    path = export_saved_model(
+        model,
+        tokenizer,
+        folder,
+        strategies={SEARCHES[beams]: choose(None, beams, 0.0) for beams in SEARCHES},
+        max_length=STEPS,
+        batch_buckets=BATCH_SIZES,
+        length_buckets=[SOURCE_LENGTH],
+        **settings,
+    )
+    return tf.saved_model.load(str(path))
+
+
 @dataclasses.dataclass(frozen=True)
 class Exported:
     """One model in both formats."""
@@ -156,17 +174,9 @@ class Exported:
         model = peers.never_ending(peers.ours(size, max_length=STEPS))
         tokenizer = make_tokenizer(size.vocabulary_size)
         export_ctranslate2(model, tokenizer, folder / "ctranslate2")
-        path = export_saved_model(
-            model,
-            tokenizer,
-            folder / "saved_model",
-            strategies={SEARCHES[beams]: choose(None, beams, 0.0) for beams in SEARCHES},
-            max_length=STEPS,
-            batch_buckets=BATCH_SIZES,
-            length_buckets=[SOURCE_LENGTH],
-        )
+        saved_model = export_and_load(model, tokenizer, folder / "saved_model")
         pieces = SentencePieceProcessor(model_proto=tokenizer.proto)
-        return cls(tf.saved_model.load(str(path)), folder / "ctranslate2", pieces)
+        return cls(saved_model, folder / "ctranslate2", pieces)
 
 
 def run_cell(

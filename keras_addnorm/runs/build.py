@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
-from keras_addnorm.data import LineReport, TokenizerPair, line_reports, load_translation
+from keras_addnorm.data import (
+    LineReport,
+    Tokenizer,
+    TokenizerPair,
+    line_reports,
+    load_translation,
+)
+from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
@@ -26,6 +35,7 @@ from keras_addnorm.training import (
     RDropCrossentropy,
     ScheduleOfUpdates,
 )
+from keras_addnorm.training.files import written_whole
 
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
 
@@ -255,6 +265,42 @@ class TrainedRun:
     config: RunConfig
     tokenizers: TokenizerPair
     model: Seq2SeqTransformer
+
+    @functools.cached_property
+    def shortlist(self) -> Shortlist | None:
+        """The target tokens that its searches weigh, `None` for all.
+
+        Its lexicon is estimated from the training pairs the first time.
+
+        Raises:
+            UserError: If there are fewer tokens than are asked for, or no training pairs.
+        """
+        if not self.config.evaluation.shortlist:
+            return None
+        if not self.directory.lexicon.exists():
+            lexicon = _lexicon(self.tokenizers, load_pairs(self.config, "train"))
+            with written_whole(self.directory.lexicon) as temporary:
+                lexicon.save(temporary)
+        with as_user_errors():
+            lexicon = Lexicon.load(self.directory.lexicon)
+            return Shortlist(lexicon, self.config.evaluation.shortlist)
+
+
+def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:
+    sources, targets = zip(*string_pairs(pairs), strict=True)
+    end = [Tokenizer.end_id]
+    return Lexicon.estimate(
+        (
+            (source + end, target + end)
+            for source, target in zip(
+                tokenizers.source.encode_batch(sources),
+                tokenizers.target.encode_batch(targets),
+                strict=True,
+            )
+        ),
+        source_vocabulary_size=tokenizers.source.vocabulary_size,
+        target_vocabulary_size=tokenizers.target.vocabulary_size,
+    )
 
 
 def load_run(directory: RunDirectory) -> TrainedRun:

@@ -238,6 +238,9 @@ class EvaluationConfig:
     max_length: int | None = _setting(
         None, "tokens a translation has at most; by default the model's max_length"
     )
+    shortlist: int = _setting(
+        0, "target tokens that are weighed for a batch: faster, not exact; 0 = all"
+    )
     batch_size: int = _setting(64, "sentences translated at a time")
     samples: int = _setting(10, "how many translations are shown")
 
@@ -246,6 +249,8 @@ class EvaluationConfig:
             value = getattr(self, key)
             _require(value >= 1, f"evaluation.{key}", "at least 1", value)
         _require(self.samples >= 0, "evaluation.samples", "at least 0", self.samples)
+        fits = self.shortlist == 0 or self.shortlist >= 4
+        _require(fits, "evaluation.shortlist", "0 or at least 4", self.shortlist)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class RunDirectory:
     | `checkpoints/` | weights, optimiser, place in the data: what a second command goes on from |
     | `log.csv`, `tensorboard/`, `curves.png` | the course of the training |
     | `residuals.csv` | what `monitor_every` logged of the residual stream |
+    | `lexicon.npz` | translations of single tokens, for `evaluation.shortlist` |
     | `scores.json`, `translations.txt` | what `evaluate` found |
 
     Args:
@@ -113,6 +114,11 @@ class RunDirectory:
     def averaged_weights(self) -> Path:
         """The averaged weights."""
         return self.path / "averaged.weights.h5"
+
+    @property
+    def lexicon(self) -> Path:
+        """The translations of single tokens."""
+        return self.path / "lexicon.npz"
 
     @property
     def log(self) -> Path:

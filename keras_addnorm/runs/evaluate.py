@@ -112,6 +112,7 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
         "weights": run.directory.weights().name,
         "num_beams": run.config.evaluation.num_beams,
         "length_penalty": run.config.evaluation.length_penalty,
+        "shortlist": run.config.evaluation.shortlist,
     }
     run.directory.write_scores(scores)
     write_text(run.directory.translations, "".join(f"{text}\n" for text in found.translations))

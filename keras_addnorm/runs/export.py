@@ -47,6 +47,7 @@ def export(
             num_beams=search.num_beams,
             length_penalty=search.length_penalty,
             max_length=search.max_length,
+            shortlist=run.shortlist,
             card=_card(run, licence),
         )
 

@@ -44,6 +44,7 @@ def translate_texts(
             num_beams=search.num_beams,
             length_penalty=search.length_penalty,
             max_length=search.max_length,
+            shortlist=run.shortlist,
             batch_size=batch_size,
         )
         for index, text, score in zip(some, found.texts, found.scores, strict=True):

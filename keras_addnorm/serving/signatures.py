@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
-from keras_addnorm.decoding import Strategy
+from keras_addnorm.decoding import Lexicon, Shortlist, Strategy
 from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.decoding.strategies import serialize
@@ -48,11 +48,13 @@ class Decoding:
         strategies: The strategies by the name of their signature; the first one is the default.
         max_length: Number of tokens at most, T.
         buckets: The shapes of the numeric core.
+        shortlist: The target tokens that are weighed for a batch; `None` for all.
     """
 
     strategies: Mapping[str, Strategy]
     max_length: int
     buckets: Buckets
+    shortlist: Shortlist | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for the card."""
@@ -62,6 +64,7 @@ class Decoding:
             "max_length": self.max_length,
             "batch_buckets": list(self.buckets.batch),
             "length_buckets": list(self.buckets.length),
+            "shortlist": None if self.shortlist is None else self.shortlist.size,
         }
 
 
@@ -87,6 +90,11 @@ class TranslationModule(tf.Module):
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
+        if decoding.shortlist is not None:
+            lexicon = {k: tf.Variable(v) for k, v in vars(decoding.shortlist.lexicon).items()}
+            self.lexicon = tuple(lexicon.values())
+            shortlist = dataclasses.replace(decoding.shortlist, lexicon=Lexicon(**lexicon))
+            decoding = dataclasses.replace(decoding, shortlist=shortlist)
         self._decoding = decoding
         self._core = _Core(model, weights, decoding)
 
@@ -198,6 +206,7 @@ class _Core:
         self._traces = _Traces(weights)
         self._model = _SharedModel(model, self._traces, decoding.max_length)
         self._max_length = decoding.max_length
+        self._shortlist = decoding.shortlist
         self._strategies = decoding.strategies.values()
         self.encode = self._model.encode
         self.pad_id = model.config.pad_id
@@ -216,7 +225,7 @@ class _Core:
         count = strategy.num_return
 
         def find(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            found = search(self._model, source_ids, request)
+            found = search(self._model, source_ids, request, shortlist=self._shortlist)
             return found.ids, found.scores
 
         traced = self._traces.get(("search", widest, under_xla), find, _IDS)

@@ -228,6 +228,16 @@ def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
         assert {"keras-addnorm, XLA", "keras-addnorm, no XLA"} < set(timings)
 
 
+def test_shortlists_are_timed_beside_the_whole_vocabulary(tmp_path):
+    path = tmp_path / "figures.json"
+    arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--sizes", "16")
+    script = str(ROOT / "benchmarks" / "shortlist.py")
+    said = run_on("tensorflow", script, *arguments, "--json", str(path))
+    timings = json.loads(path.read_text(encoding="utf-8"))["miniature 1 × beam 4"]
+    assert set(timings) == {"all, XLA", "16, XLA", "all, no XLA", "16, no XLA"}
+    assert re.search(r"\| miniature 1 × greedy \| [\d.]+ \| [\d.]+ \([\d.]+ ×\) \|", said)
+
+
 def test_training_step_runs_and_writes_its_figures(tmp_path):
     script, path = ROOT / "benchmarks" / "training_step.py", tmp_path / "figures.json"
     contenders = ("keras-addnorm", "torch")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from weight_files import tensors
 
+from keras_addnorm.decoding.steps import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.build import load_run
@@ -275,6 +276,63 @@ def test_order_and_number_of_texts_do_not_matter(run, capsys):
     assert "11/11" in capsys.readouterr().out
 
 
+def _with_shortlist(run, folder, size, **changes):
+    """The same run in a folder of its own, to which a lexicon is added when it is needed."""
+    shutil.copytree(run.directory.path, folder, dirs_exist_ok=True)
+    config = run.config.replace({"evaluation.shortlist": size, **changes})
+    return dataclasses.replace(run, directory=RunDirectory(folder), config=config)
+
+
+def test_a_shortlist_comes_from_the_training_pairs_and_stays(run, tmp_path):
+    size = 12
+    listed = _with_shortlist(run, tmp_path, size)
+    lexicon = listed.shortlist.lexicon
+    sides = run.tokenizers.source, run.tokenizers.target
+    for word, meaning in WORDS.items():
+        # Each piece of a word is translated with one of its meaning's pieces.
+        source, target = sides[0].encode(word), sides[1].encode(meaning)
+        assert set(lexicon.candidates[source, 0]) <= set(target)
+    found = evaluate(listed, "test")
+    assert listed.directory.read_scores()["test"]["shortlist"] == size
+    alone = [translate_texts(listed, [source])[0][0] for source in found.sources[:3]]
+    for source, text in zip(found.sources, alone, strict=False):
+        ids = np.array([[*sides[0].encode(source), 2]])
+        allowed = set(np.asarray(listed.shortlist.tokens(ids, SpecialIds(0, 1, 2))).tolist())
+        assert len(allowed) == size
+        assert set(sides[1].encode(text)) <= allowed
+
+    # The training pairs are read once: later the folder with them may be gone.
+    elsewhere = _with_shortlist(run, tmp_path, size, data="./nowhere")
+    np.testing.assert_array_equal(elsewhere.shortlist.lexicon.candidates, lexicon.candidates)
+    assert (
+        translate_texts(elsewhere, found.sources[:3])[0][0]
+        == translate_texts(listed, found.sources[:3])[0][0]
+    )
+
+
+def test_the_export_has_the_runs_shortlist(run, tmp_path):
+    listed = _with_shortlist(run, tmp_path / "run", 20)
+    translator = load_translator(export(listed, tmp_path / "model"))
+    assert translator.card["decoding"]["shortlist"] == 20
+    texts = ["red green blue", "", "small big"]
+    ours, theirs = translate_texts(listed, texts), translator(texts)
+    assert [text for text, _ in ours] == [text for text, _ in theirs]
+    np.testing.assert_allclose([s for _, s in ours], [s for _, s in theirs], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "changes", "message"),
+    [
+        (44, {}, "Expected a size from 4 to 43. Received: 44"),
+        (20, {"data": "./nowhere"}, "nowhere"),
+    ],
+)
+def test_a_shortlist_that_cannot_be_made(run, tmp_path, size, changes, message):
+    listed = _with_shortlist(run, tmp_path, size, **changes)
+    with pytest.raises(UserError, match=message):
+        translate_texts(listed, ["red"])
+
+
 def test_evaluation_of_a_split_that_is_not_there(run):
     with pytest.raises(UserError, match="has no split 'tset'"):
         evaluate(run, "tset")
@@ -299,6 +357,18 @@ def test_the_export_translates_as_the_run_does(run, tmp_path):
     assert translator.card["licence"] == "CC-BY-4.0"
     with pytest.raises(UserError, match="exists"):
         export(run, tmp_path / "model", 1)
+
+
+def test_the_benchmark_of_shortlists_compares_translations(run, tmp_path, capsys, monkeypatch):
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(folder)
+    shutil.copytree(run.directory.path, tmp_path / "run")
+    compare = runpy.run_path(str(folder / "shortlist.py"))["print_translations"]
+    compare(tmp_path / "run", "test", sizes=[12, 43], batch_sizes=[8], rounds=1)
+    said = capsys.readouterr().out
+    rows = re.findall(r"\| 8 \| (\w+) \| ([\d.]+) \| ([\d.]+%) \| [\d.]+ \| [\d.]+ × \|", said)
+    assert [name for name, *_ in rows] == ["all", "12", "43"]
+    assert rows[2][1:] == rows[0][1:] == (rows[0][1], "100.0%")  # A list of all tokens.
 
 
 def test_the_benchmark_of_storage_compares_three_exports(run, capsys):

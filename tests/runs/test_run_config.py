@@ -55,6 +55,7 @@ FULL = {
         "num_beams": 2,
         "length_penalty": 0.3,
         "max_length": 17,
+        "shortlist": 300,
         "batch_size": 8,
         "samples": 0,
     },
@@ -111,6 +112,10 @@ def test_defaults_are_written_out():
         ({"training": 3}, "'training' must be a table, received 3"),
         ({"tokenizer": {"vocabulary_size": 4}}, "more than 4"),
         ({"evaluation": {"num_beams": 0}}, "evaluation.num_beams must be at least 1, received 0"),
+        (
+            {"evaluation": {"shortlist": 3}},
+            "evaluation.shortlist must be 0 or at least 4, received 3",
+        ),
         ({"source": "de"}, "target must be another language than source, received 'de'"),
         ({"data": ""}, "data must be a data set name or a folder, received ''"),
     ],

@@ -8,7 +8,7 @@ import tensorflow as tf
 from exported import LENGTHS, MAX_LENGTH, ROWS, make_model
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_addnorm.decoding import Beam, Greedy, translate
+from keras_addnorm.decoding import Beam, Greedy, Lexicon, Shortlist, translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.batching import Buckets, map_in_batches
@@ -20,6 +20,27 @@ T = 7
 @pytest.fixture(scope="module")
 def module(toy):
     return tf.saved_model.load(str(toy.path))
+
+
+@pytest.fixture(scope="module")
+def with_shortlist(toy, tmp_path_factory):
+    rng = np.random.default_rng(2)
+    lexicon = Lexicon(
+        rng.integers(3, 89, (101, 5)).astype("int32"),
+        rng.random((101, 5)).astype("float32"),
+        rng.random(89).astype("float32"),
+    )
+    shortlist = Shortlist(lexicon, 30)
+    path = export_saved_model(
+        toy.model,
+        toy.tokenizers,
+        tmp_path_factory.mktemp("exported") / "with-shortlist",
+        batch_buckets=ROWS,
+        length_buckets=LENGTHS,
+        shortlist=shortlist,
+        **toy.options,
+    )
+    return path, shortlist
 
 
 @pytest.fixture(scope="module")
@@ -339,3 +360,38 @@ def test_bad_strategies(toy, tmp_path):
         ):
             export(strategies=strategies)
     assert not (tmp_path / "toy").exists()
+
+
+@pytest.mark.parametrize("name", ["translate", "translate_nbest", "translate_nbest_xla"])
+def test_with_a_shortlist(toy, with_shortlist, name):
+    """A list is chosen for each batch, of which one request of three texts is one."""
+    path, shortlist = with_shortlist
+    module = tf.saved_model.load(str(path))
+    texts = ["ba di ku", "", "Mon ler schätö ?"]
+    found = call(module, name, texts=texts)
+    ids, scores = toy.model.generate(
+        padded(rows(toy, texts), MAX_LENGTH),
+        Beam(3, 0.6, num_return=3),
+        max_length=T,
+        shortlist=shortlist,
+    )
+    expected = [toy.tokenizers.target.decode_batch(best.tolist()) for best in np.asarray(ids)]
+    if name == "translate":
+        expected, scores = [best[0] for best in expected], scores[:, 0]
+    assert strings(found["translations"]) == expected
+    np.testing.assert_allclose(found["scores"], scores, atol=1e-4)
+
+
+def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
+    path, shortlist = with_shortlist
+    assert load_translator(path).card["decoding"]["shortlist"] == shortlist.size
+    assert load_translator(toy.path).card["decoding"]["shortlist"] is None
+
+
+def test_a_shortlist_of_another_model_is_refused(toy, tmp_path):
+    lexicon = Lexicon.estimate([([3], [4])], source_vocabulary_size=9, target_vocabulary_size=89)
+    with pytest.raises(ValueError, match="does not belong to the model"):
+        export_saved_model(
+            toy.model, toy.tokenizers, tmp_path / "model", shortlist=Shortlist(lexicon, 20)
+        )
+    assert not (tmp_path / "model").exists()
