@@ -119,6 +119,7 @@ translates with it, and docs/runtimes.md says what each can do:
 examples:
   keras-addnorm export --run-dir runs/mine saved_models/mine
   keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
+  keras-addnorm export --run-dir runs/mine saved_models/mine --shortlist 1024
   keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
   keras-addnorm export --run-dir runs/mine onnx/mine --format onnx --max-length 64
 """

@@ -46,8 +46,9 @@ class Lexicon:
         The end token of the sources stands for the empty word: it can be translated with anything.
 
         Args:
-            pairs: The training sentences as ids, each side with its end token. Of a text with more
-                than ten million pairs of tokens, every second, third, ... sentence is read.
+            pairs: The training sentences as ids, each side with its end token. They are read once,
+                and of a text with more than ten million pairs of tokens, only every second, fourth,
+                ... sentence is kept.
             source_vocabulary_size: Number of source tokens.
             target_vocabulary_size: Number of target tokens.
             num_candidates: Number of translations that are kept for each source token, C.
@@ -110,16 +111,20 @@ class Lexicon:
 def _sentences(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return both sides, evenly thinned out if there are too many."""
-    read = [
-        (np.asarray(source, "int64"), np.asarray(target, "int64"))
-        for source, target in pairs
-        if len(source) and len(target)
-    ]
-    if not read:
+    """Return both sides, thinned out evenly while there are too many."""
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    total, stride = 0, 1
+    for number, (source, target) in enumerate(pairs):
+        if number % stride or not len(source) or not len(target):
+            continue
+        kept.append((np.asarray(source, "int64"), np.asarray(target, "int64")))
+        total += len(source) * len(target)
+        if total > _MOST_COOCCURRENCES and len(kept) > 1:
+            kept, stride = kept[::2], 2 * stride
+            total = sum(source.size * target.size for source, target in kept)
+    if not kept:
         raise ValueError("There are no sentence pairs to learn translations of tokens from.")
-    stride = -(-sum(source.size * target.size for source, target in read) // _MOST_COOCCURRENCES)
-    sources, targets = zip(*read[::stride], strict=True)
+    sources, targets = zip(*kept, strict=True)
     return list(sources), list(targets)
 
 

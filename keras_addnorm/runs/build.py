@@ -287,16 +287,11 @@ class TrainedRun:
 
 
 def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:
-    sources, targets = zip(*string_pairs(pairs), strict=True)
     end = [Tokenizer.end_id]
     return Lexicon.estimate(
         (
-            (source + end, target + end)
-            for source, target in zip(
-                tokenizers.source.encode_batch(sources),
-                tokenizers.target.encode_batch(targets),
-                strict=True,
-            )
+            (tokenizers.source.encode(source) + end, tokenizers.target.encode(target) + end)
+            for source, target in string_pairs(pairs)
         ),
         source_vocabulary_size=tokenizers.source.vocabulary_size,
         target_vocabulary_size=tokenizers.target.vocabulary_size,

@@ -38,7 +38,7 @@ that ending, its numeric part compiled by XLA: faster, but stock TensorFlow Serv
 and then refuses it (start the server with `--xla_cpu_compilation_enabled` to allow it). Blank texts
 give "" and the score 0; a text of more than {max_source_tokens} tokens is cut there. A request of
 more than {batch_size} texts is decoded {batch_size} at a time. A score is a log-probability,
-divided by the length penalty.
+divided by the length penalty.{shortlist}
 
 ## TensorFlow Serving
 
@@ -95,6 +95,12 @@ print(load_translator("{name}")(["a text"]))
 ```
 """
 
+_SHORTLIST = """
+
+A batch is searched among the {size:,} target pieces that its texts are likely to need, which is
+faster than all, and not exact: a translation can depend on the other texts of its batch, and
+scores are a little higher than those of `score`."""
+
 _MODELS = """\
 model_config_list {{
   config {{
@@ -140,6 +146,7 @@ def write_extras(
     extras = folder / FOLDER
     extras.mkdir()
     largest = buckets.batch[-1]
+    size = settings["decoding"]["shortlist"]
     texts = {
         "model.json": json.dumps(_card(model, tokenizers, settings, card), indent=2) + "\n",
         "models.config": _MODELS.format(name=name),
@@ -154,6 +161,7 @@ def write_extras(
             signatures="\n".join(_describe(*item) for item in signatures.items()),
             max_source_tokens=model.config.max_length - 1,
             batch_size=largest,
+            shortlist="" if size is None else _SHORTLIST.format(size=size),
         ),
     }
     for file, text in texts.items():

@@ -70,12 +70,11 @@ def test_it_learns_which_token_means_which():
 
 
 def test_of_a_long_text_sentences_are_left_out_evenly(monkeypatch):
-    pairs = random_pairs(30)
-    third = Lexicon.estimate(pairs[::3], **SIZES)
-    size = sum(len(source) * len(target) for source, target in pairs)
-    monkeypatch.setattr(lexicon, "_MOST_COOCCURRENCES", size // 3 + 1)
-    thinned = Lexicon.estimate(pairs, **SIZES)
-    for name, array in vars(third).items():
+    pairs = [([3 + i % 6, 2], [3 + i % 9, 2]) for i in range(30)]
+    fourth = Lexicon.estimate(pairs[::4], **SIZES)
+    monkeypatch.setattr(lexicon, "_MOST_COOCCURRENCES", 4 * 10)
+    thinned = Lexicon.estimate(iter(pairs), **SIZES)
+    for name, array in vars(fourth).items():
         np.testing.assert_array_equal(getattr(thinned, name), array)
 
 

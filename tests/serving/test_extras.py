@@ -29,7 +29,7 @@ def write(texts, tmp_path):
         signatures = dict.fromkeys(["serving_default", *names], function.get_concrete_function())
         write_extras(
             *(tmp_path, place, make_model(101, 89), make_tokenizers(texts), signatures),
-            *(Buckets(ROWS, (5, 11)), {}, {}),
+            *(Buckets(ROWS, (5, 11)), {"decoding": {"shortlist": None}}, {}),
         )
         return tmp_path / FOLDER
 

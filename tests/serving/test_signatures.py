@@ -386,6 +386,10 @@ def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
     path, shortlist = with_shortlist
     assert load_translator(path).card["decoding"]["shortlist"] == shortlist.size
     assert load_translator(toy.path).card["decoding"]["shortlist"] is None
+    readmes = [
+        (each / "assets.extra" / "README.md").read_text("utf-8") for each in (path, toy.path)
+    ]
+    assert ["among the 30 target pieces" in readme for readme in readmes] == [True, False]
 
 
 def test_a_shortlist_of_another_model_is_refused(toy, tmp_path):
