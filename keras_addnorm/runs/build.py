@@ -268,9 +268,12 @@ class TrainedRun:
 
     @functools.cached_property
     def shortlist(self) -> Shortlist | None:
-        """The target tokens that its searches weigh, `None` for all.
+        """The target tokens that its searches weigh.
 
         Its lexicon is estimated from the training pairs the first time.
+
+        Returns:
+            The shortlist; `None` for all tokens.
 
         Raises:
             UserError: If there are fewer tokens than are asked for, or no training pairs.
