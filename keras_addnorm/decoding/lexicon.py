@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import zipfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -103,9 +104,18 @@ class Lexicon:
 
         Returns:
             The lexicon.
+
+        Raises:
+            ValueError: If it is another file.
         """
-        with np.load(path) as arrays:
-            return cls(**arrays)
+        try:
+            with open(path, "rb") as file, np.load(file) as arrays:
+                return cls(**arrays)
+        except (zipfile.BadZipFile, EOFError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"Expected a lexicon that `Lexicon.save` wrote. Received: {path}, which is none, "
+                "or not whole. Delete it, to have it estimated again."
+            ) from error
 
 
 def _sentences(

@@ -276,7 +276,8 @@ class TrainedRun:
             The shortlist; `None` for all tokens.
 
         Raises:
-            UserError: If there are fewer tokens than are asked for, or no training pairs.
+            UserError: If there are fewer tokens than are asked for, or no training pairs, or the
+                directory holds another model's lexicon.
         """
         if not self.config.evaluation.shortlist:
             return None
@@ -286,7 +287,9 @@ class TrainedRun:
                 lexicon.save(temporary)
         with as_user_errors():
             lexicon = Lexicon.load(self.directory.lexicon)
-            return Shortlist(lexicon, self.config.evaluation.shortlist)
+            shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)
+            shortlist.check(self.model.config)
+        return shortlist
 
 
 def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:

@@ -87,6 +87,19 @@ def test_it_is_saved_and_loaded(tmp_path):
         assert getattr(again, name).dtype == array.dtype
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "other"])
+def test_a_file_that_is_no_lexicon_is_named(tmp_path, damage):
+    path = tmp_path / "lexicon.npz"
+    Lexicon.estimate(random_pairs(5), **SIZES).save(path)
+    whole = path.read_bytes()
+    if damage == "other":
+        np.savez(path, weights=np.zeros(3))
+    else:
+        path.write_bytes({"empty": b"", "cut": whole[:-30], "text": b"no arrays"}[damage])
+    with pytest.raises(ValueError, match=r"Received: .*lexicon.npz.*Delete it"):
+        Lexicon.load(path)
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [

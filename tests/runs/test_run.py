@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from weight_files import tensors
 
+from keras_addnorm.decoding import Lexicon
 from keras_addnorm.decoding.steps import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
@@ -330,6 +331,16 @@ def test_the_export_has_the_runs_shortlist(run, tmp_path):
 def test_a_shortlist_that_cannot_be_made(run, tmp_path, size, changes, message):
     listed = _with_shortlist(run, tmp_path, size, **changes)
     with pytest.raises(UserError, match=message):
+        translate_texts(listed, ["red"])
+
+
+def test_another_models_lexicon_is_refused(run, tmp_path):
+    listed = _with_shortlist(run, tmp_path, 20)
+    pairs = [([3, 2], [4, 2])]
+    Lexicon.estimate(pairs, source_vocabulary_size=50, target_vocabulary_size=43).save(
+        listed.directory.lexicon
+    )
+    with pytest.raises(UserError, match="does not belong to the model"):
         translate_texts(listed, ["red"])
 
 
