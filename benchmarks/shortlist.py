@@ -46,13 +46,17 @@ def random_lexicon(vocabulary_size: int, candidates: int = 64) -> Lexicon:
     )
 
 
+def by_name(lexicon: Lexicon, sizes: Sequence[int]) -> dict[str, Shortlist | None]:
+    """No list, and one of each size."""
+    return {ALL: None, **{f"{size:,}": Shortlist(lexicon, size) for size in sizes}}
+
+
 def exports(size: peers.Size, sizes: Sequence[int], folder: Path) -> dict[str, Any]:
     """One model, exported with the whole vocabulary and with each shortlist."""
     keras.utils.set_random_seed(1)
     model = peers.never_ending(peers.ours(size, max_length=decoding.STEPS))
     tokenizer = decoding.make_tokenizer(size.vocabulary_size)
-    lexicon = random_lexicon(size.vocabulary_size)
-    shortlists = {ALL: None, **{f"{number:,}": Shortlist(lexicon, number) for number in sizes}}
+    shortlists = by_name(random_lexicon(size.vocabulary_size), sizes)
     return {
         name: decoding.export_and_load(model, tokenizer, folder / name, shortlist=shortlist)
         for name, shortlist in shortlists.items()
@@ -97,8 +101,7 @@ def print_translations(
     search = run.config.evaluation
     # One lexicon for all sizes; the run estimates it, or has it.
     asked = run.config.replace({"evaluation.shortlist": sizes[0]})
-    lexicon = dataclasses.replace(run, config=asked).shortlist.lexicon
-    shortlists = {ALL: None, **{f"{number:,}": Shortlist(lexicon, number) for number in sizes}}
+    shortlists = by_name(dataclasses.replace(run, config=asked).shortlist.lexicon, sizes)
     print("\n| texts a batch | tokens | BLEU | equal translations | seconds | |")
     print("|---:|---:|---:|---:|---:|---:|")
     for batch_size in batch_sizes:
