@@ -26,10 +26,9 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist, Translations, translate
 from keras_addnorm.runs import RunDirectory
-from keras_addnorm.runs.build import load_pairs, load_run
+from keras_addnorm.runs.build import load_run, load_texts
 from keras_addnorm.training import evaluate_translations
 
 ALL = "all"
@@ -97,7 +96,7 @@ def print_translations(
 ) -> None:
     """What a trained run makes of a split, with and without lists."""
     run = load_run(RunDirectory(run_dir))
-    sources, references = map(list, zip(*string_pairs(load_pairs(run.config, split)), strict=True))
+    sources, references = load_texts(run.config, split)
     search = run.config.evaluation
     # One lexicon for all sizes; the run estimates it, or has it.
     asked = run.config.replace({"evaluation.shortlist": sizes[0]})

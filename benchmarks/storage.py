@@ -11,8 +11,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from keras_addnorm.data.tokenizer import string_pairs
-from keras_addnorm.runs.build import load_pairs, load_run
+from keras_addnorm.runs.build import load_run, load_texts
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.serving import export_saved_model, load_translator
 
@@ -25,7 +24,7 @@ def main(run_dir: Path, split: str) -> None:
         split: The split to translate.
     """
     run = load_run(RunDirectory(run_dir))
-    sources, references = zip(*string_pairs(load_pairs(run.config, split)), strict=True)
+    sources, references = load_texts(run.config, split)
     search = run.config.evaluation
     print("| storage | bytes of variables | BLEU | difference | equal translations |")
     print("|---|---:|---:|---:|---:|")
@@ -42,9 +41,9 @@ def main(run_dir: Path, split: str) -> None:
                 storage=storage,
             )
             size = sum(file.stat().st_size for file in (path / "variables").iterdir())
-            texts = [text for text, _ in load_translator(path)(list(sources))]
+            texts = [text for text, _ in load_translator(path)(sources)]
             metric = sacrebleu.metrics.BLEU()
-            score = metric.corpus_score(texts, [list(references)]).score
+            score = metric.corpus_score(texts, [references]).score
             first = first or (score, texts)
             equal = sum(a == b for a, b in zip(texts, first[1], strict=True)) / len(texts)
             print(f"| {storage} | {size:,} | {score:.2f} | {score - first[0]:+.2f} | {equal:.1%} |")

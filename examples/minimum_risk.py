@@ -31,10 +31,9 @@ import numpy as np
 from diversify_data import SMOKE, write_small_corpus
 from sacrebleu.metrics.bleu import BLEU
 
-from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import TrainedRun, load_pairs, load_run, save_model_config
+from keras_addnorm.runs.build import TrainedRun, load_run, load_texts, save_model_config
 from keras_addnorm.runs.callbacks import save_weights
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.train import train
@@ -181,18 +180,12 @@ class Batches(keras.utils.PyDataset):
         self.plan = self.planned()
 
 
-def texts_of(run: TrainedRun, split: str) -> tuple[list[str], list[str]]:
-    """Sources and references of a split."""
-    sources, references = zip(*string_pairs(load_pairs(run.config, split)), strict=True)
-    return list(sources), list(references)
-
-
 def sentences_of(
     runs: Sequence[TrainedRun], to: RunDirectory, settings: Settings
 ) -> list[Sentence]:
     """The training sentences of the first run, with candidates of all, as ids of the first."""
     first = runs[0]
-    sources, references = texts_of(first, "train")
+    sources, references = load_texts(first.config, "train")
     found = []
     for run in runs:
         print(f"Translating {len(sources):,} sentences with {run.directory.path}.")
@@ -246,7 +239,7 @@ def minimum_risk(
         jit_compile=settings.jit_compile,
     )
     score = TranslationScore(
-        *texts_of(first, "validation"),
+        *load_texts(first.config, "validation"),
         lambda _, texts: [text for text, _ in translate_texts(first, texts)],
     )
     history = first.model.fit(batches, epochs=settings.epochs, shuffle=False, callbacks=[score])

@@ -12,7 +12,10 @@ from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
 
 
 class TrainingBatches(keras.utils.PyDataset):
-    """Bucketed batches as NumPy arrays, for `fit`, `evaluate` and `predict` of any backend.
+    """Bucketed batches as NumPy arrays, for `fit`, `evaluate` and `predict` on JAX and torch.
+
+    On TensorFlow take `make_training_dataset`: there Keras concludes from the first two batches
+    which sizes may differ, and stops at a later one of another size if these two were alike.
 
     Each epoch of `fit` is the next of `epochs`. Pass `shuffle=False` to `fit`: the order is
     shuffled already, and Keras would shuffle it once more, otherwise in each run.

@@ -35,7 +35,7 @@ class View(NamedTuple):
         source_lengths: `(N,)`, number of tokens of each source, its end token included.
         vocabulary_size: The number of columns, V.
         ids: The special ids, which are their own columns.
-        tokens: `(V,)`, the token of each column of a `Shortlist`; `None` where columns are tokens.
+        listed: `(V,)`, the token of each column of a `Shortlist`; `None` where columns are tokens.
     """
 
     sequences: Tensor
@@ -43,7 +43,14 @@ class View(NamedTuple):
     source_lengths: Tensor
     vocabulary_size: int
     ids: SpecialIds
-    tokens: Tensor | None = None
+    listed: Tensor | None = None
+
+    @property
+    def tokens(self) -> Tensor:
+        """`(V,)` int32, the token that each column stands for."""
+        if self.listed is None:
+            return ops.arange(self.vocabulary_size, dtype="int32")
+        return self.listed
 
     @property
     def is_end(self) -> Tensor:
@@ -260,12 +267,9 @@ class ForbiddenTokens(Constraint):
         Returns:
             `(1, V)`.
         """
-        tokens = view.tokens
-        if tokens is None:
-            tokens = ops.arange(view.vocabulary_size, dtype="int32")
-        forbidden = ops.convert_to_tensor(self.tokens, dtype="int32")
-        is_forbidden = ops.any(ops.equal(tokens, ops.expand_dims(forbidden, -1)), axis=0)
-        return ops.expand_dims(ops.logical_not(is_forbidden), 0)
+        beyond = max(self.tokens) + 1
+        allowed = ops.convert_to_tensor([token not in self.tokens for token in range(beyond + 1)])
+        return ops.expand_dims(ops.take(allowed, ops.minimum(view.tokens, beyond)), 0)
 
     def check(self, vocabulary_size: int, max_length: int) -> None:
         """Raise if a token lies outside the vocabulary.

@@ -23,7 +23,7 @@ from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory, write_text
-from keras_addnorm.runs.errors import as_user_errors, unknown_name
+from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
 from keras_addnorm.training import (
     Adam,
     Cooldown,
@@ -57,6 +57,26 @@ def load_pairs(config: RunConfig, split: str) -> Any:
         return load_translation(
             config.data, source=config.source, target=config.target, split=split
         )
+
+
+def load_texts(config: RunConfig, split: str) -> tuple[list[str], list[str]]:
+    """Loads the texts of a split.
+
+    Args:
+        config: The run's configuration.
+        split: As for `load_pairs`.
+
+    Returns:
+        The sources, and a reference for each.
+
+    Raises:
+        UserError: If the data or the split does not exist, or the split is empty.
+    """
+    pairs = list(string_pairs(load_pairs(config, split)))
+    if not pairs:
+        raise UserError(f"The split {split!r} of {config.data!r} has no sentence pair.")
+    sources, references = zip(*pairs, strict=True)
+    return list(sources), list(references)
 
 
 def left_out_lines(config: RunConfig, split: str) -> list[LineReport]:
@@ -281,11 +301,11 @@ class TrainedRun:
         """
         if not self.config.evaluation.shortlist:
             return None
-        if not self.directory.lexicon.exists():
-            lexicon = _lexicon(self.tokenizers, load_pairs(self.config, "train"))
-            with written_whole(self.directory.lexicon) as temporary:
-                lexicon.save(temporary)
         with as_user_errors():
+            if not self.directory.lexicon.exists():
+                lexicon = _lexicon(self.tokenizers, load_pairs(self.config, "train"))
+                with written_whole(self.directory.lexicon) as temporary:
+                    lexicon.save(temporary)
             lexicon = Lexicon.load(self.directory.lexicon)
             shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)
             shortlist.check(self.model.config)

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keras_addnorm.data.tokenizer import string_pairs
-from keras_addnorm.runs.build import TrainedRun, load_pairs
+from keras_addnorm.runs.build import TrainedRun, load_texts
 from keras_addnorm.runs.directory import write_text
-from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.training import Scores, evaluate_translations
 
@@ -85,10 +83,7 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
     Raises:
         UserError: If the split does not exist or is empty.
     """
-    pairs = list(string_pairs(load_pairs(run.config, split)))
-    if not pairs:
-        raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
-    sources, references = (list(side) for side in zip(*pairs, strict=True))
+    sources, references = load_texts(run.config, split)
     started = time.perf_counter()
     translations = [text for text, _ in translate_texts(run, sources, verbose=verbose)]
     found = Evaluation(

@@ -78,6 +78,30 @@ def test_the_prepared_projection_is_the_tables(model, num_rows):
     np.testing.assert_allclose(logits, expected[:, tokens], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("num_rows", [1, 2, 16, 17])
+def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(model, num_rows):
+    @tf.function(input_signature=[tf.TensorSpec([None, D])], jit_compile=True, autograph=False)
+    def project(x):
+        return model.to_logits(2)(x)
+
+    x = np.random.default_rng(1).normal(size=(num_rows, D)).astype("float32")
+    expected = model.decoder_embedding(x[:, None], reverse=True)[:, 0]
+    np.testing.assert_allclose(project(x), expected, rtol=1e-5, atol=1e-5)
+    hlo = project.experimental_get_compiler_ir(tf.constant(x))(stage="optimized_hlo")
+    assert "conditional" not in hlo
+
+
+@pytest.mark.parametrize(("num_rows", "is_turned"), [(None, 0), (1, 0), (2, 1), (16, 1), (17, 0)])
+def test_the_table_is_turned_when_few_rows_are_announced(model, num_rows, is_turned):
+    @tf.function(autograph=False)
+    def prepare():
+        model.to_logits(num_rows)  # All that comes before the loop.
+
+    operations = prepare.get_concrete_function().graph.get_operations()
+    turned = [op for op in operations if op.type == "Transpose"]
+    assert [op.outputs[0].shape for op in turned] == [(D, V)] * is_turned
+
+
 @pytest.mark.parametrize(("num_rows", "is_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_known, is_turned):
