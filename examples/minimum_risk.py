@@ -31,6 +31,7 @@ import numpy as np
 from diversify_data import SMOKE, write_small_corpus
 from sacrebleu.metrics.bleu import BLEU
 
+from keras_addnorm.data import BatchesOfManySizes
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.build import TrainedRun, load_run, load_texts, save_model_config
@@ -122,7 +123,7 @@ def chosen(
     return probable[:number], [rewards[text] for text in probable[:number]]
 
 
-class Batches(keras.utils.PyDataset):
+class Batches(BatchesOfManySizes):
     """Sentences of like length, each with a reference and its candidates; in few shapes."""
 
     def __init__(self, sentences: Sequence[Sentence], run: TrainedRun, settings: Settings) -> None:
@@ -148,10 +149,6 @@ class Batches(keras.utils.PyDataset):
             mixed = order.sample(sentences, len(sentences))
             plan += [(length, mixed[i : i + size]) for i in range(0, len(mixed), size)]
         order.shuffle(plan)
-        # Keras on TensorFlow takes what the first two batches have in common for the shape of all.
-        other = next((i for i, (length, _) in enumerate(plan) if length != plan[0][0]), None)
-        if other is not None:
-            plan[1], plan[other] = plan[other], plan[1]
         return plan
 
     def size(self, length: int) -> int:
@@ -161,7 +158,7 @@ class Batches(keras.utils.PyDataset):
     def __len__(self) -> int:
         return len(self.plan)
 
-    def __getitem__(self, index: int):
+    def batch_at(self, index: int):
         length, sentences = self.plan[index]
         shape = (self.size(length), self.rows, length)
         source, target, labels = (np.full(shape, self.ids.pad_id, "int32") for _ in range(3))

@@ -17,9 +17,14 @@ from keras_addnorm.data.text_files import LineReport
 from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
 
 if TYPE_CHECKING:
-    from keras_addnorm.data.batches import TrainingBatches, make_training_batches
+    from keras_addnorm.data.batches import (
+        BatchesOfManySizes,
+        TrainingBatches,
+        make_training_batches,
+    )
 
 __all__ = [
+    "BatchesOfManySizes",
     "LineReport",
     "Piece",
     "PipelineReport",
@@ -39,7 +44,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # What needs Keras: a server of exported models reads texts without it.
-    if name in ("TrainingBatches", "make_training_batches"):
+    if name in ("BatchesOfManySizes", "TrainingBatches", "make_training_batches"):
         from keras_addnorm.data import batches
 
         return getattr(batches, name)

@@ -1,4 +1,4 @@
-"""The same batches as `make_training_dataset`, without TensorFlow: for JAX and torch alone."""
+"""Batches as NumPy arrays, without TensorFlow, and a base class for such batches."""
 
 from __future__ import annotations
 
@@ -6,16 +6,80 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_addnorm.data.pipeline import Batch, Epochs, PipelineReport, tokenised
 from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
 
 
-class TrainingBatches(keras.utils.PyDataset):
-    """Bucketed batches as NumPy arrays, for `fit`, `evaluate` and `predict` on JAX and torch.
+class BatchesOfManySizes(keras.utils.PyDataset):
+    """A `PyDataset` whose batches differ in rows and lengths, for `fit` on every backend.
 
-    On TensorFlow take `make_training_dataset`: there Keras concludes from the first two batches
-    which sizes may differ, and stops at a later one of another size if these two were alike.
+    Keras on TensorFlow takes what the first two batches have in common for the shape of all, and
+    ends a training at the first batch of another one. Here the second of these two has one more of
+    each size, so that nothing is in common; it is looked at and not trained on.
+
+    A subclass has `__len__` and `batch_at`, and calls `super().on_epoch_begin()` in a method of
+    that name. Batches are read in one process and thread.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_addnorm.data import BatchesOfManySizes
+
+        class Lines(BatchesOfManySizes):
+            def __len__(self):
+                return 3
+
+            def batch_at(self, index):
+                shape = [(4, 8), (4, 8), (2, 16)][index]
+                return np.ones(shape), np.zeros(shape[0])
+
+        assert [inputs.shape for inputs, labels in Lines()] == [(4, 8), (4, 8), (2, 16)]
+        # model.fit(Lines())
+        ```
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_looked_at = False
+
+    def batch_at(self, index: int) -> Any:
+        """What a `PyDataset` has as `__getitem__`.
+
+        Args:
+            index: From 0.
+
+        Returns:
+            Inputs, or a tuple of inputs, labels and weights, of NumPy arrays.
+
+        Raises:
+            NotImplementedError: If the subclass has none.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no batch_at(index).")
+
+    def __getitem__(self, index: int) -> Any:
+        """Returns `batch_at(index)`, or what Keras has to see."""
+        batch = self.batch_at(index)
+        if index == 1 and self._is_looked_at:
+            return keras.tree.map_structure(lambda x: np.pad(x, [(0, 1)] * np.ndim(x)), batch)
+        return batch
+
+    @property
+    def workers(self) -> int:
+        """One. Keras asks for it whenever it is about to look at the first two batches."""
+        self._is_looked_at = True
+        return 1
+
+    def on_epoch_begin(self) -> None:
+        """Notes that what is read now is trained on."""
+        self._is_looked_at = False
+
+
+class TrainingBatches(BatchesOfManySizes):
+    """Bucketed batches as NumPy arrays, for `fit`, `evaluate` and `predict` on every backend.
+
+    On TensorFlow, `make_training_dataset` has the same batches as a `tf.data.Dataset`.
 
     Each epoch of `fit` is the next of `epochs`. Pass `shuffle=False` to `fit`: the order is
     shuffled already, and Keras would shuffle it once more, otherwise in each run.
@@ -45,8 +109,15 @@ class TrainingBatches(keras.utils.PyDataset):
         """The number of batches of an epoch."""
         return self.report.batches
 
-    def __getitem__(self, index: int) -> Batch:
-        """Returns a batch of the epoch; one after the other costs least."""
+    def batch_at(self, index: int) -> Batch:
+        """A batch of the epoch; one after the other costs least.
+
+        Args:
+            index: From 0.
+
+        Returns:
+            Inputs by name, and labels.
+        """
         # Behind the rest of an epoch, where nobody trains, for Keras may read a batch ahead.
         batch = (self._first + index) % len(self)
         if batch != self._next:
@@ -74,6 +145,7 @@ class TrainingBatches(keras.utils.PyDataset):
 
     def on_epoch_begin(self) -> None:
         """Notes that an epoch has begun: batches were looked at before, not trained on."""
+        super().on_epoch_begin()
         self._begun = True
 
     def on_epoch_end(self) -> None:

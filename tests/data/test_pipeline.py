@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_addnorm.data import (
+    BatchesOfManySizes,
     SubwordSampling,
     Tokenizer,
     TokenizerPair,
@@ -314,6 +315,47 @@ def test_fit_trains_on_the_first_epoch_of_one_batch_too(tokenizer):
         (expected,) = dataset
         assert_equal_batches(trained, expected)
     assert len(model.trained) == 3
+
+
+def test_fit_takes_batches_whose_first_two_are_alike(tokenizer):
+    """Of these Keras on TensorFlow concludes which sizes may differ."""
+    pairs = [*sentence_pairs(30, 4), *sentence_pairs(1, 11)]
+    options = {"tokens_per_batch": 10, "bucket_lengths": (5, 12)}
+    alike = 0
+    for seed in range(4):
+        dataset = make_training_dataset(pairs, tokenizer, shuffle_seed=seed, **options)
+        batches = make_training_batches(pairs, tokenizer, shuffle_seed=seed, **options)
+        expected = list(dataset.as_numpy_iterator())
+        alike += expected[0][1].shape == expected[1][1].shape
+        assert len({labels.shape for _, labels in expected}) == 2
+        model = Recorder()
+        model.compile(run_eagerly=True)
+        model.fit(batches, shuffle=False, verbose=0)
+        assert_equal_batches(model.trained, expected)
+
+        # A training that was stopped inside of an epoch, and another one after it.
+        stop = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs, model=model: setattr(
+                model, "stop_training", batch == 2
+            )
+        )
+        batches.start_at(0)
+        model.fit(batches, shuffle=False, verbose=0, callbacks=[stop])
+        batches.start_at(0)
+        assert_equal_batches([batches[1]], [expected[1]])
+        model.trained.clear()
+        model.fit(batches, shuffle=False, verbose=0)
+        assert_equal_batches(model.trained, expected)
+    assert alike
+
+
+def test_batches_of_many_sizes_need_a_method():
+    class Nothing(BatchesOfManySizes):
+        def __len__(self):
+            return 1
+
+    with pytest.raises(NotImplementedError, match="Nothing has no batch_at"):
+        Nothing()[0]
 
 
 def test_an_epoch_begun_inside_has_the_batches_that_are_stated(tokenizer):
