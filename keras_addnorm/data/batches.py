@@ -16,8 +16,8 @@ class BatchesOfManySizes(keras.utils.PyDataset):
     """A `PyDataset` whose batches differ in rows and lengths, for `fit` on every backend.
 
     Keras on TensorFlow takes what the first two batches have in common for the shape of all, and
-    ends a training at the first batch of another one. Here the second of these two has one more of
-    each size, so that nothing is in common; it is looked at and not trained on.
+    ends a training at the first batch of another one. Here the second of these two has one more row
+    and position, the first two axes of each array; it is looked at and not trained on.
 
     A subclass has `__len__` and `batch_at`, and calls `super().on_epoch_begin()` in a method of
     that name. Batches are read in one process and thread.
@@ -62,7 +62,7 @@ class BatchesOfManySizes(keras.utils.PyDataset):
         """Returns `batch_at(index)`, or what Keras has to see."""
         batch = self.batch_at(index)
         if index == 1 and self._is_looked_at:
-            return keras.tree.map_structure(lambda x: np.pad(x, [(0, 1)] * np.ndim(x)), batch)
+            return keras.tree.map_structure(_one_larger, batch)
         return batch
 
     @property
@@ -74,6 +74,11 @@ class BatchesOfManySizes(keras.utils.PyDataset):
     def on_epoch_begin(self) -> None:
         """Notes that what is read now is trained on."""
         self._is_looked_at = False
+
+
+def _one_larger(x: np.ndarray) -> np.ndarray:
+    # (B, T, ...) -> (B + 1, T + 1, ...)
+    return np.pad(x, [(0, int(axis < 2)) for axis in range(x.ndim)])
 
 
 class TrainingBatches(BatchesOfManySizes):

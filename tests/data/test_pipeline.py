@@ -349,6 +349,28 @@ def test_fit_takes_batches_whose_first_two_are_alike(tokenizer):
     assert alike
 
 
+class Vectors(BatchesOfManySizes):
+    """Vectors of a width that a model has to know, in sequences of two lengths."""
+
+    def __len__(self):
+        return 3
+
+    def batch_at(self, index):
+        rows, length = [(4, 8), (4, 8), (2, 16)][index]
+        return np.full((rows, length, 3), index, "float32"), np.ones((rows, length, 1), "float32")
+
+
+def test_fit_takes_batches_of_many_sizes_of_vectors():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    history = model.fit(Vectors(), epochs=2, shuffle=False, verbose=0).history["loss"]
+    assert len(history) == 2 and np.all(np.isfinite(history))
+    assert model.evaluate(Vectors(), verbose=0) < history[0]
+    assert model.weights[0].shape == (3, 1)
+    assert [x.shape for x, _ in Vectors()] == [(4, 8, 3), (4, 8, 3), (2, 16, 3)]
+
+
 def test_batches_of_many_sizes_need_a_method():
     class Nothing(BatchesOfManySizes):
         def __len__(self):
