@@ -18,7 +18,7 @@ from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_c
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
-from keras_addnorm.layers.caches import HeadsFirst, JoinedHeadsFirst, heads_first
+from keras_addnorm.layers.caches import HeadsFirst, InPlaceHeadsFirst, heads_first
 from keras_addnorm.layers.positional_embedding import FEW_ROWS
 
 Tensor = Any
@@ -150,7 +150,7 @@ def _cached_step(
     strategy, length = request.strategy, request.max_length
     count = strategy.rows_per_beam
     num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
-    kind = HeadsFirst if request.under_xla else JoinedHeadsFirst
+    kind = HeadsFirst if request.under_xla else InPlaceHeadsFirst
     layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)
     # What is the same at each step stays outside the loop: keys and values of the memory belong to
     # no hypothesis.

@@ -13,7 +13,7 @@ from layers_reference import array, padding, random, randomize
 
 from keras_addnorm import schemes
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
-from keras_addnorm.layers.caches import HeadsFirst, JoinedHeadsFirst, heads_first, is_ancestor
+from keras_addnorm.layers.caches import HeadsFirst, InPlaceHeadsFirst, heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.slim import function_definitions
 
@@ -114,7 +114,7 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", [HeadsFirst, JoinedHeadsFirst])
+@pytest.mark.parametrize("how", [HeadsFirst, InPlaceHeadsFirst])
 @pytest.mark.parametrize(
     ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
 )
