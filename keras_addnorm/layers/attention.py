@@ -27,7 +27,7 @@ from keras_addnorm.layers.masks import (
 from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
-from keras_addnorm.layers.shapes import leading_sizes
+from keras_addnorm.layers.shapes import leading_sizes, size_of
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -207,7 +207,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
         weights = ops.cast(masked_softmax(logits, mask, sink), self.compute_dtype)
         dropped = self._weights_dropout(weights, training=training)
-        context = store.weighted_sums(dropped)
+        context = store.weighted_sums(dropped, self._num_groups)
         if self.positions is not None:
             context = _plus(context, self.positions.context(dropped, distances))
         return context, weights
@@ -231,7 +231,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         is_causal: bool,
     ) -> Tensor:
         # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S)
-        logits = store.products(queries)
+        logits = store.products(queries, self._num_groups)
         if self.positions is not None:
             logits = _plus(logits, self.positions.query_logits(queries, distances))
         logits = ops.cast(logits, keras.backend.result_type(self.compute_dtype, "float32"))
@@ -441,7 +441,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         self, x: Tensor, cache: Tensor | HeadsFirst | None, index: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the positions of the queries, `(T,)`, and the keys' distances from them."""
-        num_queries = ops.shape(x)[1]
+        num_queries = size_of(x, 1)
         if isinstance(cache, HeadsFirst):
             count = x.shape[1]
             at = ops.zeros((count,), dtype="int32") + index
@@ -526,15 +526,16 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         Raises:
             ValueError: If there is neither a memory nor a cache.
         """
+        queries = self._project_queries(x)
         if cache is not None:
             store = read(cache)
-            # (n B, T, D) -> (B, n T, D)
-            rows = ops.reshape(x, (store.batch_size(self._num_groups), -1, x.shape[-1]))
+            # (n B, T, H, K) -> (B, n T, H, K)
+            shape = (store.batch_size(self._num_groups), -1, *queries.shape[2:])
+            queries = ops.reshape(queries, shape)
         elif memory is not None:
             memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
             keys, values = self._project_keys_values(memory)
             store = PositionsFirst(keys, values)
-            rows = x
         else:
             raise ValueError(
                 "Cross-attention has nothing to attend to. Expected `memory` or `cache`. "
@@ -542,7 +543,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             )
         mask = combine_masks(memory_padding_mask, attention_mask)
         context, weights = self._attend(
-            self._project_queries(rows),
+            queries,
             store,
             mask,
             return_attention_scores=return_attention_scores,
@@ -551,11 +552,11 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         query_mask = explicit_or_implicit(None, x)
         if cache is None:
             self.show_heads(values, weights, context, memory_padding_mask, query_mask, training)
-        # With a cache, the rows of x are others than those of its mask.
+        else:
+            context = ops.reshape(context, (*leading_sizes(x, 2), *context.shape[2:]))
+            weights = _by_row(weights, size_of(x, 1)) if return_attention_scores else None
+        # With a cache, the mask of x is not that of its rows.
         y = self._project_output(context, query_mask if cache is None else None, training)
-        if cache is not None:
-            y = ops.reshape(y, (*leading_sizes(x, 2), x.shape[-1]))
-            weights = _by_row(weights, ops.shape(x)[1]) if return_attention_scores else None
         return pack(y, weights if return_attention_scores else None)
 
     def project_memory(self, memory: Tensor) -> Tensor:

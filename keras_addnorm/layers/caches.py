@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_addnorm.layers.shapes import size_of
+
 Tensor = Any
 
 
@@ -21,16 +23,17 @@ class PositionsFirst(NamedTuple):
     keys: Tensor
     values: Tensor
 
-    def products(self, queries: Tensor) -> Tensor:
+    def products(self, queries: Tensor, num_groups: int) -> Tensor:
         """Return the product of each query with each key; H/G queries share one, not copied.
 
         Args:
             queries: `(B, T, H, K)`.
+            num_groups: G.
 
         Returns:
             `(B, H, T, S)`.
         """
-        num_heads, num_groups = queries.shape[2], self.keys.shape[2]
+        num_heads = queries.shape[2]
         if num_heads == num_groups:
             return ops.einsum("btgk,bsgk->bgts", queries, self.keys)
         batch, length, _, width = ops.shape(queries)
@@ -38,16 +41,17 @@ class PositionsFirst(NamedTuple):
         products = ops.einsum("btgrk,bsgk->bgrts", queries, self.keys)
         return ops.reshape(products, (batch, num_heads, length, ops.shape(self.keys)[1]))
 
-    def weighted_sums(self, weights: Tensor) -> Tensor:
+    def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
         """Return the sum of the values for each query.
 
         Args:
             weights: `(B, H, T, S)`.
+            num_groups: G.
 
         Returns:
             `(B, T, H, K)`.
         """
-        num_heads, num_groups = weights.shape[1], self.values.shape[2]
+        num_heads = weights.shape[1]
         if num_heads == num_groups:
             return ops.einsum("bgts,bsgk->btgk", weights, self.values)
         batch, _, length, num_keys = ops.shape(weights)
@@ -99,35 +103,37 @@ class HeadsFirst(NamedTuple):
     keys: Tensor
     values: Tensor
 
-    def products(self, queries: Tensor) -> Tensor:
+    def products(self, queries: Tensor, num_groups: int) -> Tensor:
         """See `PositionsFirst`.
 
         Args:
             queries: `(B, T, H, K)`.
+            num_groups: G.
 
         Returns:
             `(B, H, T, S)`.
         """
-        batch, length, num_heads, width = ops.shape(queries)
-        num_rows, _, num_keys = ops.shape(self.keys)
+        num_heads, width = queries.shape[2:]
+        length, num_keys = size_of(queries, 1), size_of(self.keys, 2)
         # (B, T, H, K) -> (B G, H/G T, K)
-        rows = ops.reshape(ops.transpose(queries, (0, 2, 1, 3)), (num_rows, -1, width))
-        products = ops.matmul(rows, self.keys)
-        return ops.reshape(products, (batch, num_heads, length, num_keys))
+        shape = (-1, num_heads // num_groups * length, width)
+        rows = ops.reshape(ops.transpose(queries, (0, 2, 1, 3)), shape)
+        return ops.reshape(ops.matmul(rows, self.keys), (-1, num_heads, length, num_keys))
 
-    def weighted_sums(self, weights: Tensor) -> Tensor:
+    def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
         """See `PositionsFirst`.
 
         Args:
             weights: `(B, H, T, S)`.
+            num_groups: G.
 
         Returns:
             `(B, T, H, K)`.
         """
-        batch, num_heads, length, num_keys = ops.shape(weights)
-        rows = ops.reshape(weights, (ops.shape(self.values)[0], -1, num_keys))
-        sums = ops.matmul(rows, self.values)
-        sums = ops.reshape(sums, (batch, num_heads, length, self.values.shape[-1]))
+        num_heads, length = weights.shape[1], size_of(weights, 2)
+        shape = (-1, num_heads // num_groups * length, size_of(weights, 3))
+        sums = ops.matmul(ops.reshape(weights, shape), self.values)
+        sums = ops.reshape(sums, (-1, num_heads, length, self.values.shape[-1]))
         return ops.transpose(sums, (0, 2, 1, 3))
 
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> HeadsFirst:
@@ -261,7 +267,7 @@ def _turned(keys: Tensor, values: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
 
 
 def _flat(x: Tensor) -> Tensor:
-    return ops.reshape(x, (-1, *ops.shape(x)[2:]))
+    return ops.reshape(x, (-1, size_of(x, 2), size_of(x, 3)))
 
 
 def is_ancestor(ancestors: Tensor) -> Tensor:

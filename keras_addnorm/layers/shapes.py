@@ -17,10 +17,25 @@ def leading_sizes(x: Tensor, count: int) -> tuple[int | Tensor, ...]:
         count: How many sizes.
 
     Returns:
-        Those that are known as numbers. -1 for an unknown one, which a reshape finds out by
-        itself; if there are several, as tensors.
+        Those that are known as numbers; -1 for the first unknown one, which a reshape finds out by
+        itself, and tensors for others.
     """
     sizes = tuple(x.shape)[:count]
-    if sizes.count(None) > 1:
-        return tuple(ops.shape(x))[:count]
-    return tuple(-1 if size is None else size for size in sizes)
+    if None not in sizes:
+        return sizes
+    first = sizes.index(None)
+    return (*sizes[:first], -1, *(size_of(x, axis) for axis in range(first + 1, count)))
+
+
+def size_of(x: Tensor, axis: int) -> int | Tensor:
+    """Return a size of `x`: a number if it is known, else a tensor.
+
+    Args:
+        x: A tensor.
+        axis: Which of its axes.
+
+    Returns:
+        Its size.
+    """
+    size = x.shape[axis]
+    return ops.shape(x)[axis] if size is None else size

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.decoding import decode
+from keras_addnorm.decoding import decode, strategies
+from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 B, S, D, H, V, T = 3, 5, 14, 2, 23, 4
@@ -110,3 +111,23 @@ def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_
     carried = re.findall(r"= f32\[([\d,]+)\]\S* get-tuple-element", "\n".join(lines))
     tables = {shape for shape in carried if sorted(map(int, shape.split(","))) == [D, V]}
     assert (f"{D},{V}" in tables) == is_turned
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams):
+    request = Request(strategies.choose(None, num_beams, 0.0), T, under_xla=False)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    def find(ids):
+        return search(model, ids, request)
+
+    functions = find.get_concrete_function().graph.as_graph_def().library.function
+    (body,) = [f for f in functions if "while_body" in f.signature.name]
+    made = [node.op for node in body.node_def if "self_attention" in node.name]
+    assert made.count("TensorStridedSliceUpdate") == 2  # The keys and values of one layer.
+    assert made.count("BatchMatMulV2") == 2
+    assert not {"Shape", "ConcatV2", "Tile"} & set(made)
+    expected = decode(model, SOURCE, num_beams=num_beams, max_length=T)
+    found = find(SOURCE)
+    np.testing.assert_array_equal(found.ids[:, 0], expected[0])
+    np.testing.assert_allclose(found.scores[:, 0], expected[1], rtol=1e-5)
