@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_addnorm.layers.shapes import size_of
+from keras_addnorm.layers.shapes import first_size, size_of
 
 Tensor = Any
 
@@ -116,9 +116,10 @@ class HeadsFirst(NamedTuple):
         num_heads, width = queries.shape[2:]
         length, num_keys = size_of(queries, 1), size_of(self.keys, 2)
         # (B, T, H, K) -> (B G, H/G T, K)
-        shape = (-1, num_heads // num_groups * length, width)
+        shape = (first_size(self.keys, length), num_heads // num_groups * length, width)
         rows = ops.reshape(ops.transpose(queries, (0, 2, 1, 3)), shape)
-        return ops.reshape(ops.matmul(rows, self.keys), (-1, num_heads, length, num_keys))
+        batch = first_size(queries, length, num_keys)
+        return ops.reshape(ops.matmul(rows, self.keys), (batch, num_heads, length, num_keys))
 
     def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
         """See `PositionsFirst`.
@@ -130,10 +131,12 @@ class HeadsFirst(NamedTuple):
         Returns:
             `(B, T, H, K)`.
         """
-        num_heads, length = weights.shape[1], size_of(weights, 2)
-        shape = (-1, num_heads // num_groups * length, size_of(weights, 3))
-        sums = ops.matmul(ops.reshape(weights, shape), self.values)
-        sums = ops.reshape(sums, (-1, num_heads, length, self.values.shape[-1]))
+        num_heads, width = weights.shape[1], self.values.shape[2]
+        length, num_keys = size_of(weights, 2), size_of(weights, 3)
+        num_rows = first_size(self.values, length, num_keys)
+        rows = ops.reshape(weights, (num_rows, num_heads // num_groups * length, num_keys))
+        shape = (first_size(weights, length), num_heads, length, width)
+        sums = ops.reshape(ops.matmul(rows, self.values), shape)
         return ops.transpose(sums, (0, 2, 1, 3))
 
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> HeadsFirst:

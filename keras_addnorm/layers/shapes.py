@@ -17,14 +17,13 @@ def leading_sizes(x: Tensor, count: int) -> tuple[int | Tensor, ...]:
         count: How many sizes.
 
     Returns:
-        Those that are known as numbers; -1 for the first unknown one, which a reshape finds out by
-        itself, and tensors for others.
+        Those that are known as numbers. -1 for an unknown one, which a reshape finds out by
+        itself; if there are several, as tensors.
     """
     sizes = tuple(x.shape)[:count]
-    if None not in sizes:
-        return sizes
-    first = sizes.index(None)
-    return (*sizes[:first], -1, *(size_of(x, axis) for axis in range(first + 1, count)))
+    if sizes.count(None) > 1:
+        return tuple(ops.shape(x))[:count]
+    return tuple(-1 if size is None else size for size in sizes)
 
 
 def size_of(x: Tensor, axis: int) -> int | Tensor:
@@ -39,3 +38,18 @@ def size_of(x: Tensor, axis: int) -> int | Tensor:
     """
     size = x.shape[axis]
     return ops.shape(x)[axis] if size is None else size
+
+
+def first_size(x: Tensor, *others: int | Tensor) -> int | Tensor:
+    """Return the first size of `x`, for a reshape to a shape that begins with it.
+
+    Args:
+        x: A tensor.
+        *others: The other sizes of the new shape.
+
+    Returns:
+        A number if it is known; -1 if it is the only one that is not; else a tensor, since of
+        arrays without numbers a reshape finds out nothing.
+    """
+    is_alone = all(isinstance(size, int) for size in others)
+    return -1 if x.shape[0] is None and is_alone else size_of(x, 0)

@@ -131,3 +131,18 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     found = find(SOURCE)
     np.testing.assert_array_equal(found.ids[:, 0], expected[0])
     np.testing.assert_allclose(found.scores[:, 0], expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("under_xla", [True, False])
+def test_sources_without_tokens_keep_their_number(model, under_xla):
+    """A reshape finds out no size of an array without numbers."""
+    request = Request(strategies.choose(None, 3, 0.0), T, under_xla=under_xla)
+    ids = tf.TensorSpec([None, None], tf.int32)
+
+    @tf.function(input_signature=[ids], jit_compile=under_xla, autograph=False)
+    def find(ids):
+        return search(model, ids, request)
+
+    found = find(np.zeros((2, 0), "int32"))
+    np.testing.assert_array_equal(found.ids, np.zeros((2, 1, T)))
+    np.testing.assert_array_equal(found.scores, np.zeros((2, 1)))
