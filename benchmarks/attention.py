@@ -19,8 +19,8 @@ SHAPES = {"short": (32, 24, 4, 32), "base": (8, 64, 8, 64), "long": (2, 256, 8, 
 
 def in_steps(q, k, v, mask):
     store = PositionsFirst(k, v)
-    weights = masks.masked_softmax(store.products(q), mask)
-    return store.weighted_sums(weights)
+    weights = masks.masked_softmax(store.products(q, q.shape[2]), mask)
+    return store.weighted_sums(weights, q.shape[2])
 
 
 def in_one(q, k, v, mask):

@@ -95,3 +95,33 @@ def _without_gradients(function: Function) -> Function:
             return function(*inputs)
 
     return run
+
+
+def with_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tensor:
+    """Return `x` with `part` from `start` on; in the memory of `x` if nobody else reads that.
+
+    TensorFlow only, and without XLA. `keras.ops.slice_update` is an operation of XLA there, which
+    stock TensorFlow Serving refuses to run.
+
+    Args:
+        x: A tensor.
+        part: Of its shape, but for one axis.
+        axis: That axis.
+        start: Where the part goes.
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
+    import tensorflow as tf
+
+    begin = tf.stack([0] * axis + [start])
+    whole = 2**axis - 1  # A bit for each axis before.
+    return tf.raw_ops.TensorStridedSliceUpdate(
+        input=x,
+        begin=begin,
+        end=begin + part.shape[axis],
+        strides=[1] * (axis + 1),
+        value=part,
+        begin_mask=whole,
+        end_mask=whole,
+    )

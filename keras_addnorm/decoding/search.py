@@ -12,13 +12,14 @@ from keras_addnorm.decoding import strategies
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
+from keras_addnorm.decoding.in_place import InPlaceHeadsFirst
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
-from keras_addnorm.layers.caches import HeadsFirst, InPlaceHeadsFirst, heads_first
+from keras_addnorm.layers.caches import HeadsFirst, heads_first
 from keras_addnorm.layers.positional_embedding import FEW_ROWS
 
 Tensor = Any

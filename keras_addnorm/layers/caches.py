@@ -150,7 +150,7 @@ class HeadsFirst(NamedTuple):
         Returns:
             The cache.
         """
-        keys, values = _turned(keys, values, self.keys.dtype)
+        keys, values = turned(keys, values, self.keys.dtype)
         count, slots = keys.shape[2], self.keys.shape[2]
         is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
         # (B G, K, n) -> (B G, K, S n)
@@ -190,45 +190,6 @@ class HeadsFirst(NamedTuple):
         )
 
 
-class InPlaceHeadsFirst(HeadsFirst):
-    """The same, written in place: for loops of TensorFlow without XLA, which cannot compile it."""
-
-    def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> InPlaceHeadsFirst:
-        """See `HeadsFirst`.
-
-        Args:
-            keys: `(B, n, G, K)`.
-            values: Of the same shape.
-            index: The position.
-
-        Returns:
-            The cache.
-        """
-        keys, values = _turned(keys, values, self.keys.dtype)
-        start = index * keys.shape[2]
-        return InPlaceHeadsFirst(
-            _with_slice(self.keys, keys, 2, start), _with_slice(self.values, values, 1, start)
-        )
-
-
-def _with_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tensor:
-    """Return `x` with `part` from `start` on; in the memory of `x` if nobody else reads that."""
-    # Not `ops.slice_update`: that is an operation of XLA, see `write`.
-    import tensorflow as tf
-
-    begin = tf.stack([0] * axis + [start])
-    whole = 2**axis - 1  # A bit for each axis before.
-    return tf.raw_ops.TensorStridedSliceUpdate(
-        input=x,
-        begin=begin,
-        end=begin + part.shape[axis],
-        strides=[1] * (axis + 1),
-        value=part,
-        begin_mask=whole,
-        end_mask=whole,
-    )
-
-
 def read(cache: Tensor | HeadsFirst) -> PositionsFirst | HeadsFirst:
     """Return the keys and values of a cache.
 
@@ -254,16 +215,25 @@ def heads_first(caches: Any, kind: type[HeadsFirst] = HeadsFirst) -> Any:
         The same structure.
     """
 
-    def turned(cache: Tensor) -> Tensor | HeadsFirst:
+    def as_read(cache: Tensor) -> Tensor | HeadsFirst:
         if len(cache.shape) != 5:
             return cache
-        return kind(*_turned(cache[:, 0], cache[:, 1], cache.dtype))
+        return kind(*turned(cache[:, 0], cache[:, 1], cache.dtype))
 
-    return keras.tree.map_structure(turned, caches)
+    return keras.tree.map_structure(as_read, caches)
 
 
-def _turned(keys: Tensor, values: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
-    # (B, S, G, K), twice -> (B G, K, S) and (B G, S, K)
+def turned(keys: Tensor, values: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+    """Return keys and values as `HeadsFirst` holds them.
+
+    Args:
+        keys: `(B, S, G, K)`.
+        values: Of the same shape.
+        dtype: Of the cache.
+
+    Returns:
+        `(B G, K, S)` and `(B G, S, K)`.
+    """
     keys = ops.transpose(ops.cast(keys, dtype), (0, 2, 3, 1))
     values = ops.transpose(ops.cast(values, dtype), (0, 2, 1, 3))
     return _flat(keys), _flat(values)

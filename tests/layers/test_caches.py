@@ -12,8 +12,9 @@ from keras import ops
 from layers_reference import array, padding, random, randomize
 
 from keras_addnorm import schemes
+from keras_addnorm.decoding.in_place import InPlaceHeadsFirst
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
-from keras_addnorm.layers.caches import HeadsFirst, InPlaceHeadsFirst, heads_first, is_ancestor
+from keras_addnorm.layers.caches import HeadsFirst, heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.slim import function_definitions
 
