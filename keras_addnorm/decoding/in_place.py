@@ -11,7 +11,7 @@ Tensor = Any
 
 
 class InPlaceHeadsFirst(HeadsFirst):
-    """The same, written in place: for loops of TensorFlow without XLA, which cannot compile it."""
+    """Written in place: for loops of TensorFlow without XLA, which cannot compile it."""
 
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> InPlaceHeadsFirst:
         """See `HeadsFirst`.

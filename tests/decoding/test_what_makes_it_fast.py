@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_addnorm.decoding import decode, strategies
 from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.serving.slim import function_definitions
 
 B, S, D, H, V, T = 3, 5, 14, 2, 23, 4
 K = D // H
@@ -121,7 +122,7 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     def find(ids):
         return search(model, ids, request)
 
-    functions = find.get_concrete_function().graph.as_graph_def().library.function
+    functions = function_definitions(find.get_concrete_function().graph.as_graph_def())
     (body,) = [f for f in functions if "while_body" in f.signature.name]
     made = [node.op for node in body.node_def if "self_attention" in node.name]
     assert made.count("TensorStridedSliceUpdate") == 2  # The keys and values of one layer.
