@@ -74,8 +74,18 @@ def write(splits: dict[str, Pairs], languages: tuple[str, str], to: Path) -> Non
                 (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
 
 
-def diversify(forward: RunDirectory, backward: RunDirectory, to: Path) -> Pairs:
-    """Writes the diversified corpus of two runs; returns its training pairs."""
+def diversify(
+    forward: RunDirectory,
+    backward: RunDirectory,
+    to: Path,
+    data: str | None = None,
+    earlier: Sequence[tuple[str, str]] = (),
+) -> Pairs:
+    """Writes the diversified corpus of two runs; returns its training pairs.
+
+    In a second round, `data` is what was there before the first one, where the runs have trained
+    on more, and `earlier` is what the first one came to.
+    """
     config, other = forward.read_config(), backward.read_config()
     languages, back = (config.source, config.target), (other.source, other.target)
     if languages != back[::-1]:
@@ -88,11 +98,12 @@ def diversify(forward: RunDirectory, backward: RunDirectory, to: Path) -> Pairs:
     splits = {
         name: list(string_pairs(pairs))
         for name, pairs in load_translation(
-            config.data, source=config.source, target=config.target
+            data or config.data, source=config.source, target=config.target
         ).items()
     }
     before = len(splits["train"])
-    splits["train"] = diversified(splits["train"], with_run(forward), with_run(backward))
+    found = diversified(splits["train"], with_run(forward), with_run(backward))
+    splits["train"] = list(dict.fromkeys([*found, *earlier]))
     write(splits, languages, to)
     print(f"{to}: {before:,} training pairs have become {len(splits['train']):,}.")
     return splits["train"]

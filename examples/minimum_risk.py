@@ -178,7 +178,7 @@ class Batches(BatchesOfManySizes):
 
 
 def sentences_of(
-    runs: Sequence[TrainedRun], to: RunDirectory, settings: Settings
+    runs: Sequence[TrainedRun], candidates: Path, settings: Settings
 ) -> list[Sentence]:
     """The training sentences of the first run, with candidates of all, as ids of the first."""
     first = runs[0]
@@ -187,7 +187,7 @@ def sentences_of(
     for run in runs:
         print(f"Translating {len(sources):,} sentences with {run.directory.path}.")
         name = re.sub(r"\W+", "-", str(run.directory.path))
-        file = to.path / f"candidates-{name}-beam-{settings.num_beams}.jsonl"
+        file = candidates / f"candidates-{name}-beam-{settings.num_beams}.jsonl"
         found.append(found_translations(run, sources, file, settings))
     encode = first.tokenizers.target.encode_batch
     sentences = []
@@ -205,18 +205,26 @@ def sentences_of(
 
 
 def minimum_risk(
-    directories: Sequence[RunDirectory], to: RunDirectory, settings: Settings
+    directories: Sequence[RunDirectory],
+    to: RunDirectory,
+    settings: Settings,
+    candidates: Path | None = None,
 ) -> keras.callbacks.History:
-    """Trains the first run's model further, with candidates of all; writes a new run."""
+    """Trains the first run's model further, with candidates of all; writes a new run.
+
+    The candidates go to a folder of their own where several trainings are to share them.
+    """
     if to.best_weights.exists():
         raise FileExistsError(
             f"{to.path} holds a trained run. Expected a folder to make: give --to another name."
         )
     keras.utils.set_random_seed(settings.seed)
-    to.path.mkdir(parents=True, exist_ok=True)
+    candidates = candidates or to.path
+    for folder in (to.path, candidates):
+        folder.mkdir(parents=True, exist_ok=True)
     runs = [load_run(directory) for directory in directories]
     first = runs[0]
-    batches = Batches(sentences_of(runs, to, settings), first, settings)
+    batches = Batches(sentences_of(runs, candidates, settings), first, settings)
     print(f"{batches.kept:,} sentences in {len(batches):,} batches.")
     rate = keras.optimizers.schedules.CosineDecay(
         0.0,

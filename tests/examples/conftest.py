@@ -29,9 +29,8 @@ def _loaded(name):
         patch.setitem(sys.modules, name, module)
         spec.loader.exec_module(module)
         yield module
-        for known in [
-            n for n in sys.modules if n.split(".")[0] in ("claims", "diversify_data", "own_scheme")
-        ]:
+        beside = {path.stem for path in EXAMPLES.iterdir()}
+        for known in [module for module in sys.modules if module.split(".")[0] in beside]:
             del sys.modules[known]
 
 

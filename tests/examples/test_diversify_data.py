@@ -72,6 +72,20 @@ def test_the_folder_has_every_split_and_only_training_changes(example, tmp_path,
     }
 
 
+def test_a_second_round_translates_the_first_text_and_keeps_what_was_found(
+    example, tmp_path, monkeypatch
+):
+    example.write({"train": [("a", "B")], "val": [("v", "w")]}, ("en", "de"), tmp_path / "before")
+    monkeypatch.setattr(example, "with_run", lambda run: upper if run is forward else lower)
+    forward = run_of(tmp_path / "forward", "elsewhere", "en", "de")
+    backward = run_of(tmp_path / "backward", "elsewhere", "de", "en")
+    earlier = [("a", "B"), ("a", "x")]
+    pairs = example.diversify(
+        forward, backward, tmp_path / "after", str(tmp_path / "before"), earlier
+    )
+    assert pairs == [("a", "B"), ("a", "A"), ("b", "B"), ("a", "x")]
+
+
 def test_what_cannot_be_is_said_before_anything_is_translated(example, tmp_path):
     there, same = (run_of(tmp_path / name, "demo", "en", "de") for name in ("there", "same"))
     back = run_of(tmp_path / "back", "demo", "de", "en")
