@@ -205,7 +205,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             return fused_attention(queries, keys, values, mask), None
         logits = self._logits(queries, store, distances, is_causal)
         sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
-        weights = ops.cast(masked_softmax(logits, mask, sink), self.compute_dtype)
+        weights = masked_softmax(logits, mask, sink, self.compute_dtype)
         dropped = self._weights_dropout(weights, training=training)
         context = store.weighted_sums(dropped, self._num_groups)
         if self.positions is not None:

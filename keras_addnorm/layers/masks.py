@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
@@ -119,26 +121,55 @@ def explicit_or_implicit(mask: Tensor | None, x: Tensor | None) -> Tensor | None
 
 
 def masked_softmax(
-    logits: Tensor, mask: Tensor | None, sink: float | Tensor | None = None
+    logits: Tensor,
+    mask: Tensor | None,
+    sink: float | Tensor | None = None,
+    dtype: str | None = None,
 ) -> Tensor:
-    """Softmax over the last axis among the True entries of `mask`, in float32 or better.
+    """Softmax over the last axis among the True entries of `mask`.
 
-    A row with no True entry gives zeros: with nothing to attend to there is nothing to add.
+    A row with no True entry gives zeros: with nothing to attend to there is nothing to add. For
+    the gradient, the weights are all that is kept (but on torch, and with a sink).
 
     Args:
-        logits: `(..., S)`.
+        logits: `(..., S)`, in whose dtype is computed.
         mask: Booleans that broadcast to `logits`, or `None`.
         sink: A logit of nothing, which takes its share of each row; broadcasts to `(..., 1)`.
+        dtype: Of the weights; `None` for that of the logits.
 
     Returns:
         Weights that sum to one in each row (to zero in a row with nothing to attend to, to less
         than one with a sink).
     """
+    logits = ops.convert_to_tensor(logits)
+    dtype = dtype or ops.dtype(logits)
     if sink is not None:
-        return _softmax_with_sink(logits, mask, sink)
+        return ops.cast(_softmax_with_sink(logits, mask, sink), dtype)
+    if keras.backend.backend() == "torch":
+        return ops.cast(_softmax_among(logits, mask), dtype)
+
+    # The mask is an argument, since what JAX computes again may not be closed over.
+    @ops.custom_gradient
+    def softmax(
+        logits: Tensor, *mask: Tensor
+    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor | None, ...]]]:
+        weights = ops.cast(_softmax_among(logits, *mask), dtype)
+
+        def gradient(upstream: Tensor) -> tuple[Tensor | None, ...]:
+            wide = ops.cast(weights, logits.dtype)
+            product = wide * ops.cast(upstream, logits.dtype)
+            slope = product - wide * ops.sum(product, axis=-1, keepdims=True)
+            return slope, *(None for _ in mask)
+
+        return weights, gradient
+
+    return softmax(logits) if mask is None else softmax(logits, ops.convert_to_tensor(mask))
+
+
+def _softmax_among(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     if mask is None:
         return _softmax(logits)
-    # A finite stand-in for minus infinity: a row of infinities would be NaN, also in its gradient.
+    # A finite stand-in for minus infinity: a row of infinities would be NaN.
     weights = _softmax(ops.where(mask, logits, -1e30))
     has_key = ops.any(mask, axis=-1, keepdims=True)
     return weights * ops.cast(has_key, weights.dtype)

@@ -47,6 +47,7 @@ class DynamicTanh(PositionWiseNorm):
 
     def normalize(self, x: Tensor) -> Tensor:
         """Squash each number."""
+        x = ops.cast(x, self.statistics_dtype)
         return ops.tanh(self.alpha * x) * self.gamma + self.beta
 
     def absorb_input_gain(self, gain: float) -> None:

@@ -9,6 +9,8 @@ row. For a row `x` with `c = x - mean(x)` (RMS: `c = x`), `r = 1 / sqrt(mean(c^2
     dgamma  = sum over rows of g n            dbeta = sum over rows of g
     dx      = r (gamma g - mean(gamma g) - n mean(gamma g n))         (RMS: no second term)
 
+The array is `n`; or `x`, where that has 16 bits and `n` would have 32: `n` is computed again then.
+
 Sums over a row are matrix products with a vector where the computer has no accelerator, and so are
 those down the columns of each matrix in a stack. XLA's loops on processors add the numbers of a
 sum that they compute on the way one after the other, and those of a product several at a time.
@@ -26,6 +28,7 @@ import functools
 from collections.abc import Callable
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_addnorm.norms.norm import Tensor
@@ -38,16 +41,18 @@ def layer_normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> T
     """Return `gamma (x - mean) / sqrt(variance + epsilon) + beta` over the last axis.
 
     Args:
-        x: `(..., D)`, float32 or float64.
-        gamma: `(D,)`, of the same dtype.
+        x: `(..., D)`.
+        gamma: `(D,)`, float32 or float64, which is what is computed in.
         beta: `(D,)`, of the same dtype.
         epsilon: Added to the variance.
 
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    if _backend_has_kernels(x):
-        return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
+    if _backend_has_kernels(gamma):
+        wide = ops.cast(x, gamma.dtype)
+        y = ops.layer_normalization(wide, gamma, beta, axis=-1, epsilon=epsilon)
+        return ops.cast(y, x.dtype)
     return _with_gradient(_layer_normalize, epsilon, x, gamma, beta)
 
 
@@ -55,21 +60,22 @@ def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
     """Return `scale x / sqrt(mean(x^2) + epsilon)` over the last axis.
 
     Args:
-        x: `(..., D)`, float32 or float64.
-        scale: `(D,)`, of the same dtype.
+        x: `(..., D)`.
+        scale: `(D,)`, float32 or float64, which is what is computed in.
         epsilon: Added to the mean square.
 
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    if _backend_has_kernels(x):
-        return ops.rms_normalization(x, scale, axis=-1, epsilon=epsilon)
+    if _backend_has_kernels(scale):
+        y = ops.rms_normalization(ops.cast(x, scale.dtype), scale, axis=-1, epsilon=epsilon)
+        return ops.cast(y, x.dtype)
     return _with_gradient(_rms_normalize, epsilon, x, scale)
 
 
-def _backend_has_kernels(x: Tensor) -> bool:
+def _backend_has_kernels(weight: Tensor) -> bool:
     # Keras hands float64 to torch's kernels rounded to float32.
-    return keras.backend.backend() == "torch" and ops.dtype(x) == "float32"
+    return keras.backend.backend() == "torch" and ops.dtype(weight) == "float32"
 
 
 def _differentiates_twice() -> bool:
@@ -86,7 +92,7 @@ def _with_gradient(
         return normalize(epsilon, x, *weights)
 
     # TensorFlow wants variables read outside of a function with a gradient of its own.
-    read = [ops.reshape(weight, (-1,)) for weight in weights]
+    read = [ops.copy(weight) for weight in weights]
     if _differentiates_twice():
         return ops.custom_gradient(normalize_rows)(x, *read)
     y, _ = normalize_rows(x, *read)
@@ -96,30 +102,43 @@ def _with_gradient(
 def _layer_normalize(
     epsilon: float, x: Tensor, gamma: Tensor, beta: Tensor
 ) -> tuple[Tensor, Gradient]:
-    share = _share(gamma)
-    centred = x - _row_sums(x, share)
-    normal, reciprocal = _divide_by_deviation(centred, share, epsilon)
+    mean = _row_means(ops.cast(x, gamma.dtype))
+    y, reciprocal, normal = _divided_by_deviation(x, mean, gamma, epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scaled = upstream * gamma - _row_sums(upstream, gamma * _share(gamma))
-        dx, dgamma = _gradients(upstream, scaled, normal, reciprocal, gamma)
-        return dx, dgamma, _column_sums(upstream)
+        upstream = ops.cast(upstream, gamma.dtype)
+        scaled = upstream * gamma - _row_sums(upstream, _shares(gamma))
+        dx, dgamma = _gradients(upstream, scaled, normal(), reciprocal, gamma)
+        return ops.cast(dx, x.dtype), dgamma, _column_sums(upstream)
 
-    return normal * gamma + beta, gradient
+    return ops.cast(y * gamma + beta, x.dtype), gradient
 
 
 def _rms_normalize(epsilon: float, x: Tensor, scale: Tensor) -> tuple[Tensor, Gradient]:
-    normal, reciprocal = _divide_by_deviation(x, _share(scale), epsilon)
+    y, reciprocal, normal = _divided_by_deviation(x, None, scale, epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
-        return _gradients(upstream, upstream * scale, normal, reciprocal, scale)
+        upstream = ops.cast(upstream, scale.dtype)
+        dx, dscale = _gradients(upstream, upstream * scale, normal(), reciprocal, scale)
+        return ops.cast(dx, x.dtype), dscale
 
-    return normal * scale, gradient
+    return ops.cast(y * scale, x.dtype), gradient
 
 
-def _divide_by_deviation(centred: Tensor, share: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    reciprocal = ops.rsqrt(_row_sums(ops.square(centred), share) + epsilon)
-    return centred * reciprocal, reciprocal
+def _divided_by_deviation(
+    x: Tensor, mean: Tensor | None, like: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+    """Return n, r and what gives n to the gradient: the same tensor, or another from a narrow x."""
+
+    def centred() -> Tensor:
+        wide = ops.cast(x, like.dtype)
+        return wide if mean is None else wide - mean
+
+    c = centred()
+    reciprocal = ops.rsqrt(_row_means(ops.square(c)) + epsilon)
+    normal = c * reciprocal
+    is_narrow = ops.dtype(x) != ops.dtype(like)
+    return normal, reciprocal, lambda: centred() * reciprocal if is_narrow else normal
 
 
 def _gradients(
@@ -127,24 +146,36 @@ def _gradients(
 ) -> tuple[Tensor, Tensor]:
     """Return dx and dgamma; `scaled` is `gamma g`, less its mean where the norm has one."""
     product = upstream * normal
-    along = _row_sums(product, gamma * _share(gamma))
+    along = _row_sums(product, _shares(gamma))
     return (scaled - normal * along) * reciprocal, _column_sums(product)
 
 
-def _share(like: Tensor) -> Tensor:
-    """Return a vector of 1 / D: a sum with these weights is a mean."""
-    return ops.full_like(like, 1.0 / like.shape[-1])
+def _shares(gamma: Tensor) -> Tensor:
+    """Return gamma / D: a sum with these weights is a mean of gamma's products."""
+    return gamma * (1.0 / gamma.shape[-1])
+
+
+def _row_means(x: Tensor) -> Tensor:
+    # (..., D) -> (..., 1)
+    width = x.shape[-1]
+    if not _sums_as_products():
+        return ops.sum(x * (1.0 / width), axis=-1, keepdims=True)
+    # Of NumPy: one constant for all norms of a program, and no operation.
+    return _product(x, np.full((width, 1), 1.0 / width, ops.dtype(x)))
 
 
 def _row_sums(x: Tensor, weights: Tensor) -> Tensor:
     # (..., D), (D,) -> (..., 1)
     if not _sums_as_products():
         return ops.sum(x * weights, axis=-1, keepdims=True)
-    column = ops.expand_dims(weights, -1)
+    return _product(x, ops.expand_dims(weights, -1))
+
+
+def _product(x: Tensor, column: Tensor | np.ndarray) -> Tensor:
+    # (..., D), (D, 1) -> (..., 1)
     first, *middle, last = x.shape
     if first is None and middle and None not in middle:
-        sums = ops.matmul(ops.reshape(x, (-1, last)), column)
-        return ops.reshape(sums, (-1, *middle, 1))
+        return ops.reshape(ops.matmul(ops.reshape(x, (-1, last)), column), (-1, *middle, 1))
     return ops.matmul(x, column)
 
 

@@ -117,9 +117,8 @@ class PositionWiseNorm(Norm):
         Returns:
             A tensor of the shape and dtype of `x`.
         """
-        y = self.normalize(ops.cast(x, self.statistics_dtype))
-        return ops.cast(y, self.compute_dtype)
+        return ops.cast(self.normalize(x), self.compute_dtype)
 
     @abc.abstractmethod
     def normalize(self, x: Tensor) -> Tensor:
-        """Return the norm of `x`, both `(..., D)` in the dtype of the statistics."""
+        """Return the norm of `x`, `(..., D)`, computed in the dtype of the statistics."""

@@ -38,6 +38,7 @@ class ScaleNorm(PositionWiseNorm):
 
     def normalize(self, x: Tensor) -> Tensor:
         """Normalise each position."""
+        x = ops.cast(x, self.statistics_dtype)
         # The least length stands under the root, so that the gradient at x = 0 is finite.
         square = ops.sum(ops.square(x), axis=-1, keepdims=True)
         square = ops.where(square > self.epsilon**2, square, ops.full_like(square, self.epsilon**2))

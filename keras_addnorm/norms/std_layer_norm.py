@@ -49,6 +49,7 @@ class StdLayerNorm(PositionWiseNorm):
 
     def normalize(self, x: Tensor) -> Tensor:
         """Normalise each position."""
+        x = ops.cast(x, self.statistics_dtype)
         centred = x - ops.sum(x, axis=-1, keepdims=True) / x.shape[-1]
         total = ops.sum(ops.square(centred), axis=-1, keepdims=True)
         # The root has no slope at 0: a constant row takes another way, with a gradient of zero.

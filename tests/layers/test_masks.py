@@ -61,6 +61,58 @@ def test_one_key_gets_all_the_attention_without_a_warning():
         np.testing.assert_array_equal(tape.gradient(result, logits), np.zeros((2, 1, 1)))
 
 
+def plain_softmax(logits, mask):
+    """The same without a gradient by hand."""
+    weights = tf.nn.softmax(tf.where(mask, logits, tf.constant(-1e30, logits.dtype)))
+    return weights * tf.cast(tf.reduce_any(mask, -1, keepdims=True), logits.dtype)
+
+
+MASK = np.array([[T, T, F, T], [F, F, F, F], [T, F, F, F]])
+
+
+@pytest.mark.parametrize("mask", [MASK, None])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_gradients_are_those_of_the_formula_and_have_gradients(mask, jit_compile):
+    rng = np.random.default_rng(4)
+    logits, upstream, direction = (tf.constant(rng.normal(size=(2, 3, 4))) for _ in range(3))
+
+    @tf.function(jit_compile=jit_compile)
+    def slopes(softmax):
+        with tf.GradientTape() as outer:
+            outer.watch(logits)
+            with tf.GradientTape() as inner:
+                inner.watch(logits)
+                value = tf.reduce_sum(softmax(logits, mask) ** 2 * upstream)
+            first = inner.gradient(value, logits)
+            along = tf.reduce_sum(first * direction)
+        return first, outer.gradient(along, logits)
+
+    everything = tf.ones((3, 4), tf.bool)
+    expected = slopes(
+        lambda logits, mask: plain_softmax(logits, everything if mask is None else mask)
+    )
+    for found, wanted in zip(slopes(masked_softmax), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-12)
+        assert np.any(wanted)
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_weights_of_16_bits_come_from_logits_of_32(half):
+    rng = np.random.default_rng(4)
+    logits = tf.constant(20.0 * rng.normal(size=(2, 3, 4)), "float32")
+    upstream = tf.constant(rng.normal(size=(2, 3, 4)), half)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(logits)
+        weights = masked_softmax(logits, MASK, dtype=half)
+        exact = plain_softmax(logits, MASK)
+    assert weights.dtype == half
+    np.testing.assert_array_equal(weights, tf.cast(exact, half))
+    found = tape.gradient(weights, logits, upstream)
+    assert found.dtype == "float32"
+    expected = tape.gradient(exact, logits, tf.cast(upstream, "float32"))
+    np.testing.assert_allclose(found, expected, rtol=2**-6, atol=2**-8)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

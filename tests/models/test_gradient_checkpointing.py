@@ -41,4 +41,5 @@ def test_the_same_training_on_other_backends(backend):
     if backend == "jax":
         bytes_kept = found["kept bytes"]
         assert bytes_kept["again"] < 0.2 * bytes_kept["kept"]
-        assert bytes_kept["mixed_bfloat16"] < 0.65 * bytes_kept["float32"]
+        # One byte for each number that dropout and ReLU let through or not stays one.
+        assert bytes_kept["mixed_bfloat16"] < 0.56 * bytes_kept["float32"]

@@ -161,15 +161,44 @@ def check_formula(name, tolerance=1e-12):
     np.testing.assert_allclose(array(y), expected, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-def check_what_is_kept(name):
-    """On JAX the residuals of a backward pass can be counted: one array, and one number a row."""
+def check_half_gradients(name):
+    """From numbers of 16 bits, gradients are the formula's, rounded to 16 bits at the end."""
+    layer = make(name, "mixed_bfloat16")
+    x, upstream = (
+        array(ops.cast(ops.convert_to_tensor(random(B, T, D, seed=seed)), "bfloat16"))
+        for seed in (3, 4)
+    )
+    arrays = [x, *weights_of(layer)]
+    expected = slopes(lambda *a: (upstream * FORMULAS[name](*a)).sum(), arrays)
+    call = stateless(layer, training=True)
+    narrow = ops.cast(ops.convert_to_tensor(x), "bfloat16")
+    tensors = [narrow, *(ops.convert_to_tensor(a.astype("float32")) for a in arrays[1:])]
+    factors = ops.cast(ops.convert_to_tensor(upstream), "bfloat16")
+    # Summed in float32: a product with a factor of 16 bits is exact there.
+    found = gradients(
+        lambda *t: ops.sum(ops.cast(call(*t), "float32") * ops.cast(factors, "float32")), tensors
+    )
+    assert ops.dtype(found[0]) == "bfloat16"
+    for value, wanted in zip(found, expected, strict=True):
+        wide = array(ops.cast(value, "float32"))
+        np.testing.assert_allclose(wide, wanted, rtol=2**-8, atol=1e-3, err_msg=name)
+
+
+def check_what_is_kept(name, dtype="float32"):
+    """On JAX the residuals of a backward pass can be counted: one array, and one number a row.
+
+    The array has the bits of the input; of one with 16 bits the mean is kept, too.
+    """
     import jax
 
-    layer = make(name, "float32", width=7)
+    layer = make(name, dtype, width=7)
     weights = [weight.value for weight in layer.weights]
-    _, backward = jax.vjp(stateless(layer), jax.numpy.ones((11, 7), "float32"), *weights)
-    kept = sorted(leaf.shape for leaf in jax.tree.leaves(backward))
-    assert kept == [(7,), (11, 1), (11, 7)], kept
+    x = jax.numpy.ones((11, 7), layer.compute_dtype)
+    _, backward = jax.vjp(stateless(layer), x, *weights)
+    kept = sorted((leaf.shape, leaf.dtype.name) for leaf in jax.tree.leaves(backward))
+    rows = 2 if dtype != "float32" and name == "layer_norm" else 1
+    numbers = [((11, 1), "float32")] * rows
+    assert kept == [((7,), "float32"), *numbers, ((11, 7), layer.compute_dtype)], kept
 
 
 def main():
@@ -182,9 +211,11 @@ def main():
         check_formula(name)
         check_first_gradients(name)
         check_second_gradients(name)
+        check_half_gradients(name)
     if on_jax:
-        check_what_is_kept("layer_norm")
-        check_what_is_kept("rms_norm")
+        for dtype in ("float32", "mixed_bfloat16"):
+            check_what_is_kept("layer_norm", dtype)
+            check_what_is_kept("rms_norm", dtype)
     print("checked", *NAMES)
 
 

@@ -18,6 +18,7 @@ from norms_reference import (
     array,
     check_first_gradients,
     check_formula,
+    check_half_gradients,
     check_second_gradients,
     make,
     random,
@@ -68,6 +69,11 @@ def test_gradients_are_those_of_the_formula(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_have_gradients(name):
     check_second_gradients(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_half_precision_are_those_of_the_formula(name):
+    check_half_gradients(name)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
