@@ -87,6 +87,11 @@ def _with_gradient(
     normalize: NormWithGradient, epsilon: float, x: Tensor, *weights: Tensor
 ) -> Tensor:
     """Call a function of `x` and weights that returns its gradient, too."""
+    first, *middle, last = x.shape
+    if first is None and middle and None not in middle:
+        rows = ops.reshape(x, (-1, last))
+        y = _with_gradient(normalize, epsilon, rows, *weights)
+        return ops.reshape(y, (-1, *middle, last))
 
     def normalize_rows(x: Tensor, *weights: Tensor) -> tuple[Tensor, Gradient]:
         return normalize(epsilon, x, *weights)
@@ -161,22 +166,14 @@ def _row_means(x: Tensor) -> Tensor:
     if not _sums_as_products():
         return ops.sum(x * (1.0 / width), axis=-1, keepdims=True)
     # Of NumPy: one constant for all norms of a program, and no operation.
-    return _product(x, np.full((width, 1), 1.0 / width, ops.dtype(x)))
+    return ops.matmul(x, np.full((width, 1), 1.0 / width, ops.dtype(x)))
 
 
 def _row_sums(x: Tensor, weights: Tensor) -> Tensor:
     # (..., D), (D,) -> (..., 1)
     if not _sums_as_products():
         return ops.sum(x * weights, axis=-1, keepdims=True)
-    return _product(x, ops.expand_dims(weights, -1))
-
-
-def _product(x: Tensor, column: Tensor | np.ndarray) -> Tensor:
-    # (..., D), (D, 1) -> (..., 1)
-    first, *middle, last = x.shape
-    if first is None and middle and None not in middle:
-        return ops.reshape(ops.matmul(ops.reshape(x, (-1, last)), column), (-1, *middle, 1))
-    return ops.matmul(x, column)
+    return ops.matmul(x, ops.expand_dims(weights, -1))
 
 
 def _column_sums(x: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
 """A saved model with fewer operations that does the same.
 
 Tracing writes a constant wherever a number is needed: the same axis, the same size, the same zero,
-hundreds of times in a function; it reads weights that the function does not need, and it transposes
-what a product could read as it lies. Whoever loads the model takes time for each of these
-operations. And whoever first calls one of its functions waits for TensorFlow's optimiser of graphs
-(Grappler), which then makes no search faster.
+hundreds of times in a function; each layer asks anew for the size of the batch and works out the
+same mask; it reads weights that the function does not need, hands tensors on by operations that do
+nothing, and transposes what a product could read as it lies. Whoever loads the model takes time for
+each of these operations, and without XLA each step of a search does. And whoever first calls one of
+its functions waits for TensorFlow's optimiser of graphs (Grappler), which makes no search faster
+than this does.
 """
 
 from __future__ import annotations
@@ -18,8 +20,33 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
+# The same inputs give the same outputs, and nobody else notices: about sizes, masks and positions,
+# which several layers work out alike.
+_PURE = {
+    "AddV2",
+    "Any",
+    "BroadcastTo",
+    "Cast",
+    "Const",
+    "Equal",
+    "ExpandDims",
+    "FloorDiv",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalNot",
+    "LogicalOr",
+    "Mul",
+    "Pack",
+    "Range",
+    "Reshape",
+    "Shape",
+    "StridedSlice",
+    "Sub",
+    "Transpose",
+}
+_HANDED_ON = {"Identity", "IdentityN"}
 # Nobody notices whether these are done, but who reads what they return.
-_SILENT = {"Const", "Identity", "ReadVariableOp", "Transpose"}
+_SILENT = _PURE | _HANDED_ON | {"ReadVariableOp"}
 # The field of a graph that holds its functions.
 _FUNCTIONS = "library"
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
@@ -35,8 +62,9 @@ def slim(folder: Path) -> None:
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
         for function in function_definitions(meta_graph.graph_def):
+            _read_at_the_source(function)
             _fold_transposes(function)
-            _merge_constants(function)
+            _merge_equal(function)
             _drop_unread(function)
             _call_as_they_are(function.node_def)
         _call_as_they_are(meta_graph.graph_def.node)
@@ -79,20 +107,44 @@ def _is_matrix(transpose: node_def_pb2.NodeDef, nodes: Mapping[str, node_def_pb2
     return tf.make_ndarray(order.attr["value"].tensor).tolist() == [1, 0]
 
 
-def _merge_constants(function: function_pb2.FunctionDef) -> None:
-    """Lets all who read one of several equal constants read the first one."""
-    first: dict[bytes, str] = {}
-    instead: dict[str, str] = {}
-    for node in function.node_def:
-        if node.op == "Const" and not node.input:
-            instead[node.name] = first.setdefault(_content(node), node.name)
+def _read_at_the_source(function: function_pb2.FunctionDef) -> None:
+    """Lets all read what is handed on where it comes from, and reshape what no reshape has made."""
+    waited_for = {
+        read[1:] for node in function.node_def for read in node.input if read.startswith("^")
+    } | set(function.control_ret.values())
+    source: dict[str, str] = {}
+    shaped: dict[str, str] = {}
     for node in function.node_def:
         for index, read in enumerate(node.input):
-            name, mark, output = read.partition(":")
-            node.input[index] = instead.get(name, name) + mark + output
+            node.input[index] = source.get(read, read)
+        if node.op == "Reshape":
+            node.input[0] = shaped.get(node.input[0], node.input[0])
+            shaped[f"{node.name}:output:0"] = node.input[0]
+        waits = any(read.startswith("^") for read in node.input)
+        if node.op in _HANDED_ON and not waits and node.name not in waited_for:
+            for index, read in enumerate(node.input):
+                source[f"{node.name}:output:{index}"] = read
     for result, read in function.ret.items():
+        function.ret[result] = source.get(read, read)
+
+
+def _merge_equal(function: function_pb2.FunctionDef) -> None:
+    """Lets all who read one of several equal operations read the first one."""
+    first: dict[bytes, str] = {}
+    instead: dict[str, str] = {}
+
+    def renamed(read: str) -> str:
         name, mark, output = read.partition(":")
-        function.ret[result] = instead.get(name, name) + mark + output
+        return instead.get(name, name) + mark + output
+
+    # Inputs stand before who reads them, so what is equal shows by its inputs' new names.
+    for node in function.node_def:
+        for index, read in enumerate(node.input):
+            node.input[index] = renamed(read)
+        if node.op in _PURE and not any(read.startswith("^") for read in node.input):
+            instead[node.name] = first.setdefault(_content(node), node.name)
+    for result, read in function.ret.items():
+        function.ret[result] = renamed(read)
 
 
 def _call_as_they_are(nodes: Iterable[node_def_pb2.NodeDef]) -> None:

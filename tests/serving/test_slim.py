@@ -112,6 +112,51 @@ def test_products_read_transposed_matrices_as_they_lie(tmp_path):
     assert operations.count("Transpose") == 2
 
 
+def test_layers_work_out_once_what_they_share(exported):
+    """Sizes, masks and positions; nothing is handed on by operations of its own."""
+    shared = {"Shape", "StridedSlice", "Pack", "Range", "Any", "Cast", "LessEqual", "ExpandDims"}
+    for function in exported:
+        seen = Counter(
+            (node.op, *node.input, *sorted(map(str, node.attr.items())))
+            for node in function.node_def
+            if node.op in shared and not any(read.startswith("^") for read in node.input)
+        )
+        assert set(seen.values()) <= {1}, function.signature.name
+        assert "IdentityN" not in {node.op for node in function.node_def}
+
+
+def test_what_is_handed_on_or_reshaped_twice_is_read_at_its_source(tmp_path):
+    class Module(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.count = tf.Variable(0.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)], autograph=False)
+        def call(self, x):
+            first, second = tf.raw_ops.IdentityN(input=[x + 1.0, x * 2.0])
+            flat = tf.reshape(tf.reshape(first, [-1, 2, 2]), [-1])
+            with tf.control_dependencies([self.count.assign_add(1.0)]):
+                after = tf.identity(second)  # Waits, so it stays.
+            with tf.control_dependencies([tf.identity(flat, name="waited_for")]):
+                count = self.count.read_value()
+            sizes = [tf.shape(x)[0] * 3, tf.shape(x)[0] * 3]
+            return {"flat": flat, "after": after, "count": count, "sizes": tf.stack(sizes)}
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path), signatures=module.call)
+    slim(tmp_path)
+    x = tf.reshape(tf.range(8.0), [2, 4])
+    found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x)
+    np.testing.assert_array_equal(found["flat"], np.arange(8.0) + 1.0)
+    np.testing.assert_array_equal(found["after"], 2.0 * x)
+    assert found["count"] == 1.0
+    np.testing.assert_array_equal(found["sizes"], [6, 6])
+    nodes = [node for function in functions(tmp_path) for node in function.node_def]
+    operations = Counter(node.op for node in nodes)
+    assert (operations["Reshape"], operations["Shape"], operations["IdentityN"]) == (1, 1, 0)
+    assert "waited_for" in {node.name for node in nodes}
+
+
 def test_a_slim_model_does_the_same(tmp_path):
     class Module(tf.Module):
         def __init__(self):
