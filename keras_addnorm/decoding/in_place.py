@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keras_addnorm.decoding.compilation import with_slice
-from keras_addnorm.layers.caches import HeadsFirst, turned
+from keras_addnorm.layers.caches import HeadsFirst
 
 Tensor = Any
 
@@ -13,19 +13,17 @@ Tensor = Any
 class InPlaceHeadsFirst(HeadsFirst):
     """Written in place: for loops of TensorFlow without XLA, which cannot compile it."""
 
-    def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> InPlaceHeadsFirst:
+    @staticmethod
+    def with_piece(cache: Tensor, piece: Tensor, axis: int, index: int | Tensor) -> Tensor:
         """See `HeadsFirst`.
 
         Args:
-            keys: `(B, n, G, K)`.
-            values: Of the same shape.
+            cache: Keys or values.
+            piece: Their new entries.
+            axis: Of the positions.
             index: The position.
 
         Returns:
-            The cache.
+            A tensor of the shape of `cache`.
         """
-        keys, values = turned(keys, values, self.keys.dtype)
-        start = index * keys.shape[2]
-        return InPlaceHeadsFirst(
-            with_slice(self.keys, keys, 2, start), with_slice(self.values, values, 1, start)
-        )
+        return with_slice(cache, piece, axis, index * piece.shape[axis])

@@ -151,16 +151,29 @@ class HeadsFirst(NamedTuple):
             The cache.
         """
         keys, values = turned(keys, values, self.keys.dtype)
-        count, slots = keys.shape[2], self.keys.shape[2]
-        is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
-        # (B G, K, n) -> (B G, K, S n)
-        keys = ops.tile(keys, (1, 1, slots // count))
-        # (B G, n, K) -> (B G, S n, K)
-        values = ops.tile(values, (1, slots // count, 1))
-        return HeadsFirst(
-            ops.where(is_here, keys, self.keys),
-            ops.where(ops.expand_dims(is_here, -1), values, self.values),
+        return type(self)(
+            self.with_piece(self.keys, keys, 2, index),
+            self.with_piece(self.values, values, 1, index),
         )
+
+    @staticmethod
+    def with_piece(cache: Tensor, piece: Tensor, axis: int, index: int | Tensor) -> Tensor:
+        """Return keys or values with new entries of each hypothesis.
+
+        Args:
+            cache: Of three axes, `S n` long along one of them.
+            piece: Of the same shape, but n long along that axis.
+            axis: That axis, 1 or 2.
+            index: The position.
+
+        Returns:
+            A tensor of the shape of `cache`.
+        """
+        count, slots = piece.shape[axis], cache.shape[axis]
+        is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
+        repeats = [slots // count if i == axis else 1 for i in range(3)]
+        is_here = ops.reshape(is_here, (slots,) if axis == 2 else (slots, 1))
+        return ops.where(is_here, ops.tile(piece, repeats), cache)
 
     def batch_size(self, num_groups: int) -> int | Tensor:
         """Return B.
