@@ -142,7 +142,8 @@ def test_the_validation_set_chooses_the_length_penalty(example, tmp_path, monkey
     assert run.read_config().evaluation.length_penalty == 2.0
 
 
-def test_it_runs(example, tmp_path, capsys):
+def test_it_runs(example, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(example, "LENGTH_PENALTIES", (1.0, 2.0))  # Each is a search to compile.
     chain = example.small_chain(tmp_path)
     found = example.run(chain, "validation")
     assert len(found.translations) == 10 and 0 <= found.cased.bleu <= 100
