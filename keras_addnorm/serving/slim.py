@@ -4,9 +4,8 @@ Tracing writes a constant wherever a number is needed: the same axis, the same s
 hundreds of times in a function; each layer asks anew for the size of the batch and works out the
 same mask; it reads weights that the function does not need, hands tensors on by operations that do
 nothing, and transposes what a product could read as it lies. Whoever loads the model takes time for
-each of these operations, and without XLA each step of a search does. And whoever first calls one of
-its functions waits for TensorFlow's optimiser of graphs (Grappler), which makes no search faster
-than this does.
+each of these operations. And whoever first calls one of its functions waits for TensorFlow's
+optimiser of graphs (Grappler), which then makes no search faster.
 """
 
 from __future__ import annotations
