@@ -32,10 +32,8 @@ from diversify_data import SMOKE, diversify, write_small_corpus
 from minimum_risk import SMOKE_SETTINGS, minimum_risk
 from minimum_risk import Settings as RiskSettings
 
-from keras_addnorm.data import load_translation
-from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import load_run
+from keras_addnorm.runs.build import load_run, load_texts
 from keras_addnorm.runs.callbacks import save_average
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary
 from keras_addnorm.runs.train import train
@@ -109,8 +107,9 @@ class Chain:
         """The folder of a corpus that two runs have diversified."""
         to = self.runs / name
         if not to.exists():
-            pairs = () if earlier is None else _training_pairs(earlier, forward.read_config())
-            diversify(forward, backward, to, self.data, pairs)
+            config = forward.read_config()
+            pairs = load_texts(config.replace({"data": earlier}), "train") if earlier else ((), ())
+            diversify(forward, backward, to, self.data, list(zip(*pairs, strict=True)))
         return str(to)
 
     def at_lower_risk(
@@ -133,11 +132,6 @@ class Chain:
         print(f"\n{to.path}", flush=True)
         train(config, to, verbose=2)
         return to
-
-
-def _training_pairs(data: str, config: RunConfig) -> list[tuple[str, str]]:
-    splits = load_translation(data, source=config.source, target=config.target)
-    return list(string_pairs(splits["train"]))
 
 
 def best_model(chain: Chain) -> RunDirectory:
