@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-# Smaller weights (biases, gains) stay as they are: there is nothing to win.
+# Smaller matrices stay as they are: there is nothing to win.
 _SMALLEST = 1024
 
 
@@ -25,7 +26,8 @@ class StoredWeights:
         model: The model.
         storage: `"float32"`: as they are. `"float16"`: matrices in half the bytes. `"int8"`:
             matrices as whole numbers from -127 to 127 with one factor a row of an embedding table
-            or a column of a kernel, a quarter of the bytes.
+            or a column of a kernel, a quarter of the bytes. Vectors (biases, gains) stay as they
+            are, all in one variable.
 
     Raises:
         ValueError: If the storage is unknown.
@@ -36,29 +38,31 @@ class StoredWeights:
             raise ValueError(
                 f"Expected one of {', '.join(_STORAGES)} as storage; received {storage!r}."
             )
-        self._variables = [*model.weights]
         pack = _STORAGES[storage]
-        self.stored = [
-            pack(variable)
-            if variable.ndim == 2 and np.prod(variable.shape) >= _SMALLEST
-            else _AsItIs(variable)
-            for variable in model.weights
-        ]
+        self._matrices: list[tuple[Any, _Stored]] = []
+        vectors = defaultdict(list)
+        for weight in model.weights:
+            if weight.ndim < 2:
+                vectors[weight.dtype].append(weight)
+            elif weight.ndim == 2 and np.prod(weight.shape) >= _SMALLEST:
+                self._matrices.append((weight, pack(weight)))
+            else:
+                self._matrices.append((weight, _AsItIs(weight)))
+        self._vectors = [(group, _Joined(group)) for group in vectors.values()]
+        self.stored = [stored for _, stored in (*self._matrices, *self._vectors)]
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """Lets the model compute with the stored weights while a function is traced."""
-        with keras.StatelessScope(
-            state_mapping=[
-                (variable, stored.widened())
-                for variable, stored in zip(self._variables, self.stored, strict=True)
-            ]
-        ):
+        values = [(weight, stored.widened()) for weight, stored in self._matrices]
+        for weights, joined in self._vectors:
+            values += zip(weights, joined.taken_apart(), strict=True)
+        with keras.StatelessScope(state_mapping=values):
             yield
 
 
 class _AsItIs(tf.Module):
-    """The model's own variable: it is stored once, and later training would be seen."""
+    """The model's own variable: it is stored once."""
 
     def __init__(self, variable: Any) -> None:
         super().__init__()
@@ -66,6 +70,28 @@ class _AsItIs(tf.Module):
 
     def widened(self) -> tf.Tensor:
         return tf.convert_to_tensor(self.variable)
+
+
+class _Joined(tf.Module):
+    """Vectors and scalars of one type, in one variable.
+
+    They are most of a model's variables, and a call of a compiled program costs microseconds for
+    each: TensorFlow hands them over one by one.
+    """
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        super().__init__()
+        self.shapes = [tuple(variable.shape) for variable in variables]
+        values = [np.ravel(keras.ops.convert_to_numpy(variable)) for variable in variables]
+        self.sizes = [len(value) for value in values]
+        self.variable = tf.Variable(np.concatenate(values), trainable=False)
+
+    def taken_apart(self) -> list[tf.Tensor]:
+        parts = tf.split(self.variable, self.sizes)
+        return [
+            part if len(shape) == 1 else tf.reshape(part, shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
 
 
 class _Half(tf.Module):
@@ -106,7 +132,8 @@ class _Bytes(tf.Module):
         return tf.cast(tf.cast(self.variable, "float32") * self.factors, self.dtype)
 
 
-_STORAGES: dict[str, Callable[[Any], _AsItIs | _Half | _Bytes]] = {
+_Stored = _AsItIs | _Half | _Bytes
+_STORAGES: dict[str, Callable[[Any], _Stored]] = {
     "float32": _AsItIs,
     "float16": _Half,
     "int8": _Bytes,

@@ -2,6 +2,7 @@
 
 import os
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +14,7 @@ from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.batching import Buckets, map_in_batches
 from keras_addnorm.serving.slim import function_definitions
+from keras_addnorm.serving.stored_weights import StoredWeights
 
 T = 7
 
@@ -303,6 +305,39 @@ def test_float16_names_the_weight_that_does_not_fit(texts, toy, tmp_path):
         export_saved_model(model, toy.tokenizers, tmp_path / "toy", storage="int4")
 
 
+def shapes_stored(path):
+    """The shapes of a saved model's variables."""
+    variables = tf.train.list_variables(str(path / "variables" / "variables"))
+    return [shape for name, shape in variables if name != "_CHECKPOINTABLE_OBJECT_GRAPH"]
+
+
+def numbers_stored(path):
+    return sum(np.prod(shape) for shape in shapes_stored(path))
+
+
+def test_all_vectors_are_one_variable(toy):
+    """A call hands variables over one by one."""
+    vectors = [weight for weight in toy.model.weights if weight.ndim == 1]
+    matrices = [weight for weight in toy.model.weights if weight.ndim > 1]
+    assert len(vectors) > len(matrices)
+    expected = [tuple(weight.shape) for weight in matrices]
+    expected.append((sum(weight.shape[0] for weight in vectors),))
+    assert sorted(map(tuple, shapes_stored(toy.path))) == sorted(expected)
+
+
+def test_stored_weights_are_the_models():
+    """Matrices, vectors and, with ReZero, scalars."""
+    model = make_model(101, 89, scheme="rezero")
+    model.set_weights([np.random.default_rng(3).normal(size=w.shape) for w in model.weights])
+    assert {weight.ndim for weight in model.weights} == {0, 1, 2}
+    expected = model.get_weights()
+    with StoredWeights(model).in_use():
+        found = [keras.ops.convert_to_numpy(weight.value) for weight in model.weights]
+    assert [value.shape for value in found] == [value.shape for value in expected]
+    for value, weight in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(value, weight)
+
+
 @pytest.mark.parametrize(("scheme", "folded"), [("layer_scale", "pre_ln"), ("rezero", "no_norm")])
 def test_gains_are_folded(texts, toy, tmp_path, scheme, folded):
     model = make_model(101, 89, scheme=scheme, num_encoder_layers=2)
@@ -311,8 +346,10 @@ def test_gains_are_folded(texts, toy, tmp_path, scheme, folded):
     translator = load_translator(path)
     assert translator.card["folded_scheme"] == {"name": folded}
     assert Seq2SeqConfig.from_dict(translator.card["config"]) == model.config
-    number = len(tf.train.list_variables(str(path / "variables" / "variables"))) - 1
-    assert number == len(model.weights) - 2 * 2 - 3  # a gain for each sublayer
+    gains = [weight.path for weight in model.weights if weight.path.endswith("branch_scale")]
+    assert len(gains) == 2 * 2 + 3  # for each sublayer
+    kept = [weight for weight in model.weights if weight.path not in gains]
+    assert numbers_stored(path) == sum(np.prod(weight.shape) for weight in kept)
     expected = translate(model, toy.tokenizers, texts[:50], max_length=5)
     found = translator(texts[:50])
     assert [text for text, _ in found] == expected.texts
