@@ -111,11 +111,13 @@ class GraphTokenizer(tf.Module):
         Returns:
             The ids: a ragged tensor (B, tokens of each), int32.
         """
-        words = tf.strings.split(tf.strings.regex_replace(texts, _SPACES, " "))
+        words = tf.raw_ops.StringSplitV2(
+            input=tf.strings.regex_replace(texts, _SPACES, " "), sep=""
+        )
         distinct, index = tf.unique(words.values)
-        ids = self._tokenize_words(distinct)
-        ids = words.with_values(tf.gather(ids, index)).merge_dims(1, 2)
-        return self._merge_unknown(ids)
+        ids = tf.gather(self._tokenize_words(distinct), index)
+        words_before = _row_splits(words.indices[:, 0], words.shape[0])
+        return self._merge_unknown(ids.values, tf.gather(ids.row_splits, words_before))
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def detokenize(self, ids: tf.Tensor) -> tf.Tensor:
@@ -148,23 +150,18 @@ class GraphTokenizer(tf.Module):
         characters = tf.strings.unicode_decode(
             tf.strings.join([SPACE_MARK, words]), "UTF-8", replacement_char=_INVALID
         )
-        word = tf.cast(characters.value_rowids(), tf.int32)  # (C,)
-        position = tf.range(tf.size(word)) - tf.gather(
-            tf.cast(characters.row_starts(), tf.int32), word
-        )
-        matches = self._match(characters.values, position)  # (C, W)
+        matches = self._match(characters.values)  # (C, W)
         last, length = self._solve(matches, _segments(matches))
         piece = _lookup(matches, last, length)
         ids = tf.where(piece < 0, self._unknown_id, piece)
-        return tf.RaggedTensor.from_value_rowids(
-            ids,
-            tf.cast(tf.gather(word, last), tf.int64),
-            nrows=tf.size(words, tf.int64),
-            validate=False,
-        )
+        ends = tf.cast(characters.row_splits, tf.int32)
+        return tf.RaggedTensor.from_row_splits(ids, _lower_bounds(last, ends), validate=False)
 
-    def _match(self, characters: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-        """Finds all pieces in the text, as (C, W): the longest in the first column."""
+    def _match(self, characters: tf.Tensor) -> tf.Tensor:
+        """Finds all pieces in the text, as (C, W): the longest in the first column.
+
+        No walk leaves its word, since no edge follows the mark of a word's beginning.
+        """
         size = tf.size(characters)
         characters = tf.cast(characters, tf.int64)
         piece_of_node = tf.constant(self._piece_of_node)
@@ -173,16 +170,14 @@ class GraphTokenizer(tf.Module):
         def step(
             depth: tf.Tensor, last: tf.Tensor, node: tf.Tensor, found: tf.TensorArray
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
-            character = tf.gather(characters, last - depth)
+            character = tf.gather(characters, tf.maximum(last - depth, 0))
             node = self.table.lookup(node * 2**_CODE_POINT_BITS + character)
             walking = tf.where(node >= 0)[:, 0]
             last, node = tf.gather(last, walking), tf.gather(node, walking)
             row = tf.tensor_scatter_nd_update(
                 nothing, last[:, None], tf.gather(piece_of_node, node)
             )
-            found = found.write(depth, row)
-            inside = tf.where(tf.gather(position, last) > depth)[:, 0]
-            return depth + 1, tf.gather(last, inside), tf.gather(node, inside), found
+            return depth + 1, last, node, found.write(depth, row)
 
         *_, found = tf.while_loop(
             lambda depth, last, node, found: tf.logical_or(depth == 0, tf.size(last) > 0),
@@ -202,19 +197,39 @@ class GraphTokenizer(tf.Module):
         )
         return tf.reverse(tf.transpose(found.stack()), [1])
 
-    def _merge_unknown(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    def _merge_unknown(self, ids: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
         """Leaves one unknown id of a run of them."""
-        row = ids.value_rowids()
-        unknown = tf.equal(ids.values, self._unknown_id)
-        repeated = tf.logical_and(
-            tf.logical_and(unknown[1:], unknown[:-1]), tf.equal(row[1:], row[:-1])
-        )
+        row = _row_ids(row_splits, tf.size(ids))
+        unknown = tf.equal(ids, self._unknown_id)
+        repeated = unknown[1:] & unknown[:-1] & tf.equal(row[1:], row[:-1])
         keep = tf.concat([tf.ones_like(unknown[:1]), tf.logical_not(repeated)], 0)
-        return tf.ragged.boolean_mask(ids, ids.with_values(keep))
+        kept = tf.concat([[0], tf.cumsum(tf.cast(keep, tf.int64))], 0)
+        ids = tf.gather(ids, tf.where(keep)[:, 0])
+        return tf.RaggedTensor.from_row_splits(ids, tf.gather(kept, row_splits), validate=False)
+
+
+def _lower_bounds(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Counts for each value the numbers below it, as int64."""
+    return tf.raw_ops.LowerBound(
+        sorted_inputs=rising[None], values=values[None], out_type=tf.int64
+    )[0]
+
+
+def _row_splits(row_ids: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
+    """Returns where rows begin and the last one ends, (rows + 1,), of the row of each value."""
+    return _lower_bounds(row_ids, tf.range(num_rows + 1))
+
+
+def _row_ids(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns the row of each of `size` values, counted from 1."""
+    index = tf.range(tf.cast(size, tf.int64))
+    return tf.raw_ops.UpperBound(sorted_inputs=row_splits[None], values=index[None])[0]
 
 
 def _reversed_trie(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
     """Builds a trie of the pieces, last character first.
+
+    A piece with a space inside is left out: no word has one.
 
     Args:
         pieces: The vocabulary.
@@ -226,7 +241,7 @@ def _reversed_trie(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
     edges: dict[int, int] = {}
     piece_of_node = [-1]
     for index, piece in enumerate(pieces):
-        if piece.type != "normal":
+        if piece.type != "normal" or SPACE_MARK in piece.text[1:]:
             continue
         node = 0
         for character in reversed(piece.text):
@@ -242,9 +257,7 @@ def _segments(matches: tf.Tensor) -> tf.Tensor:
     """Numbers the independent parts of the text, as (C,) rising from 0."""
     size, window = tf.unstack(tf.shape(matches))
     end = tf.range(size)
-    longest = tf.where(
-        tf.reduce_any(matches >= 0, 1), window - tf.argmax(matches >= 0, 1, tf.int32), 1
-    )
+    longest = tf.reduce_max(tf.where(matches >= 0, tf.range(window, 0, -1), 1), 1)
     # Each match opens a span after its first character and closes it after its last one.
     opened = tf.math.unsorted_segment_sum(tf.ones_like(end), end - longest + 2, size + 1)
     closed = tf.concat([[0], tf.ones_like(end)], 0)

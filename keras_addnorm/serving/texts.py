@@ -39,19 +39,19 @@ class Texts:
 
     def _source_ids(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns the rows that the encoder reads, (B, S); those of blank texts are padding."""
-        tokens = self.source.tokenize(texts)[:, : self._max_source_tokens]
-        is_filled = tf.cast(tokens.row_lengths() > 0, tf.int64)
-        return self._with_ends(tokens, is_filled)
+        tokens = self.source.tokenize(texts)
+        lengths = tf.minimum(tokens.row_lengths(), self._max_source_tokens)
+        return self._with_ends(tokens, lengths, tf.where(lengths > 0, lengths, -1))
 
     def _target_ids(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns the rows that the decoder is to predict, (B, T)."""
-        tokens = self.target.tokenize(texts)[:, : self._max_target_tokens]
-        return self._with_ends(tokens, tf.ones_like(tokens.row_lengths()))
+        tokens = self.target.tokenize(texts)
+        lengths = tf.minimum(tokens.row_lengths(), self._max_target_tokens)
+        return self._with_ends(tokens, lengths, lengths)
 
-    def _with_ends(self, tokens: tf.RaggedTensor, has_end: tf.Tensor) -> tf.Tensor:
-        ends = tf.fill([tf.reduce_sum(has_end)], self._end_id)
-        ends = tf.RaggedTensor.from_row_lengths(ends, has_end, validate=False)
-        rows = tf.concat([tokens, ends], 1).to_tensor(self._pad_id)
-        # The encoder wants a column, even if no text has a token.
-        missing = tf.maximum(1 - tf.shape(rows)[1], 0)
-        return tf.pad(rows, [[0, 0], [0, missing]], constant_values=self._pad_id)
+    def _with_ends(self, tokens: tf.RaggedTensor, lengths: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Cuts rows to their lengths and puts the end id into the columns `ends`."""
+        # The encoder wants a column, even if there is no text.
+        width = tf.maximum(tf.reduce_max(lengths), 0) + 1
+        rows = tokens.to_tensor(self._pad_id, shape=tf.stack([-1, width]))
+        return tf.where(tf.equal(tf.range(width), ends[:, None]), self._end_id, rows)
