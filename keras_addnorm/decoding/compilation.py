@@ -125,3 +125,24 @@ def with_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tenso
         begin_mask=whole,
         end_mask=whole,
     )
+
+
+def product_of_rows(x: Tensor, y: Tensor) -> Tensor:
+    """Return products of single rows with matrices, on the thread that asks for them.
+
+    TensorFlow only. oneDNN takes over all products of matrices but those of this operation, and
+    takes three times as long for a few rows, since it waits for other threads. For many it is as
+    fast, for more than one row a matrix it would be slower.
+
+    Args:
+        x: `(N, 1, K)`.
+        y: `(N, K, S)`.
+
+    Returns:
+        `(N, 1, S)`.
+    """
+    import tensorflow as tf
+
+    if x.dtype != tf.float32:  # On processors it has no kernel for float16.
+        return tf.matmul(x, y)
+    return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype)

@@ -1,10 +1,12 @@
-"""Caches as TensorFlow writes them fastest without XLA."""
+"""Caches as TensorFlow writes and reads them fastest without XLA."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from keras_addnorm.decoding.compilation import with_slice
+from keras import ops
+
+from keras_addnorm.decoding.compilation import product_of_rows, with_slice
 from keras_addnorm.layers.caches import HeadsFirst
 
 Tensor = Any
@@ -27,3 +29,49 @@ class InPlaceHeadsFirst(HeadsFirst):
             A tensor of the shape of `cache`.
         """
         return with_slice(cache, piece, axis, index * piece.shape[axis])
+
+
+class OneQuery(InPlaceHeadsFirst):
+    """Read by one query a sentence: for searches that follow one hypothesis of each.
+
+    Operations that oneDNN leaves to TensorFlow read it. Its own hand the smallest of products and
+    rows to other threads, and wait for them.
+    """
+
+    def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
+        """See `PositionsFirst`.
+
+        Args:
+            queries: `(B, 1, H, K)`.
+            num_groups: G.
+
+        Returns:
+            The same.
+        """
+        return queries
+
+    @staticmethod
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        """See `HeadsFirst`.
+
+        Args:
+            x: `(N, T, K)`, with T > 1 where heads share keys and values.
+            y: `(N, K, S)`.
+
+        Returns:
+            `(N, T, S)`.
+        """
+        return product_of_rows(x, y) if x.shape[1] == 1 else ops.matmul(x, y)
+
+    @staticmethod
+    def softmax(logits: Tensor) -> Tensor:
+        """See `PositionsFirst`.
+
+        Args:
+            logits: `(B, H, 1, S)`.
+
+        Returns:
+            Weights that sum to one in each row.
+        """
+        shares = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
+        return shares / ops.sum(shares, axis=-1, keepdims=True)

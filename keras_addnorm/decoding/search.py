@@ -12,7 +12,7 @@ from keras_addnorm.decoding import strategies
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
-from keras_addnorm.decoding.in_place import InPlaceHeadsFirst
+from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneQuery
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
@@ -151,7 +151,10 @@ def _cached_step(
     strategy, length = request.strategy, request.max_length
     count = strategy.rows_per_beam
     num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
-    kind = HeadsFirst if request.under_xla else InPlaceHeadsFirst
+    if request.under_xla:
+        kind = HeadsFirst
+    else:
+        kind = OneQuery if strategy.rows_per_sentence == 1 else InPlaceHeadsFirst
     layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)
     # What is the same at each step stays outside the loop: keys and values of the memory belong to
     # no hypothesis.

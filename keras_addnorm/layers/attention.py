@@ -205,7 +205,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             return fused_attention(queries, keys, values, mask), None
         logits = self._logits(queries, store, distances, is_causal)
         sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
-        weights = masked_softmax(logits, mask, sink, self.compute_dtype)
+        weights = masked_softmax(logits, mask, sink, self.compute_dtype, store.softmax)
         dropped = self._weights_dropout(weights, training=training)
         context = store.weighted_sums(dropped, self._num_groups)
         if self.positions is not None:
@@ -529,9 +529,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         queries = self._project_queries(x)
         if cache is not None:
             store = read(cache)
-            # (n B, T, H, K) -> (B, n T, H, K)
-            shape = (store.batch_size(self._num_groups), -1, *queries.shape[2:])
-            queries = ops.reshape(queries, shape)
+            queries = store.by_memory(queries, self._num_groups)
         elif memory is not None:
             memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
             keys, values = self._project_keys_values(memory)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_addnorm.layers.masks import softmax
 from keras_addnorm.layers.shapes import first_size, size_of
 
 Tensor = Any
@@ -41,6 +42,18 @@ class PositionsFirst(NamedTuple):
         products = ops.einsum("btgrk,bsgk->bgrts", queries, self.keys)
         return ops.reshape(products, (batch, num_heads, length, ops.shape(self.keys)[1]))
 
+    @staticmethod
+    def softmax(logits: Tensor) -> Tensor:
+        """Return the softmax over all keys.
+
+        Args:
+            logits: `(B, H, T, S)`.
+
+        Returns:
+            Weights that sum to one in each row.
+        """
+        return softmax(logits)
+
     def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
         """Return the sum of the values for each query.
 
@@ -59,16 +72,17 @@ class PositionsFirst(NamedTuple):
         sums = ops.einsum("bgrts,bsgk->btgrk", ops.reshape(weights, shape), self.values)
         return ops.reshape(sums, (batch, length, num_heads, self.values.shape[-1]))
 
-    def batch_size(self, num_groups: int) -> int | Tensor:
-        """Return B.
+    def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
+        """Return the queries of several rows that read one memory as those of one row.
 
         Args:
+            queries: `(n B, T, H, K)`, the rows of one memory side by side.
             num_groups: G.
 
         Returns:
-            B.
+            `(B, n T, H, K)`.
         """
-        return ops.shape(self.keys)[0]
+        return ops.reshape(queries, (ops.shape(self.keys)[0], -1, *queries.shape[2:]))
 
     def positions_first(self, num_groups: int) -> PositionsFirst:
         """Return this.
@@ -119,7 +133,19 @@ class HeadsFirst(NamedTuple):
         shape = (first_size(self.keys, length), num_heads // num_groups * length, width)
         rows = ops.reshape(ops.transpose(queries, (0, 2, 1, 3)), shape)
         batch = first_size(queries, length, num_keys)
-        return ops.reshape(ops.matmul(rows, self.keys), (batch, num_heads, length, num_keys))
+        return ops.reshape(self.product(rows, self.keys), (batch, num_heads, length, num_keys))
+
+    @staticmethod
+    def softmax(logits: Tensor) -> Tensor:
+        """See `PositionsFirst`.
+
+        Args:
+            logits: `(B, H, T, S)`.
+
+        Returns:
+            Weights that sum to one in each row.
+        """
+        return softmax(logits)
 
     def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
         """See `PositionsFirst`.
@@ -136,8 +162,21 @@ class HeadsFirst(NamedTuple):
         num_rows = first_size(self.values, length, num_keys)
         rows = ops.reshape(weights, (num_rows, num_heads // num_groups * length, num_keys))
         shape = (first_size(weights, length), num_heads, length, width)
-        sums = ops.reshape(ops.matmul(rows, self.values), shape)
+        sums = ops.reshape(self.product(rows, self.values), shape)
         return ops.transpose(sums, (0, 2, 1, 3))
+
+    @staticmethod
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        """Return products of matrices.
+
+        Args:
+            x: `(N, T, K)`.
+            y: `(N, K, S)`.
+
+        Returns:
+            `(N, T, S)`.
+        """
+        return ops.matmul(x, y)
 
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> HeadsFirst:
         """Return this with one position more of each hypothesis.
@@ -175,16 +214,18 @@ class HeadsFirst(NamedTuple):
         is_here = ops.reshape(is_here, (slots,) if axis == 2 else (slots, 1))
         return ops.where(is_here, ops.tile(piece, repeats), cache)
 
-    def batch_size(self, num_groups: int) -> int | Tensor:
-        """Return B.
+    def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
+        """See `PositionsFirst`.
 
         Args:
+            queries: `(n B, T, H, K)`.
             num_groups: G.
 
         Returns:
-            B.
+            `(B, n T, H, K)`.
         """
-        return ops.shape(self.keys)[0] // num_groups
+        batch = ops.shape(self.keys)[0] // num_groups
+        return ops.reshape(queries, (batch, -1, *queries.shape[2:]))
 
     def positions_first(self, num_groups: int) -> PositionsFirst:
         """Return the same, transposed.

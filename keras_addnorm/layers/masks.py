@@ -120,11 +120,26 @@ def explicit_or_implicit(mask: Tensor | None, x: Tensor | None) -> Tensor | None
     return get_keras_mask(x) if mask is None and x is not None else mask
 
 
+def softmax(logits: Tensor) -> Tensor:
+    """Softmax over the last axis.
+
+    Args:
+        logits: `(..., S)`.
+
+    Returns:
+        Weights that sum to one in each row.
+    """
+    # Keras warns of a softmax over one entry, but a sequence of one token is no mistake. The
+    # difference is zero, as is its gradient, and it keeps the weights behind it connected.
+    return ops.exp(logits - logits) if logits.shape[-1] == 1 else ops.softmax(logits, axis=-1)
+
+
 def masked_softmax(
     logits: Tensor,
     mask: Tensor | None,
     sink: float | Tensor | None = None,
     dtype: str | None = None,
+    normalise: Callable[[Tensor], Tensor] = softmax,
 ) -> Tensor:
     """Softmax over the last axis among the True entries of `mask`.
 
@@ -136,6 +151,7 @@ def masked_softmax(
         mask: Booleans that broadcast to `logits`, or `None`.
         sink: A logit of nothing, which takes its share of each row; broadcasts to `(..., 1)`.
         dtype: Of the weights; `None` for that of the logits.
+        normalise: How a softmax among all entries is worked out.
 
     Returns:
         Weights that sum to one in each row (to zero in a row with nothing to attend to, to less
@@ -144,49 +160,50 @@ def masked_softmax(
     logits = ops.convert_to_tensor(logits)
     dtype = dtype or ops.dtype(logits)
     if sink is not None:
-        return ops.cast(_softmax_with_sink(logits, mask, sink), dtype)
+        return ops.cast(_softmax_with_sink(logits, mask, sink, normalise), dtype)
     if keras.backend.backend() == "torch":
-        return ops.cast(_softmax_among(logits, mask), dtype)
+        return ops.cast(_softmax_among(logits, mask, normalise), dtype)
 
     # The mask is an argument, since what JAX computes again may not be closed over.
     @ops.custom_gradient
-    def softmax(
-        logits: Tensor, *mask: Tensor
+    def among(
+        logits: Tensor, mask: Tensor | None = None
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor | None, ...]]]:
-        weights = ops.cast(_softmax_among(logits, *mask), dtype)
+        weights = ops.cast(_softmax_among(logits, mask, normalise), dtype)
 
         def gradient(upstream: Tensor) -> tuple[Tensor | None, ...]:
             wide = ops.cast(weights, logits.dtype)
             product = wide * ops.cast(upstream, logits.dtype)
             slope = product - wide * ops.sum(product, axis=-1, keepdims=True)
-            return slope, *(None for _ in mask)
+            return (slope,) if mask is None else (slope, None)
 
         return weights, gradient
 
-    return softmax(logits) if mask is None else softmax(logits, ops.convert_to_tensor(mask))
+    return among(logits) if mask is None else among(logits, ops.convert_to_tensor(mask))
 
 
-def _softmax_among(logits: Tensor, mask: Tensor | None = None) -> Tensor:
+def _softmax_among(
+    logits: Tensor, mask: Tensor | None, normalise: Callable[[Tensor], Tensor]
+) -> Tensor:
     if mask is None:
-        return _softmax(logits)
+        return normalise(logits)
     # A finite stand-in for minus infinity: a row of infinities would be NaN.
-    weights = _softmax(ops.where(mask, logits, -1e30))
+    weights = normalise(ops.where(mask, logits, -1e30))
     has_key = ops.any(mask, axis=-1, keepdims=True)
     return weights * ops.cast(has_key, weights.dtype)
 
 
-def _softmax_with_sink(logits: Tensor, mask: Tensor | None, sink: float | Tensor) -> Tensor:
+def _softmax_with_sink(
+    logits: Tensor,
+    mask: Tensor | None,
+    sink: float | Tensor,
+    normalise: Callable[[Tensor], Tensor],
+) -> Tensor:
     if mask is not None:
         logits = ops.where(mask, logits, -1e30)
     # A row with nothing to attend to falls to its sink.
     sink = ops.cast(sink, logits.dtype) + ops.zeros_like(logits[..., :1])
-    return ops.softmax(ops.concatenate([logits, sink], axis=-1), axis=-1)[..., :-1]
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    # Keras warns of a softmax over one entry, but a sequence of one token is no mistake. The
-    # difference is zero, as is its gradient, and it keeps the weights behind it connected.
-    return ops.exp(logits - logits) if logits.shape[-1] == 1 else ops.softmax(logits, axis=-1)
+    return normalise(ops.concatenate([logits, sink], axis=-1))[..., :-1]
 
 
 def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:

@@ -114,8 +114,8 @@ def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_
     assert (f"{D},{V}" in tables) == is_turned
 
 
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams):
+@pytest.mark.parametrize(("num_beams", "product"), [(1, "BatchMatMulV3"), (3, "BatchMatMulV2")])
+def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams, product):
     request = Request(strategies.choose(None, num_beams, 0.0), T, under_xla=False)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
@@ -126,8 +126,11 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     (body,) = [f for f in functions if "while_body" in f.signature.name]
     made = [node.op for node in body.node_def if "self_attention" in node.name]
     assert made.count("TensorStridedSliceUpdate") == 2  # The keys and values of one layer.
-    assert made.count("BatchMatMulV2") == 2
+    assert made.count(product) == 2
     assert not {"Shape", "ConcatV2", "Tile"} & set(made)
+    if num_beams == 1:
+        # What oneDNN would hand to other threads, however small it is.
+        assert not {"BatchMatMul", "BatchMatMulV2", "Softmax"} & {n.op for n in body.node_def}
     expected = decode(model, SOURCE, num_beams=num_beams, max_length=T)
     found = find(SOURCE)
     np.testing.assert_array_equal(found.ids[:, 0], expected[0])

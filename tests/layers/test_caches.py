@@ -12,7 +12,7 @@ from keras import ops
 from layers_reference import array, padding, random, randomize
 
 from keras_addnorm import schemes
-from keras_addnorm.decoding.in_place import InPlaceHeadsFirst
+from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneQuery
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
 from keras_addnorm.layers.caches import HeadsFirst, heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -115,13 +115,13 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", [HeadsFirst, InPlaceHeadsFirst])
+@pytest.mark.parametrize(("how", "n"), [(HeadsFirst, 3), (InPlaceHeadsFirst, 3), (OneQuery, 1)])
 @pytest.mark.parametrize(
     ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
 )
-def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how):
+def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how, n):
     """As do rows with caches of their own, which are copied when hypotheses are reordered."""
-    n, rng = 3, np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     embedding, decoder = make("pre_ln", kind, attention)
     cache = decoder.initial_cache(B * n, T, MEMORY)
     shared = heads_first(decoder.initial_cache(B, T * n, MEMORY), how)
@@ -145,6 +145,16 @@ def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how
             {**layer, "self_attention": ops.take(layer["self_attention"], rows, axis=0)}
             for layer in cache
         ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_products_of_one_query_in_every_precision(dtype, rows):
+    """There are kernels for some only; two heads may read the same keys."""
+    x, y = (random(*shape, seed=6) for shape in ((5, rows, 7), (5, 7, 3)))
+    found = OneQuery.product(ops.cast(x, dtype), ops.cast(y, dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(ops.cast(found, "float32"), x @ y, atol=0.05, rtol=0.02)
 
 
 def test_ancestors_as_a_mask():
