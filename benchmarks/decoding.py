@@ -3,32 +3,33 @@
 Strings in, strings out: an export of ours, loaded as any client would load it, and the same random
 weights and vocabulary in CTranslate2's format, with SentencePiece before and behind it. A text has
 31 words of one piece each. The weights are such that no hypothesis ever ends: 32 forced steps.
-CTranslate2 has the number of threads that a small sweep finds best. Before a cell is timed, the
-translations of the three float32 contenders are compared; the script fails at its end if they
-differ anywhere.
+CTranslate2 is timed with one thread and with one for each core, and the faster counts. Before a
+cell is timed, the translations of the three float32 contenders are compared; the script fails at
+its end if they differ anywhere.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import ctranslate2
 import keras
 import measure
 import numpy as np
 import peers
 import tensorflow as tf
-from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+from ctranslate2_peer import Peer, Translation
+from sentencepiece import sentencepiece_model_pb2
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding.strategies import choose
@@ -99,22 +100,9 @@ def ours(signature: Callable[..., dict[str, tf.Tensor]], texts: list[str]) -> Fo
     return [text.decode() for text in found["translations"].numpy()], found["scores"].numpy()
 
 
-def theirs(
-    translator: ctranslate2.Translator,
-    pieces: SentencePieceProcessor,
-    texts: list[str],
-    num_beams: int,
-) -> Found:
-    results = translator.translate_batch(
-        pieces.encode(texts, out_type=str),
-        beam_size=num_beams,
-        length_penalty=1e-9,
-        min_decoding_length=0,
-        max_decoding_length=STEPS,
-        return_scores=True,
-    )
-    translations = pieces.decode([result.hypotheses[0] for result in results])
-    return translations, np.array([result.scores[0] for result in results])
+def theirs(peer: Peer, translation: Translation) -> Found:
+    found = peer.translate(translation)
+    return found["translations"], np.array(found["scores"])
 
 
 def same_texts(reference: Found, other: Found, name: str) -> bool:
@@ -125,22 +113,6 @@ def same_texts(reference: Found, other: Found, name: str) -> bool:
         ties = f"{np.sum(differs & is_tie)} of them with a tie in the score"
         print(f"  {name}: {np.sum(differs)} of {len(differs)} translations differ, {ties}")
     return not np.any(differs & ~is_tie)
-
-
-def best_threads(path: Path, compute_type: str, call: Callable) -> ctranslate2.Translator:
-    """The translator with as many threads as are fastest for this call."""
-    translators = {
-        threads: ctranslate2.Translator(
-            str(path), compute_type=compute_type, inter_threads=1, intra_threads=threads
-        )
-        for threads in sorted({1, os.cpu_count() or 1})
-    }
-    timings = measure.in_turn(
-        {str(n): functools.partial(call, t) for n, t in translators.items()}, rounds=7, warm_up=2
-    )
-    best = min(translators, key=lambda threads: timings[str(threads)].median_ms)
-    print(f"  CTranslate2 {compute_type}: {best} thread(s)")
-    return translators[best]
 
 
 def export_and_load(
@@ -162,42 +134,58 @@ def export_and_load(
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """One model in both formats."""
+    """One model in both formats, CTranslate2's with one thread and with one for each core."""
 
     saved_model: Any
-    ctranslate2: Path
-    pieces: SentencePieceProcessor
+    peers: dict[str, list[Peer]]
 
     @classmethod
-    def make(cls, size: peers.Size, folder: Path) -> Exported:
+    @contextlib.contextmanager
+    def make(cls, size: peers.Size) -> Iterator[Exported]:
         keras.utils.set_random_seed(1)
         model = peers.never_ending(peers.ours(size, max_length=STEPS))
         tokenizer = make_tokenizer(size.vocabulary_size)
-        export_ctranslate2(model, tokenizer, folder / "ctranslate2")
-        saved_model = export_and_load(model, tokenizer, folder / "saved_model")
-        pieces = SentencePieceProcessor(model_proto=tokenizer.proto)
-        return cls(saved_model, folder / "ctranslate2", pieces)
+        with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+            folder = Path(name)
+            export_ctranslate2(model, tokenizer, folder / "ctranslate2")
+            saved_model = export_and_load(model, tokenizer, folder / "saved_model")
+            made = {
+                kind: [
+                    stack.enter_context(Peer(folder / "ctranslate2", compute_type, threads))
+                    for threads in sorted({1, os.cpu_count() or 1})
+                ]
+                for kind, compute_type in ((THEIRS, "float32"), (THEIRS_INT8, "int8"))
+            }
+            yield cls(saved_model, made)
 
 
 def run_cell(
     cell: Cell, exported: Exported, texts: list[str], rounds: int
 ) -> tuple[dict[str, measure.Timing], bool]:
-    """Compare the translations, then take the times."""
-    call = functools.partial(theirs, pieces=exported.pieces, texts=texts, num_beams=cell.num_beams)
+    """Compare the translations, then take the times; of CTranslate2 the faster one counts."""
+    translation = Translation(texts, cell.num_beams, STEPS)
     signatures = exported.saved_model.signatures
     search = SEARCHES[cell.num_beams]
-    contenders = {
+    own = {
         OURS: functools.partial(ours, signatures[f"{search}_xla"], texts),
         OURS_NO_XLA: functools.partial(ours, signatures[search], texts),
-        THEIRS: functools.partial(call, best_threads(exported.ctranslate2, "float32", call)),
-        THEIRS_INT8: functools.partial(call, best_threads(exported.ctranslate2, "int8", call)),
     }
-    reference = contenders[THEIRS]()
-    agree = [same_texts(reference, contenders[name](), name) for name in (OURS, OURS_NO_XLA)]
-    in_int8 = contenders[THEIRS_INT8]()[0]
+    reference = theirs(exported.peers[THEIRS][0], translation)
+    agree = [same_texts(reference, run(), name) for name, run in own.items()]
+    in_int8 = theirs(exported.peers[THEIRS_INT8][0], translation)[0]
     share = np.mean([a == b for a, b in zip(in_int8, reference[0], strict=True)])
     print(f"  CTranslate2 int8 gives the same translation for {share:.0%} of the texts")
-    return measure.in_turn(contenders, rounds=rounds, warm_up=1), all(agree)
+
+    ways = {
+        peer.name: peer.contender(translation) for made in exported.peers.values() for peer in made
+    }
+    timings = measure.in_turn(own | ways, rounds=rounds, warm_up=2)
+    print("  " + ", ".join(f"{way}: {timings[way].median_ms:.1f} ms" for way in ways))
+    best = {
+        kind: min((timings[peer.name] for peer in made), key=lambda timing: timing.median_ms)
+        for kind, made in exported.peers.items()
+    }
+    return {name: timings[name] for name in own} | best, all(agree)
 
 
 def markdown(figures: dict[str, dict[str, measure.Timing]]) -> str:
@@ -235,8 +223,7 @@ def main() -> None:
     figures: dict[str, dict[str, measure.Timing]] = {}
     disagreements: list[str] = []
     for name in dict.fromkeys(cell.size for cell in wanted):
-        with tempfile.TemporaryDirectory() as folder:
-            exported = Exported.make(sizes[name], Path(folder))
+        with Exported.make(sizes[name]) as exported:
             for cell in (cell for cell in wanted if cell.size == name):
                 print(cell.name)
                 texts = source_texts(sizes[name], cell.batch_size)
