@@ -34,8 +34,8 @@ class InPlaceHeadsFirst(HeadsFirst):
 class OneQuery(InPlaceHeadsFirst):
     """Read by one query a sentence: for searches that follow one hypothesis of each.
 
-    Operations that oneDNN leaves to TensorFlow read it. Its own hand the smallest of products and
-    rows to other threads, and wait for them.
+    By operations that oneDNN leaves to TensorFlow: those that it takes over hand the smallest of
+    products and rows to other threads, and wait for them.
     """
 
     def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
