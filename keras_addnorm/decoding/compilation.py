@@ -128,21 +128,22 @@ def with_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tenso
 
 
 def product_of_rows(x: Tensor, y: Tensor) -> Tensor:
-    """Return products of single rows with matrices, on the thread that asks for them.
+    """Return products of matrices; those of single rows on the thread that asks for them.
 
-    TensorFlow only. oneDNN takes over all products of matrices but those of this operation, and
+    TensorFlow only. oneDNN takes over all products of matrices but those of one operation, and
     takes three times as long for a few rows, since it waits for other threads. For many it is as
-    fast, for more than one row a matrix it would be slower.
+    fast, and faster for more than one row a matrix.
 
     Args:
-        x: `(N, 1, K)`.
+        x: `(N, T, K)`.
         y: `(N, K, S)`.
 
     Returns:
-        `(N, 1, S)`.
+        `(N, T, S)`.
     """
     import tensorflow as tf
 
-    if x.dtype != tf.float32:  # On processors it has no kernel for float16.
-        return tf.matmul(x, y)
-    return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype)
+    # On processors the operation has no kernel for float16.
+    if x.shape[1] == 1 and x.dtype == tf.float32:
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype)
+    return tf.matmul(x, y)

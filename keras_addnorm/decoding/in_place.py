@@ -39,7 +39,7 @@ class OneQuery(InPlaceHeadsFirst):
     """
 
     def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
-        """See `PositionsFirst`.
+        """See `KeysValues`.
 
         Args:
             queries: `(B, 1, H, K)`.
@@ -61,11 +61,11 @@ class OneQuery(InPlaceHeadsFirst):
         Returns:
             `(N, T, S)`.
         """
-        return product_of_rows(x, y) if x.shape[1] == 1 else ops.matmul(x, y)
+        return product_of_rows(x, y)
 
     @staticmethod
     def softmax(logits: Tensor) -> Tensor:
-        """See `PositionsFirst`.
+        """See `KeysValues`.
 
         Args:
             logits: `(B, H, 1, S)`.

@@ -13,16 +13,60 @@ from keras_addnorm.layers.shapes import first_size, size_of
 Tensor = Any
 
 
-class PositionsFirst(NamedTuple):
+class KeysValues(NamedTuple):
+    """What attention reads, in some order of axes.
+
+    Args:
+        keys: Of B rows, G groups and S positions.
+        values: Likewise.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def batch_size(self, num_groups: int) -> int | Tensor:
+        """Return B.
+
+        Args:
+            num_groups: G.
+
+        Returns:
+            B.
+        """
+        raise NotImplementedError
+
+    def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
+        """Return the queries of several rows that read one memory as those of one row.
+
+        Args:
+            queries: `(n B, T, H, K)`, the rows of one memory side by side.
+            num_groups: G.
+
+        Returns:
+            `(B, n T, H, K)`.
+        """
+        return ops.reshape(queries, (self.batch_size(num_groups), -1, *queries.shape[2:]))
+
+    @staticmethod
+    def softmax(logits: Tensor) -> Tensor:
+        """Return the softmax over all keys.
+
+        Args:
+            logits: `(B, H, T, S)`.
+
+        Returns:
+            Weights that sum to one in each row.
+        """
+        return softmax(logits)
+
+
+class PositionsFirst(KeysValues):
     """Keys and values as they are projected.
 
     Args:
         keys: `(B, S, G, K)`.
         values: Of the same shape.
     """
-
-    keys: Tensor
-    values: Tensor
 
     def products(self, queries: Tensor, num_groups: int) -> Tensor:
         """Return the product of each query with each key; H/G queries share one, not copied.
@@ -42,18 +86,6 @@ class PositionsFirst(NamedTuple):
         products = ops.einsum("btgrk,bsgk->bgrts", queries, self.keys)
         return ops.reshape(products, (batch, num_heads, length, ops.shape(self.keys)[1]))
 
-    @staticmethod
-    def softmax(logits: Tensor) -> Tensor:
-        """Return the softmax over all keys.
-
-        Args:
-            logits: `(B, H, T, S)`.
-
-        Returns:
-            Weights that sum to one in each row.
-        """
-        return softmax(logits)
-
     def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
         """Return the sum of the values for each query.
 
@@ -72,17 +104,16 @@ class PositionsFirst(NamedTuple):
         sums = ops.einsum("bgrts,bsgk->btgrk", ops.reshape(weights, shape), self.values)
         return ops.reshape(sums, (batch, length, num_heads, self.values.shape[-1]))
 
-    def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
-        """Return the queries of several rows that read one memory as those of one row.
+    def batch_size(self, num_groups: int) -> int | Tensor:
+        """See `KeysValues`.
 
         Args:
-            queries: `(n B, T, H, K)`, the rows of one memory side by side.
             num_groups: G.
 
         Returns:
-            `(B, n T, H, K)`.
+            B.
         """
-        return ops.reshape(queries, (ops.shape(self.keys)[0], -1, *queries.shape[2:]))
+        return ops.shape(self.keys)[0]
 
     def positions_first(self, num_groups: int) -> PositionsFirst:
         """Return this.
@@ -96,7 +127,7 @@ class PositionsFirst(NamedTuple):
         return self
 
 
-class HeadsFirst(NamedTuple):
+class HeadsFirst(KeysValues):
     """Keys and values as products read them: nothing to transpose at each step of a loop.
 
     As a cache, attention takes it in the place of a tensor `(B, 2, S, G, K)` and gives the like
@@ -113,9 +144,6 @@ class HeadsFirst(NamedTuple):
         keys: `(B G, K, S)`; in self-attention `(B G, K, S n)`.
         values: `(B G, S, K)`; in self-attention `(B G, S n, K)`.
     """
-
-    keys: Tensor
-    values: Tensor
 
     def products(self, queries: Tensor, num_groups: int) -> Tensor:
         """See `PositionsFirst`.
@@ -134,18 +162,6 @@ class HeadsFirst(NamedTuple):
         rows = ops.reshape(ops.transpose(queries, (0, 2, 1, 3)), shape)
         batch = first_size(queries, length, num_keys)
         return ops.reshape(self.product(rows, self.keys), (batch, num_heads, length, num_keys))
-
-    @staticmethod
-    def softmax(logits: Tensor) -> Tensor:
-        """See `PositionsFirst`.
-
-        Args:
-            logits: `(B, H, T, S)`.
-
-        Returns:
-            Weights that sum to one in each row.
-        """
-        return softmax(logits)
 
     def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
         """See `PositionsFirst`.
@@ -214,18 +230,16 @@ class HeadsFirst(NamedTuple):
         is_here = ops.reshape(is_here, (slots,) if axis == 2 else (slots, 1))
         return ops.where(is_here, ops.tile(piece, repeats), cache)
 
-    def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
-        """See `PositionsFirst`.
+    def batch_size(self, num_groups: int) -> int | Tensor:
+        """See `KeysValues`.
 
         Args:
-            queries: `(n B, T, H, K)`.
             num_groups: G.
 
         Returns:
-            `(B, n T, H, K)`.
+            B.
         """
-        batch = ops.shape(self.keys)[0] // num_groups
-        return ops.reshape(queries, (batch, -1, *queries.shape[2:]))
+        return ops.shape(self.keys)[0] // num_groups
 
     def positions_first(self, num_groups: int) -> PositionsFirst:
         """Return the same, transposed.
