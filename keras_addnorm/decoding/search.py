@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_addnorm.decoding import strategies
@@ -21,6 +23,8 @@ from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
 from keras_addnorm.layers.caches import HeadsFirst, heads_first
 from keras_addnorm.layers.positional_embedding import FEW_ROWS
+from keras_addnorm.layers.projection import large_kernels_in_slices
+from keras_addnorm.layers.shapes import size_of
 
 Tensor = Any
 
@@ -168,20 +172,24 @@ def _cached_step(
     own = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
     nobody = ops.zeros((num_beams * count, length), dtype="int32")
     start = Cache({"ancestors": nobody}, [layer["self_attention"] for layer in layers])
+    # Torch compiles nothing, and takes longer for the slices' calls than it gains by them.
+    gains_by_slices = request.under_xla and keras.backend.backend() != "torch"
 
     def step(chosen: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
         ancestors = write_column(cache.rows["ancestors"], index, own)
         by_beam = ops.reshape(ancestors, (-1, count, length)) if count > 1 else None
         layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
-        logits, layers, *scores = model.decode_step(
-            chosen if tokens is None else ops.take(tokens, chosen),
-            layers,
-            index,
-            memory_mask,
-            ancestors=by_beam,
-            to_logits=to_logits,
-            **options,
-        )
+        in_slices = large_kernels_in_slices(size_of(chosen, 0))
+        with in_slices if gains_by_slices else contextlib.nullcontext():
+            logits, layers, *scores = model.decode_step(
+                chosen if tokens is None else ops.take(tokens, chosen),
+                layers,
+                index,
+                memory_mask,
+                ancestors=by_beam,
+                to_logits=to_logits,
+                **options,
+            )
         shared = [layer["self_attention"] for layer in layers]
         return logits, Cache({**cache.rows, "ancestors": ancestors}, shared), *scores
 

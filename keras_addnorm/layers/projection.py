@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -11,6 +13,38 @@ from keras import ops
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
+
+_NUM_SLICES = 4
+"""Slices of a kernel that one row is multiplied with: on more cores than these it gains no more."""
+
+_SMALLEST = 2**17
+"""Kernels with fewer numbers are left whole: their slices would wait for each other for longer."""
+
+_num_slices: contextvars.ContextVar[int | Tensor] = contextvars.ContextVar("num_slices", default=1)
+
+
+@contextlib.contextmanager
+def large_kernels_in_slices(num_rows: int | Tensor) -> Iterator[None]:
+    """Let projections multiply a single row slice by slice of their kernels, side by side.
+
+    For loops that decode one sentence: they take the time in which the weights come from memory,
+    and compilers give the product of one row to one core. Products of several rows stay whole.
+
+    Args:
+        num_rows: Number of rows that are projected inside; a tensor where XLA alone knows it.
+
+    Yields:
+        Nothing.
+    """
+    if isinstance(num_rows, int):
+        count = _NUM_SLICES if num_rows == 1 else 1
+    else:  # XLA knows it when it compiles.
+        count = ops.where(ops.equal(num_rows, 1), _NUM_SLICES, 1)
+    token = _num_slices.set(count)
+    try:
+        yield
+    finally:
+        _num_slices.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -33,11 +67,25 @@ class Projection(keras.layers.Dense):
             `(..., units)`.
         """
         if len(inputs.shape) <= 2:
-            return super().call(inputs, training=training)
+            return self._product(inputs, training)
         leading = leading_sizes(inputs, len(inputs.shape) - 1)
         # (..., D) -> (N, D) -> (N, units) -> (..., units)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        return ops.reshape(super().call(flat, training=training), (*leading, self.units))
+        return ops.reshape(self._product(flat, training), (*leading, self.units))
+
+    def _product(self, x: Tensor, training: bool | None) -> Tensor:
+        # (N, D) -> (N, units)
+        count, width = _num_slices.get(), x.shape[-1]
+        is_whole = isinstance(count, int) and count == 1
+        if is_whole or width * self.units < _SMALLEST or width % _NUM_SLICES:
+            return super().call(x, training=training)
+        # (N, D) -> (C, N, D / C), and (D, units) -> (C, D / C, units), which moves nothing
+        rows = ops.transpose(ops.reshape(x, (-1, count, width // count)), (1, 0, 2))
+        slices = ops.reshape(self.kernel, (count, width // count, self.units))
+        y = ops.reshape(ops.sum(ops.matmul(rows, slices), axis=0), (-1, self.units))
+        if self.bias is not None:
+            y = ops.add(y, self.bias)
+        return y if self.activation is None else self.activation(y)
 
     def columns(self, units: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the projection on some of the units, as a function, for a loop.

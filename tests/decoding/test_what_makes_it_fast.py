@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_addnorm.decoding import decode, strategies
 from keras_addnorm.decoding.search import Request, search
+from keras_addnorm.layers import projection
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.slim import function_definitions
 
@@ -112,6 +113,35 @@ def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_
     carried = re.findall(r"= f32\[([\d,]+)\]\S* get-tuple-element", "\n".join(lines))
     tables = {shape for shape in carried if sorted(map(int, shape.split(","))) == [D, V]}
     assert (f"{D},{V}" in tables) == is_turned
+
+
+@pytest.mark.parametrize(("num_rows", "num_beams", "count"), [(1, 1, 4), (2, 1, 1), (1, 2, 1)])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_large_kernels_are_cut_for_one_row_alone(monkeypatch, num_rows, num_beams, count, is_known):
+    config = Seq2SeqConfig(
+        source_vocabulary_size=11,
+        target_vocabulary_size=V,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        hidden_dim=12,
+        intermediate_dim=20,
+        num_heads=2,
+        tie_embeddings=False,
+        max_length=T,
+    )
+    model = Seq2SeqTransformer(config)
+    source = SOURCE[:num_rows]
+    expected = decode(model, source, num_beams=num_beams, max_length=T)
+    # The six kernels of (12, 12) stay whole; of (12, 20), (20, 12) and (12, V) there is one each.
+    monkeypatch.setattr(projection, "_SMALLEST", 200)
+    shape = [num_rows if is_known else None, S]
+    read = "\n".join(lines_of_the_loop(model, num_beams, source, shape))
+    cut = [f"f32[4,{width // 4},{units}]" in read for width, units in ((12, 20), (20, 12), (12, V))]
+    assert cut == [count == 4] * 3
+    assert "f32[4,3,12]" not in read
+    found = decode(model, source, num_beams=num_beams, max_length=T)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("num_beams", "product"), [(1, "BatchMatMulV3"), (3, "BatchMatMulV2")])
