@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.checks import check_num_return, require_positive
+from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.steps import (
@@ -21,7 +22,6 @@ from keras_addnorm.decoding.steps import (
     best_first,
     first_bad_step,
     is_possible,
-    select,
     write_column,
 )
 from keras_addnorm.decoding.strategy import Strategy
@@ -212,7 +212,7 @@ def search_beams(
         scores = candidates.sums / length_penalty.divisor(state.index + 1)
         if task.bonus:
             bonus = ops.reshape(task.bonus(cache), (-1, num_beams))
-            scores = scores + ops.take_along_axis(bonus, candidates.origin, axis=1)
+            scores = scores + select(bonus, candidates.origin)
         finished_scores, order = best_first(
             ops.concatenate(
                 [state.finished_scores, ops.where(ends_now, scores, IMPOSSIBLE)], axis=1
@@ -225,8 +225,8 @@ def search_beams(
         # Alive: the first K that do not end.
         alive_sums = ops.where(is_end, IMPOSSIBLE, candidates.sums)
         _, order = best_first(ops.where(is_end, -num_candidates, 0) - rank, num_beams)
-        alive_sums = ops.take_along_axis(alive_sums, order, axis=1)
-        origin = ops.take_along_axis(candidates.origin, order, axis=1)
+        alive_sums = select(alive_sums, order)
+        origin = select(candidates.origin, order)
 
         best_sum = ops.max(alive_sums, axis=1)
         if strategy.early_stopping:
@@ -244,7 +244,7 @@ def search_beams(
         return (
             _State(
                 index=state.index + 1,
-                tokens=ops.take_along_axis(candidates.token, order, axis=1),
+                tokens=select(candidates.token, order),
                 alive=select(sequences, order),
                 alive_sums=alive_sums,
                 finished=finished,

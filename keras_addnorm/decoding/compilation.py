@@ -128,11 +128,11 @@ def with_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tenso
 
 
 def product_of_rows(x: Tensor, y: Tensor) -> Tensor:
-    """Return products of matrices; those of single rows on the thread that asks for them.
+    """Return products of matrices, each row of `x` by itself.
 
     TensorFlow only. oneDNN takes over all products of matrices but those of one operation, and
-    takes three times as long for a few rows, since it waits for other threads. For many it is as
-    fast, and faster for more than one row a matrix.
+    hands the smallest of them to other threads, and waits. That operation is slow where both have
+    several rows, so each row is a product of its own, of a matrix that is not copied for it.
 
     Args:
         x: `(N, T, K)`.
@@ -144,6 +144,49 @@ def product_of_rows(x: Tensor, y: Tensor) -> Tensor:
     import tensorflow as tf
 
     # On processors the operation has no kernel for float16.
-    if x.shape[1] == 1 and x.dtype == tf.float32:
+    if x.dtype != tf.float32:
+        return tf.matmul(x, y)
+    if x.shape[1] == 1:
         return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype)
-    return tf.matmul(x, y)
+    rows, matrices = tf.expand_dims(x, 2), tf.expand_dims(y, 1)
+    return tf.squeeze(tf.raw_ops.BatchMatMulV3(x=rows, y=matrices, Tout=x.dtype), 2)
+
+
+def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return `x` with its axes in another order.
+
+    TensorFlow only. oneDNN takes over transpositions of floating-point numbers, with the same wait
+    for other threads; those of integers it does not.
+
+    Args:
+        x: A tensor.
+        axes: The order.
+
+    Returns:
+        The same numbers.
+    """
+    import tensorflow as tf
+
+    if x.dtype != tf.float32:
+        return tf.transpose(x, axes)
+    return tf.bitcast(tf.transpose(tf.bitcast(x, tf.int32), axes), x.dtype)
+
+
+def select(rows: Tensor, order: Tensor) -> Tensor:
+    """Return some entries of each row.
+
+    Args:
+        rows: `(N, M, ...)`.
+        order: `(N, m)`, which ones, from 0 to M - 1.
+
+    Returns:
+        `(N, m, ...)`.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Keras' operation is twenty of TensorFlow's, and turns all rows to have that axis last.
+        return tf.gather(rows, order, axis=1, batch_dims=1)
+    for _ in rows.shape[2:]:
+        order = keras.ops.expand_dims(order, -1)
+    return keras.ops.take_along_axis(rows, order, axis=1)

@@ -11,6 +11,7 @@ from keras import ops
 from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.beam import Candidates, Layout, search_beams
 from keras_addnorm.decoding.checks import check_num_return, require_positive
+from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.steps import Cache, Found, Step, best_first, is_possible
@@ -110,7 +111,7 @@ class DiverseBeam(Strategy):
             own = sums[:, group]
             _, flat = best_first(own - ops.tile(cost, (1, num_beams)), count)
             candidates = Candidates(
-                ops.take_along_axis(own, flat, axis=1),
+                select(own, flat),
                 flat // vocabulary_size,
                 flat % vocabulary_size,
             )

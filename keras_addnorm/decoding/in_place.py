@@ -6,14 +6,18 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.decoding.compilation import product_of_rows, with_slice
+from keras_addnorm.decoding.compilation import product_of_rows, transposed, with_slice
 from keras_addnorm.layers.caches import HeadsFirst
 
 Tensor = Any
 
 
 class InPlaceHeadsFirst(HeadsFirst):
-    """Written in place: for loops of TensorFlow without XLA, which cannot compile it."""
+    """Written in place: for loops of TensorFlow without XLA, which cannot compile it.
+
+    Read by operations that oneDNN leaves to TensorFlow: those that it takes over hand the smallest
+    of products, rows and transpositions to other threads, and wait for them.
+    """
 
     @staticmethod
     def with_piece(cache: Tensor, piece: Tensor, axis: int, index: int | Tensor) -> Tensor:
@@ -30,13 +34,47 @@ class InPlaceHeadsFirst(HeadsFirst):
         """
         return with_slice(cache, piece, axis, index * piece.shape[axis])
 
+    @staticmethod
+    def product(x: Tensor, y: Tensor) -> Tensor:
+        """See `HeadsFirst`.
+
+        Args:
+            x: `(N, T, K)`.
+            y: `(N, K, S)`.
+
+        Returns:
+            `(N, T, S)`.
+        """
+        return product_of_rows(x, y)
+
+    @staticmethod
+    def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """See `HeadsFirst`.
+
+        Args:
+            x: A tensor.
+            axes: The order.
+
+        Returns:
+            The same numbers.
+        """
+        return transposed(x, axes)
+
+    @staticmethod
+    def softmax(logits: Tensor) -> Tensor:
+        """See `KeysValues`.
+
+        Args:
+            logits: `(B, H, T, S)`.
+
+        Returns:
+            Weights that sum to one in each row.
+        """
+        return ops.exp(ops.log_softmax(logits, axis=-1))
+
 
 class OneQuery(InPlaceHeadsFirst):
-    """Read by one query a sentence: for searches that follow one hypothesis of each.
-
-    By operations that oneDNN leaves to TensorFlow: those that it takes over hand the smallest of
-    products and rows to other threads, and wait for them.
-    """
+    """Read by one query a sentence: for searches that follow one hypothesis of each."""
 
     def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
         """See `KeysValues`.
@@ -49,29 +87,3 @@ class OneQuery(InPlaceHeadsFirst):
             The same.
         """
         return queries
-
-    @staticmethod
-    def product(x: Tensor, y: Tensor) -> Tensor:
-        """See `HeadsFirst`.
-
-        Args:
-            x: `(N, T, K)`, with T > 1 where heads share keys and values.
-            y: `(N, K, S)`.
-
-        Returns:
-            `(N, T, S)`.
-        """
-        return product_of_rows(x, y)
-
-    @staticmethod
-    def softmax(logits: Tensor) -> Tensor:
-        """See `KeysValues`.
-
-        Args:
-            logits: `(B, H, 1, S)`.
-
-        Returns:
-            Weights that sum to one in each row.
-        """
-        shares = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
-        return shares / ops.sum(shares, axis=-1, keepdims=True)

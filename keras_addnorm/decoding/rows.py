@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.steps import (
     Cache,
     Found,
@@ -75,7 +76,7 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
         logits, cache = step(state.tokens, state.index, state.cache)
         log_p, is_bad = read(logits, state.sequences, state.index)
         chosen = choose(log_p, state.index)
-        gain = ops.take_along_axis(log_p, ops.expand_dims(chosen, -1), axis=1)[:, 0]
+        gain = select(log_p, ops.expand_dims(chosen, -1))[:, 0]
         tokens = ops.where(state.is_done, ids.pad_id, chosen)
         sums = ops.where(state.is_done, state.sums, state.sums + gain)
         has_ended = ops.logical_or(

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_addnorm.decoding import coverage, length_penalties, noise
 from keras_addnorm.decoding.checks import require_positive
+from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.rows import search_rows
@@ -108,8 +109,7 @@ class Sample(Strategy):
             keys_now = ops.expand_dims(noise.spread(keys, index), -1)
             log_p, tokens = self._candidates(log_p)
             drawn = ops.argmax(log_p + noise.gumbel(noise.spread(keys_now, tokens)), axis=-1)
-            chosen = ops.take_along_axis(tokens, ops.expand_dims(drawn, -1), axis=1)
-            return ops.cast(chosen[:, 0], "int32")
+            return ops.cast(select(tokens, ops.expand_dims(drawn, -1))[:, 0], "int32")
 
         return search_rows(self, choose, step, cache, task)
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_addnorm.decoding.compilation import select
+
 Tensor = Any
 
 
@@ -97,7 +99,7 @@ def best_first(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if keras.backend.backend() == "torch":
         # `torch.topk` breaks ties as it likes; a stable sort does not.
         order = ops.argsort(-scores, axis=-1)[:, :count]
-        return ops.take_along_axis(scores, order, axis=1), order
+        return select(scores, order), order
     if scores.shape[-1] > 16 * count * _BLOCK:
         return _best_of_blocks(scores, count)
     scores, order = ops.top_k(scores, k=count)
@@ -112,16 +114,11 @@ def _best_of_blocks(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     _, chosen = ops.top_k(ops.max(blocks, axis=-1), k=count)
     # As they stood, so that of equals the one further to the front still comes first.
     chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)
-    few = ops.take_along_axis(blocks, ops.expand_dims(chosen, -1), axis=1)
+    few = select(blocks, chosen)
     scores, order = ops.top_k(ops.reshape(few, (-1, count * _BLOCK)), k=count)
     order = ops.cast(order, "int32")
-    block = ops.take_along_axis(chosen, order // _BLOCK, axis=1)
+    block = select(chosen, order // _BLOCK)
     return scores, block * _BLOCK + order % _BLOCK
-
-
-def select(rows: Tensor, order: Tensor) -> Tensor:
-    """Return `rows` `(N, M, T)` in the order `(N, m)`, as `(N, m, T)`."""
-    return ops.take_along_axis(rows, ops.expand_dims(order, -1), axis=1)
 
 
 def is_possible(scores: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.constraints import Constraint, View
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
@@ -18,7 +19,6 @@ from keras_addnorm.decoding.steps import (
     best_first,
     is_possible,
     log_probabilities,
-    select,
 )
 
 Tensor = Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 from keras import ops
@@ -159,7 +159,7 @@ class HeadsFirst(KeysValues):
         length, num_keys = size_of(queries, 1), size_of(self.keys, 2)
         # (B, T, H, K) -> (B G, H/G T, K)
         shape = (first_size(self.keys, length), num_heads // num_groups * length, width)
-        rows = ops.reshape(ops.transpose(queries, (0, 2, 1, 3)), shape)
+        rows = ops.reshape(self.transposed(queries, (0, 2, 1, 3)), shape)
         batch = first_size(queries, length, num_keys)
         return ops.reshape(self.product(rows, self.keys), (batch, num_heads, length, num_keys))
 
@@ -179,7 +179,7 @@ class HeadsFirst(KeysValues):
         rows = ops.reshape(weights, (num_rows, num_heads // num_groups * length, num_keys))
         shape = (first_size(weights, length), num_heads, length, width)
         sums = ops.reshape(self.product(rows, self.values), shape)
-        return ops.transpose(sums, (0, 2, 1, 3))
+        return self.transposed(sums, (0, 2, 1, 3))
 
     @staticmethod
     def product(x: Tensor, y: Tensor) -> Tensor:
@@ -194,6 +194,35 @@ class HeadsFirst(KeysValues):
         """
         return ops.matmul(x, y)
 
+    @staticmethod
+    def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """Return `x` with its axes in another order.
+
+        Args:
+            x: A tensor.
+            axes: The order.
+
+        Returns:
+            The same numbers.
+        """
+        return ops.transpose(x, axes)
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor, dtype: Any) -> Self:
+        """Return keys and values in this order.
+
+        Args:
+            keys: `(B, S, G, K)`.
+            values: Of the same shape.
+            dtype: Of the cache.
+
+        Returns:
+            The same.
+        """
+        keys = cls.transposed(ops.cast(keys, dtype), (0, 2, 3, 1))
+        values = cls.transposed(ops.cast(values, dtype), (0, 2, 1, 3))
+        return cls(_flat(keys), _flat(values))
+
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> HeadsFirst:
         """Return this with one position more of each hypothesis.
 
@@ -205,10 +234,10 @@ class HeadsFirst(KeysValues):
         Returns:
             The cache.
         """
-        keys, values = turned(keys, values, self.keys.dtype)
+        new = self.of(keys, values, self.keys.dtype)
         return type(self)(
-            self.with_piece(self.keys, keys, 2, index),
-            self.with_piece(self.values, values, 1, index),
+            self.with_piece(self.keys, new.keys, 2, index),
+            self.with_piece(self.values, new.values, 1, index),
         )
 
     @staticmethod
@@ -286,25 +315,9 @@ def heads_first(caches: Any, kind: type[HeadsFirst] = HeadsFirst) -> Any:
     def as_read(cache: Tensor) -> Tensor | HeadsFirst:
         if len(cache.shape) != 5:
             return cache
-        return kind(*turned(cache[:, 0], cache[:, 1], cache.dtype))
+        return kind.of(cache[:, 0], cache[:, 1], cache.dtype)
 
     return keras.tree.map_structure(as_read, caches)
-
-
-def turned(keys: Tensor, values: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
-    """Return keys and values as `HeadsFirst` holds them.
-
-    Args:
-        keys: `(B, S, G, K)`.
-        values: Of the same shape.
-        dtype: Of the cache.
-
-    Returns:
-        `(B G, K, S)` and `(B G, S, K)`.
-    """
-    keys = ops.transpose(ops.cast(keys, dtype), (0, 2, 3, 1))
-    values = ops.transpose(ops.cast(values, dtype), (0, 2, 1, 3))
-    return _flat(keys), _flat(values)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.steps import best_first
 
 
@@ -26,3 +27,13 @@ def test_what_cannot_happen_comes_last_and_in_its_place():
     scores[:, 4000] = 1.0
     _, order = best_first(ops.convert_to_tensor(scores), 5)
     np.testing.assert_array_equal(ops.convert_to_numpy(order), [[4000, 0, 1, 2, 3]] * 3)
+
+
+@pytest.mark.parametrize("further", [(), (4,), (4, 2)])
+def test_select_takes_entries_of_each_row(further):
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(5, 7, *further)).astype("float32")
+    order = rng.integers(0, 7, (5, 3)).astype("int32")
+    expected = np.stack([row[own] for row, own in zip(rows, order, strict=True)])
+    found = select(ops.convert_to_tensor(rows), ops.convert_to_tensor(order))
+    np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)

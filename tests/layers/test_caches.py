@@ -149,12 +149,20 @@ def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_products_of_one_query_in_every_precision(dtype, rows):
-    """There are kernels for some only; two heads may read the same keys."""
+def test_products_in_every_precision(dtype, rows):
+    """There are kernels for some only; several hypotheses, or heads, may read the same keys."""
     x, y = (random(*shape, seed=6) for shape in ((5, rows, 7), (5, 7, 3)))
-    found = OneQuery.product(ops.cast(x, dtype), ops.cast(y, dtype))
+    found = InPlaceHeadsFirst.product(ops.cast(x, dtype), ops.cast(y, dtype))
     assert found.dtype == dtype
     np.testing.assert_allclose(ops.cast(found, "float32"), x @ y, atol=0.05, rtol=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_transpositions_in_every_precision(dtype):
+    x = ops.cast(random(2, 3, 4, 5, seed=7), dtype)
+    found = InPlaceHeadsFirst.transposed(x, (0, 2, 3, 1))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, ops.transpose(x, (0, 2, 3, 1)))
 
 
 def test_ancestors_as_a_mask():
