@@ -1,6 +1,7 @@
 """Compiles a function of tensors with whatever the Keras backend compiles with.
 
-The one file outside `data/` and `serving/` that may import a backend, and only when it is called.
+And has the few operations that are faster in a backend's own words than in Keras'. The one file
+outside `data/` and `serving/` that may import a backend, and only when it is called.
 """
 
 from __future__ import annotations

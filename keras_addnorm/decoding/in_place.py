@@ -19,6 +19,9 @@ class InPlaceHeadsFirst(HeadsFirst):
     of products, rows and transpositions to other threads, and wait for them.
     """
 
+    product = staticmethod(product_of_rows)
+    transposed = staticmethod(transposed)
+
     @staticmethod
     def with_piece(cache: Tensor, piece: Tensor, axis: int, index: int | Tensor) -> Tensor:
         """See `HeadsFirst`.
@@ -33,32 +36,6 @@ class InPlaceHeadsFirst(HeadsFirst):
             A tensor of the shape of `cache`.
         """
         return with_slice(cache, piece, axis, index * piece.shape[axis])
-
-    @staticmethod
-    def product(x: Tensor, y: Tensor) -> Tensor:
-        """See `HeadsFirst`.
-
-        Args:
-            x: `(N, T, K)`.
-            y: `(N, K, S)`.
-
-        Returns:
-            `(N, T, S)`.
-        """
-        return product_of_rows(x, y)
-
-    @staticmethod
-    def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-        """See `HeadsFirst`.
-
-        Args:
-            x: A tensor.
-            axes: The order.
-
-        Returns:
-            The same numbers.
-        """
-        return transposed(x, axes)
 
     @staticmethod
     def softmax(logits: Tensor) -> Tensor:

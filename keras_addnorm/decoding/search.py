@@ -38,7 +38,7 @@ class Request:
         max_length: Number of tokens to generate at most.
         constraints: Rules about the next token.
         under_xla: Whether XLA compiles it, which knows each size then. Without it, TensorFlow has
-            a faster way to write caches.
+            faster ways to write and read caches.
     """
 
     strategy: Strategy
