@@ -179,8 +179,11 @@ def _cached_step(
         ancestors = write_column(cache.rows["ancestors"], index, own)
         by_beam = ops.reshape(ancestors, (-1, count, length)) if count > 1 else None
         layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
-        in_slices = large_kernels_in_slices(size_of(chosen, 0))
-        with in_slices if gains_by_slices else contextlib.nullcontext():
+        with (
+            large_kernels_in_slices(size_of(chosen, 0))
+            if gains_by_slices
+            else contextlib.nullcontext()
+        ):
             logits, layers, *scores = model.decode_step(
                 chosen if tokens is None else ops.take(tokens, chosen),
                 layers,

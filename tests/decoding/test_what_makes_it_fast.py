@@ -17,19 +17,24 @@ K = D // H
 SOURCE = np.array([[4, 5, 6, 7, 2], [8, 9, 2, 0, 0], [10, 2, 0, 0, 0]], "int32")
 
 
-@pytest.fixture(scope="module")
-def model():
+def make_model(hidden_dim=D, intermediate_dim=13, **settings):
     config = Seq2SeqConfig(
         source_vocabulary_size=11,
         target_vocabulary_size=V,
         num_encoder_layers=1,
         num_decoder_layers=1,
-        hidden_dim=D,
-        intermediate_dim=13,
+        hidden_dim=hidden_dim,
+        intermediate_dim=intermediate_dim,
         num_heads=H,
         max_length=T,
+        **settings,
     )
     return Seq2SeqTransformer(config)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
 
 
 def lines_of_the_loop(model, num_beams, source=SOURCE, traced_as=SOURCE.shape):
@@ -118,18 +123,7 @@ def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_
 @pytest.mark.parametrize(("num_rows", "num_beams", "count"), [(1, 1, 4), (2, 1, 1), (1, 2, 1)])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_large_kernels_are_cut_for_one_row_alone(monkeypatch, num_rows, num_beams, count, is_known):
-    config = Seq2SeqConfig(
-        source_vocabulary_size=11,
-        target_vocabulary_size=V,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-        hidden_dim=12,
-        intermediate_dim=20,
-        num_heads=2,
-        tie_embeddings=False,
-        max_length=T,
-    )
-    model = Seq2SeqTransformer(config)
+    model = make_model(hidden_dim=12, intermediate_dim=20, tie_embeddings=False)
     source = SOURCE[:num_rows]
     expected = decode(model, source, num_beams=num_beams, max_length=T)
     # The six kernels of (12, 12) stay whole; of (12, 20), (20, 12) and (12, V) there is one each.
