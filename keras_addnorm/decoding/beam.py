@@ -14,6 +14,7 @@ from keras_addnorm.decoding.checks import check_num_return, require_positive
 from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
+from keras_addnorm.decoding.stages import while_growing
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
     Cache,
@@ -256,7 +257,7 @@ def search_beams(
             ),
         )
 
-    (state,) = ops.while_loop(is_running, advance, (_start(layout, cache, task),))
+    state = while_growing(is_running, advance, _start(layout, cache, task), task)
     return _best_of_all(layout, length_penalty, state, task)
 
 

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.compilation import select
+from keras_addnorm.decoding.stages import while_growing
 from keras_addnorm.decoding.steps import (
     Cache,
     Found,
@@ -101,7 +102,7 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
             ),
         )
 
-    (state,) = ops.while_loop(is_running, advance, (state,))
+    state = while_growing(is_running, advance, state, task)
     lengths = ops.sum(ops.cast(ops.not_equal(state.sequences, ids.pad_id), "int32"), axis=-1)
     scores = state.sums / length_penalties.get(strategy.length_penalty).divisor(lengths)
     if task.bonus:

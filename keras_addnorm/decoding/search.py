@@ -24,7 +24,7 @@ from keras_addnorm.decoding.task import Task
 from keras_addnorm.layers.caches import HeadsFirst, heads_first
 from keras_addnorm.layers.positional_embedding import FEW_ROWS
 from keras_addnorm.layers.projection import large_kernels_in_slices
-from keras_addnorm.layers.shapes import size_of
+from keras_addnorm.layers.shapes import resized, size_of
 
 Tensor = Any
 
@@ -140,6 +140,7 @@ def search(
         seed,
         bonus,
         tokens,
+        _with_room,
     )
     found = strategy.search(step, cache, task)
     return found if tokens is None else found._replace(ids=ops.take(tokens, found.ids))
@@ -177,7 +178,7 @@ def _cached_step(
 
     def step(chosen: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
         ancestors = write_column(cache.rows["ancestors"], index, own)
-        by_beam = ops.reshape(ancestors, (-1, count, length)) if count > 1 else None
+        by_beam = ops.reshape(ancestors, (-1, count, ancestors.shape[-1])) if count > 1 else None
         layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
         with (
             large_kernels_in_slices(size_of(chosen, 0))
@@ -197,3 +198,19 @@ def _cached_step(
         return logits, Cache({**cache.rows, "ancestors": ancestors}, shared), *scores
 
     return step, start
+
+
+def _with_room(cache: Cache, length: int) -> Cache:
+    """Return the cache for `length` positions; what is written there stays."""
+    ancestors = cache.rows["ancestors"]
+    before = ancestors.shape[1]
+    if length == before:
+        return cache
+    # Those of pruned sublayers hold nothing.
+    shared = [
+        entry.with_room(entry.keys.shape[2] // before * length)
+        if isinstance(entry, HeadsFirst)
+        else entry
+        for entry in cache.shared
+    ]
+    return Cache({**cache.rows, "ancestors": resized(ancestors, 1, length)}, shared)

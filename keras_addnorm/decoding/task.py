@@ -44,6 +44,8 @@ class Task:
             `None`: `bonus(cache) -> (N,)`, never positive.
         tokens: `(V,)` int32: the token that each column of the logits stands for, where they are a
             `Shortlist`'s; `None` where columns are tokens. The special ids are in their own place.
+        with_room: Returns a cache with room for another number of positions, as `while_growing`
+            asks for it, or `None` where the cache stays as it is: `with_room(cache, length)`.
     """
 
     source_ids: Tensor
@@ -54,6 +56,7 @@ class Task:
     seed: Tensor | None = None
     bonus: Callable[[Cache], Tensor] | None = None
     tokens: Tensor | None = None
+    with_room: Callable[[Cache, int], Cache] | None = None
 
     @property
     def batch_size(self) -> int | Tensor:

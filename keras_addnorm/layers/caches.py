@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.layers.masks import softmax
-from keras_addnorm.layers.shapes import first_size, size_of
+from keras_addnorm.layers.shapes import first_size, resized, size_of
 
 Tensor = Any
 
@@ -253,11 +253,19 @@ class HeadsFirst(KeysValues):
         Returns:
             A tensor of the shape of `cache`.
         """
-        count, slots = piece.shape[axis], cache.shape[axis]
-        is_here = ops.equal(ops.arange(slots, dtype="int32") // count, index)
-        repeats = [slots // count if i == axis else 1 for i in range(3)]
-        is_here = ops.reshape(is_here, (slots,) if axis == 2 else (slots, 1))
-        return ops.where(is_here, ops.tile(piece, repeats), cache)
+        start = [index * piece.shape[axis] if i == axis else 0 for i in range(3)]
+        return ops.slice_update(cache, start, piece)
+
+    def with_room(self, slots: int) -> Self:
+        """Return this with another number of slots; what is written there stays.
+
+        Args:
+            slots: Their number, `S n`.
+
+        Returns:
+            The cache.
+        """
+        return type(self)(resized(self.keys, 2, slots), resized(self.values, 1, slots))
 
     def batch_size(self, num_groups: int) -> int | Tensor:
         """See `KeysValues`.

@@ -43,6 +43,15 @@ for beams in (1, 3):
         SOURCE, num_beams=beams, length_penalty=0.6, max_length=5, jit_compile=False
     )
 
+from keras_addnorm.decoding import decode, stages
+stages._FIRST = 2
+assert stages.stages(5) == [2, 5]
+for beams in (1, 3):
+    sources = keras.ops.convert_to_tensor(SOURCE)
+    ids, scores = decode(model, sources, num_beams=beams, length_penalty=0.6, max_length=5)
+    np.testing.assert_array_equal(array(ids), found[f"ids {beams}"])
+    np.testing.assert_allclose(array(scores), found[f"scores {beams}"], rtol=1e-5)
+
 from keras_addnorm.decoding import Beam, Lexicon, Shortlist
 rng = np.random.default_rng(6)
 candidates, probabilities = rng.integers(3, 11, (13, 4)), rng.random((13, 4), "float32")
