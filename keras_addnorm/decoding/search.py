@@ -22,7 +22,7 @@ from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
 from keras_addnorm.layers.caches import HeadsFirst, heads_first
-from keras_addnorm.layers.positional_embedding import FEW_ROWS
+from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.layers.projection import large_kernels_in_slices
 from keras_addnorm.layers.shapes import resized, size_of
 
@@ -165,9 +165,8 @@ def _cached_step(
     # no hypothesis.
     fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
     num_rows = memory.shape[0] and memory.shape[0] * strategy.rows_per_sentence
-    if num_rows is None and request.under_xla:
-        num_rows = FEW_ROWS[0]  # Where they are not few, XLA leaves the table out.
-    to_logits = model.to_logits(num_rows, tokens)
+    turned = Turned.under_xla(num_rows) if request.under_xla else Turned.ALWAYS
+    to_logits = model.to_logits(turned, tokens)
     # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
     # that is ever reordered.
     own = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +12,39 @@ from keras import ops
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
-from keras_addnorm.layers.shapes import leading_sizes
+from keras_addnorm.layers.shapes import leading_sizes, size_of
 
 Tensor = Any
 
+_FEW_ROWS = range(2, 17)
 
-FEW_ROWS = range(2, 17)
-"""Numbers of rows whose product with the table is faster once the table is turned.
 
-One row is a product of its own that reads the table as it lies; of many rows, turning the table is
-a small part. In between it would be turned again at each step of a loop.
-"""
+class Turned(enum.Enum):
+    """Whether a loop reads the table of embeddings turned, once before its first step.
+
+    Under XLA one row is a product of its own that reads the table as it lies, and of many rows
+    turning the table is a small part. In between it would be turned again at each step. oneDNN,
+    which TensorFlow asks without XLA, turns it at each step for any number of rows.
+    """
+
+    NEVER = "never"
+    ALWAYS = "always"
+    FOR_FEW_ROWS = "for few rows"
+    """XLA chooses, which knows the number of rows when it compiles."""
+
+    @classmethod
+    def under_xla(cls, num_rows: int | None) -> Turned:
+        """Return what is fastest under XLA.
+
+        Args:
+            num_rows: Number of rows of each product, or `None` where XLA alone will know it.
+
+        Returns:
+            One of the three.
+        """
+        if num_rows is None:
+            return cls.FOR_FEW_ROWS
+        return cls.ALWAYS if num_rows in _FEW_ROWS else cls.NEVER
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -145,15 +168,17 @@ class PositionalEmbedding(keras.layers.Layer):
         return self._embed(inputs, start_index, training)
 
     def projection(
-        self, num_rows: int | None = None, tokens: Tensor | None = None
+        self,
+        turned: Turned = Turned.NEVER,
+        tokens: Tensor | None = None,
+        turned_table: Tensor | None = None,
     ) -> Callable[[Tensor], Tensor]:
         """Return the way back to the vocabulary as a function, prepared for a loop.
 
-        For 2 to 16 rows the table is turned, once: that makes their products up to twice as fast.
-
         Args:
-            num_rows: Number of rows of each product, N; of a few where XLA alone will know it.
+            turned: Whether the function reads the table turned.
             tokens: The tokens whose logits are asked for, `(M,)`; `None` for all, M = V.
+            turned_table: The turned table, `(D, V)`, where it is there already.
 
         Returns:
             A function from hidden states `(N, D)` to logits `(N, M)`.
@@ -161,7 +186,12 @@ class PositionalEmbedding(keras.layers.Layer):
         table = ops.cast(self.embeddings, self.compute_dtype)
         if tokens is not None:
             table = ops.take(table, tokens, axis=0)
-        turned = ops.transpose(table) if num_rows in FEW_ROWS else None
+        if turned is Turned.NEVER:
+            columns = None
+        elif turned_table is None or tokens is not None:
+            columns = ops.transpose(table)
+        else:
+            columns = turned_table
 
         def project(x: Tensor) -> Tensor:
             x = ops.cast(x, self.compute_dtype)
@@ -169,14 +199,17 @@ class PositionalEmbedding(keras.layers.Layer):
             def as_it_lies() -> Tensor:
                 return ops.einsum("nd,vd->nv", x, table)
 
-            if turned is None:
+            def turned_before() -> Tensor:
+                return ops.matmul(x, columns)
+
+            if turned is Turned.NEVER:
                 logits = as_it_lies()
-            elif x.shape[0] is not None:
-                logits = ops.matmul(x, turned)
-            else:  # XLA knows the number when it compiles, and leaves the other one out.
-                rows = ops.shape(x)[0]
-                is_few = ops.logical_and(rows >= FEW_ROWS[0], rows <= FEW_ROWS[-1])
-                logits = ops.cond(is_few, lambda: ops.matmul(x, turned), as_it_lies)
+            elif turned is Turned.ALWAYS:
+                logits = turned_before()
+            else:  # XLA leaves the other one out.
+                rows = size_of(x, 0)
+                is_few = ops.logical_and(rows >= _FEW_ROWS[0], rows <= _FEW_ROWS[-1])
+                logits = ops.cond(is_few, turned_before, as_it_lies)
             return ops.cast(logits, self._logits_dtype)
 
         return project

@@ -9,6 +9,7 @@ import keras
 
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers.caches import is_ancestor
+from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -178,19 +179,23 @@ class Seq2SeqTransformer(keras.Model):
         return (to_logits(keras.ops.reshape(x, (-1, x.shape[-1]))), cache, *scores)
 
     def to_logits(
-        self, num_rows: int | None = None, tokens: Tensor | None = None
+        self,
+        turned: Turned = Turned.NEVER,
+        tokens: Tensor | None = None,
+        turned_table: Tensor | None = None,
     ) -> Callable[[Tensor], Tensor]:
-        """Return the projection on the vocabulary as `decode_step` calls it fastest in a loop.
+        """Return the projection on the vocabulary as `decode_step` calls it in a loop.
 
         Args:
-            num_rows: Number of rows that are decoded, N; of a few where XLA alone will know it.
+            turned: Whether a table that is tied to the embeddings is read turned.
             tokens: The tokens whose logits are asked for, `(M,)`; `None` for all, M = V.
+            turned_table: The turned table, `(D, V)`, where it is there already.
 
         Returns:
             A function from hidden states `(N, D)` to logits `(N, M)`.
         """
         if self.vocabulary_projection is None:
-            return self.decoder_embedding.projection(num_rows, tokens)
+            return self.decoder_embedding.projection(turned, tokens, turned_table)
         if tokens is None:
             return self.vocabulary_projection
         return self.vocabulary_projection.columns(tokens)

@@ -18,9 +18,10 @@ from keras_addnorm.decoding import Lexicon, Shortlist, Strategy
 from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.decoding.strategies import serialize
+from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets, Function, Outputs, map_in_batches
-from keras_addnorm.serving.stored_weights import StoredWeights
+from keras_addnorm.serving.stored_weights import StoredWeights, TurnedTable
 from keras_addnorm.serving.texts import TEXTS, Texts
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
@@ -90,13 +91,18 @@ class TranslationModule(tf.Module):
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
+        # Of a projection of its own the kernel lies as searches read it.
+        self.turned_table = None
+        if model.vocabulary_projection is None:
+            embeddings = model.decoder_embedding.embeddings
+            self.turned_table = weights.turned(embeddings, model.compute_dtype)
         if decoding.shortlist is not None:
             lexicon = {k: tf.Variable(v) for k, v in vars(decoding.shortlist.lexicon).items()}
             self.lexicon = tuple(lexicon.values())
             shortlist = dataclasses.replace(decoding.shortlist, lexicon=Lexicon(**lexicon))
             decoding = dataclasses.replace(decoding, shortlist=shortlist)
         self._decoding = decoding
-        self._core = _Core(model, weights, decoding)
+        self._core = _Core(model, weights, self.turned_table, decoding)
 
     def signatures(self) -> dict[str, Any]:
         """Traces the functions.
@@ -201,10 +207,14 @@ class _Core:
     """The numeric functions. No `tf.Module`: what it holds is not saved by itself."""
 
     def __init__(
-        self, model: Seq2SeqTransformer, weights: StoredWeights, decoding: Decoding
+        self,
+        model: Seq2SeqTransformer,
+        weights: StoredWeights,
+        turned_table: TurnedTable | None,
+        decoding: Decoding,
     ) -> None:
         self._traces = _Traces(weights)
-        self._model = _SharedModel(model, self._traces, decoding.max_length)
+        self._model = _SharedModel(model, self._traces, turned_table, decoding.max_length)
         self._max_length = decoding.max_length
         self._shortlist = decoding.shortlist
         self._strategies = decoding.strategies.values()
@@ -281,8 +291,15 @@ class _Traces:
 class _SharedModel:
     """A model whose encoder and whose decoder over whole sequences are traced once."""
 
-    def __init__(self, model: Seq2SeqTransformer, traces: _Traces, max_length: int) -> None:
+    def __init__(
+        self,
+        model: Seq2SeqTransformer,
+        traces: _Traces,
+        turned_table: TurnedTable | None,
+        max_length: int,
+    ) -> None:
         self._model = model
+        self._turned_table = turned_table
         width = model.config.hidden_dim
         self.encode = traces.get("encode", model.encode, _IDS)
         self._decode_sequence = traces.get(
@@ -299,6 +316,15 @@ class _SharedModel:
         """Decodes; see `Seq2SeqTransformer`."""
         outputs = self._decode_sequence(*tensors)
         return outputs if return_attention_scores else outputs[:1]
+
+    def to_logits(
+        self, turned: Turned = Turned.NEVER, tokens: tf.Tensor | None = None
+    ) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Projects on the vocabulary; see `Seq2SeqTransformer`."""
+        table = None
+        if self._turned_table is not None and turned is not Turned.NEVER and tokens is None:
+            table = self._turned_table.value()
+        return self._model.to_logits(turned, tokens, table)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -50,6 +51,19 @@ class StoredWeights:
                 self._matrices.append((weight, _AsItIs(weight)))
         self._vectors = [(group, _Joined(group)) for group in vectors.values()]
         self.stored = [stored for _, stored in (*self._matrices, *self._vectors)]
+
+    def turned(self, weight: Any, dtype: str) -> TurnedTable:
+        """Returns a matrix with its axes exchanged, which whoever loads the file makes.
+
+        Args:
+            weight: The matrix, one of the model's weights.
+            dtype: The precision of the turned one.
+
+        Returns:
+            What is to be saved, and read by the functions.
+        """
+        (stored,) = (stored for other, stored in self._matrices if other is weight)
+        return TurnedTable(weight, stored, dtype)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -133,6 +147,44 @@ class _Bytes(tf.Module):
 
 
 _Stored = _AsItIs | _Half | _Bytes
+
+
+class TurnedTable(tf.saved_model.experimental.TrackableResource):
+    """A matrix with its axes exchanged, made when the file is loaded: the file does not hold it.
+
+    Searches would turn the table of embeddings at the beginning of each call.
+
+    Args:
+        weight: The matrix.
+        stored: What of it is in the file.
+        dtype: The precision of the turned one.
+    """
+
+    def __init__(self, weight: Any, stored: _Stored, dtype: str) -> None:
+        super().__init__()
+        self._stored, self._dtype = stored, tf.as_dtype(dtype)
+        self._shape = tuple(reversed(weight.shape))
+        # A process that loads several exports has them all under their names.
+        self._shared_name = f"turned_table_{uuid.uuid4()}"
+        # Made here, not by the first function that reads it, of which it would be a part.
+        with tf.init_scope():
+            self._initialize()
+
+    def _create_resource(self) -> tf.Tensor:
+        return tf.raw_ops.VarHandleOp(
+            dtype=self._dtype, shape=self._shape, shared_name=self._shared_name
+        )
+
+    def _initialize(self) -> None:
+        table = tf.cast(self._stored.widened(), self._dtype)
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=tf.transpose(table))
+
+    def value(self) -> tf.Tensor:
+        """Returns the turned matrix."""
+        value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=self._dtype)
+        return tf.ensure_shape(value, self._shape)
+
+
 _STORAGES: dict[str, Callable[[Any], _Stored]] = {
     "float32": _AsItIs,
     "float16": _Half,

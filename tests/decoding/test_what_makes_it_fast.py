@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_addnorm.decoding import decode, strategies
 from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.layers import projection
+from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.slim import function_definitions
 
@@ -73,16 +74,19 @@ def test_the_loop_moves_no_cache_and_no_table(model, num_beams):
         assert any(f"[{','.join(map(str, shape))}]" in line for line in lines)
     # but nothing moves them.
     assert moved and not [s for s in moved if s in (sorted(own), sorted(memory), sorted(table))]
+    # A step writes one position of the keys and of the values where they lie, and no other.
+    assert made_by(lines, ("dynamic-update-slice",)).count(sorted(own)) == 2
+    assert sorted(own) not in made_by(lines, ("select",))
 
 
-@pytest.mark.parametrize("num_rows", [None, 1, 2, 16, 17])
-def test_the_prepared_projection_is_the_tables(model, num_rows):
+@pytest.mark.parametrize("turned", Turned)
+def test_the_prepared_projection_is_the_tables(model, turned):
     x = np.random.default_rng(1).normal(size=(2, D)).astype("float32")
     expected = np.asarray(model.decoder_embedding(x[:, None], reverse=True))[:, 0]
-    logits = model.to_logits(num_rows)(x)
+    logits = model.to_logits(turned)(x)
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
     tokens = np.array([7, 0, 22])
-    logits = model.to_logits(num_rows, tokens)(x)
+    logits = model.to_logits(turned, tokens)(x)
     np.testing.assert_allclose(logits, expected[:, tokens], rtol=1e-5, atol=1e-5)
 
 
@@ -90,7 +94,7 @@ def test_the_prepared_projection_is_the_tables(model, num_rows):
 def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(model, num_rows):
     @tf.function(input_signature=[tf.TensorSpec([None, D])], jit_compile=True, autograph=False)
     def project(x):
-        return model.to_logits(2)(x)
+        return model.to_logits(Turned.FOR_FEW_ROWS)(x)
 
     x = np.random.default_rng(1).normal(size=(num_rows, D)).astype("float32")
     expected = model.decoder_embedding(x[:, None], reverse=True)[:, 0]
@@ -99,15 +103,24 @@ def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(model, nu
     assert "conditional" not in hlo
 
 
-@pytest.mark.parametrize(("num_rows", "is_turned"), [(None, 0), (1, 0), (2, 1), (16, 1), (17, 0)])
-def test_the_table_is_turned_when_few_rows_are_announced(model, num_rows, is_turned):
+@pytest.mark.parametrize("turned", Turned)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_table_is_turned_if_it_is_to_be_and_nobody_has_it_turned(model, turned, is_there):
+    table = tf.transpose(model.decoder_embedding.embeddings.value) if is_there else None
+
     @tf.function(autograph=False)
     def prepare():
-        model.to_logits(num_rows)  # All that comes before the loop.
+        model.to_logits(turned, turned_table=table)  # All that comes before the loop.
 
     operations = prepare.get_concrete_function().graph.get_operations()
-    turned = [op for op in operations if op.type == "Transpose"]
-    assert [op.outputs[0].shape for op in turned] == [(D, V)] * is_turned
+    made = [op.outputs[0].shape for op in operations if op.type == "Transpose"]
+    assert made == [(D, V)] * (turned is not Turned.NEVER and not is_there)
+
+
+def test_under_xla_the_number_of_rows_decides_whether_the_table_is_turned():
+    expected = {None: Turned.FOR_FEW_ROWS, 1: Turned.NEVER, 17: Turned.NEVER}
+    expected |= {2: Turned.ALWAYS, 16: Turned.ALWAYS}
+    assert {num_rows: Turned.under_xla(num_rows) for num_rows in expected} == expected
 
 
 @pytest.mark.parametrize(("num_rows", "is_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
@@ -152,6 +165,10 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     assert made.count("TensorStridedSliceUpdate") == 2  # The keys and values of one layer.
     assert made.count("BatchMatMulV3") == 2
     assert not {"Shape", "ConcatV2", "Tile"} & set(made)
+    # The table is turned before the loop: oneDNN would turn it again in each product.
+    products = [n for n in body.node_def if n.op == "MatMul"]
+    assert products and not any(n.attr["transpose_b"].b for n in products)
+    assert not {"Einsum"} & {n.op for n in body.node_def}
     # What oneDNN would hand to other threads, however small it is.
     assert not {"BatchMatMul", "BatchMatMulV2", "Softmax"} & {n.op for n in body.node_def}
     turned = [n for n in body.node_def if n.op == "Transpose" and "attention" in n.name]
