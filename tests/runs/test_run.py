@@ -389,3 +389,21 @@ def test_the_benchmark_of_storage_compares_three_exports(run, capsys):
     rows = re.findall(r"\| (\w+) \| [\d,]+ \| \d+\.\d+ \| [+-]\d+\.\d+ \| [\d.]+% \|", said)
     assert rows == ["float32", "float16", "int8"]
     assert "31 sentences of 'test'" in said
+
+
+def test_the_benchmark_of_translation_compares_with_ctranslate2(run, tmp_path, capsys, monkeypatch):
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(folder)
+    given = ["--run-dir", run.directory.path, "--split", "test", "--sentences", "8"]
+    given += ["--batch-sizes", "4", "--num-beams", "2", "--rounds", "1"]
+    given += ["--json", tmp_path / "figures.json"]
+    monkeypatch.setattr("sys.argv", ["translation.py", *map(str, given)])
+    runpy.run_path(str(folder / "translation.py"))["main"]()
+    said = capsys.readouterr().out
+    kinds = ["keras-addnorm, XLA", "keras-addnorm, no XLA"]
+    equal = re.findall(r"  (.+): ([\d.]+)% of the translations are CTranslate2's", said)
+    assert equal == [(kind, "100.0") for kind in kinds]
+    figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+    assert list(figures["4 × beam_2"]) == [*kinds, "CTranslate2 float32"]
+    assert re.search(r"\| 4 × beam_2 (\| [\d.,]+ ){5}\|", said)
+    assert f"8 sentences of 'test', room for {run.model.config.max_length} tokens" in said

@@ -1,0 +1,108 @@
+"""What room for 256 tokens costs a translation of 32: caches of that size, or growing in stages.
+
+Random weights whose hypotheses never end, as in `decoding.py`, but ids in and ids out: 32 steps of
+a search that may take `--room`. The caches have room for all of them from the start, or grow as
+`decoding.stages` lets them.
+
+python benchmarks/caches.py
+python benchmarks/caches.py --cells "tiny 1 " --room 1024
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import os
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import decoding
+import keras
+import measure
+import numpy as np
+import peers
+import tensorflow as tf
+
+from keras_addnorm.decoding import Beam, Greedy, stages
+from keras_addnorm.decoding.search import Request, search
+from keras_addnorm.models import Seq2SeqTransformer
+
+WHOLE, STAGES = "whole", "in stages"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopped:
+    """A search that ends after some steps, though it may take more."""
+
+    inner: Greedy | Beam
+    steps: int
+    grows: bool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def search(self, step: Any, cache: Any, task: Any) -> Any:
+        room = stages.stages(task.max_length)[0] if self.grows else task.max_length
+        cache = task.with_room(cache, room)
+        task = dataclasses.replace(task, max_length=self.steps, with_room=None)
+        return self.inner.search(step, cache, task)
+
+
+def contenders(
+    model: Seq2SeqTransformer, cell: decoding.Cell, source: np.ndarray, steps: int, room: int
+) -> dict[str, functools.partial[Any]]:
+    """Compiled searches, with XLA and without."""
+    found = {}
+    inner = Greedy() if cell.num_beams == 1 else Beam(cell.num_beams)
+    for under_xla, said in ((True, "XLA"), (False, "no XLA")):
+        for grows, name in ((False, WHOLE), (True, STAGES)):
+            request = Request(Stopped(inner, steps, grows), room, under_xla=under_xla)
+
+            def find(ids: tf.Tensor, request: Request = request) -> tf.Tensor:
+                return search(model, ids, request).ids
+
+            compiled = tf.function(find, jit_compile=under_xla, autograph=False)
+            found[f"{said}, {name}"] = functools.partial(compiled, tf.constant(source))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cells", default="", help="only cells with this text in their name")
+    parser.add_argument("--room", type=int, default=256, help="tokens that a search may take")
+    parser.add_argument("--rounds", type=int, default=5, help="timed calls of each contender")
+    parser.add_argument("--smoke", action="store_true", help="a miniature: does it run?")
+    parser.add_argument("--json", help="file to write the figures to")
+    arguments = parser.parse_args()
+    sizes = decoding.SMOKE if arguments.smoke else decoding.SIZES
+    figures: dict[str, dict[str, measure.Timing]] = {}
+    for cell in decoding.cells(sizes):
+        if arguments.cells not in cell.name:
+            continue
+        keras.utils.set_random_seed(1)
+        size = sizes[cell.size]
+        model = peers.never_ending(peers.ours(size, max_length=arguments.room))
+        rng = np.random.default_rng(3)
+        source = rng.integers(4, size.vocabulary_size, (cell.batch_size, decoding.SOURCE_LENGTH))
+        calls = contenders(model, cell, source.astype("int32"), decoding.STEPS, arguments.room)
+        first, *others = (call().numpy() for call in calls.values())
+        assert all(np.array_equal(first, other) for other in others), cell.name
+        figures[cell.name] = measure.in_turn(calls, rounds=arguments.rounds, warm_up=1)
+        print(cell.name, measure.table(figures[cell.name], f"XLA, {STAGES}"), sep="\n", flush=True)
+    kinds = list(next(iter(figures.values())))
+    print(
+        f"\n| {decoding.STEPS} steps, room for {arguments.room}, ms | " + " | ".join(kinds) + " |"
+    )
+    print("|---" + "|---:" * len(kinds) + "|")
+    for name, timings in figures.items():
+        print(f"| {name} | " + " | ".join(f"{timings[k].median_ms:.1f}" for k in kinds) + " |")
+    if arguments.json:
+        measure.write_json(arguments.json, figures)
+
+
+if __name__ == "__main__":
+    main()
