@@ -91,9 +91,10 @@ class TranslationModule(tf.Module):
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
-        # Of a projection of its own the kernel lies as searches read it.
+        # The kernel of a projection lies as searches read it, and of a shortlist's tokens each batch
+        # has a table of its own.
         self.turned_table = None
-        if model.vocabulary_projection is None:
+        if model.vocabulary_projection is None and decoding.shortlist is None:
             embeddings = model.decoder_embedding.embeddings
             self.turned_table = weights.turned(embeddings, model.compute_dtype)
         if decoding.shortlist is not None:
@@ -322,7 +323,7 @@ class _SharedModel:
     ) -> Callable[[tf.Tensor], tf.Tensor]:
         """Projects on the vocabulary; see `Seq2SeqTransformer`."""
         table = None
-        if self._turned_table is not None and turned is not Turned.NEVER and tokens is None:
+        if self._turned_table is not None and turned is not Turned.NEVER:
             table = self._turned_table.value()
         return self._model.to_logits(turned, tokens, table)
 

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 from exported import make_model
 
+from keras_addnorm.decoding import Greedy, Lexicon, Shortlist
+from keras_addnorm.serving import export_saved_model
 from keras_addnorm.serving.stored_weights import StoredWeights
 
 V, D = 89, 16
@@ -82,6 +84,9 @@ def signature_of(module):
     return read.get_concrete_function()
 
 
+SEARCHES = ("translate", "translate_xla")
+
+
 def test_searches_read_the_one_of_the_file(toy):
     """Both loops: no operation in front of them turns the table."""
     loaded = tf.saved_model.load(str(toy.path))
@@ -97,4 +102,16 @@ def test_searches_read_the_one_of_the_file(toy):
         assert abs(old["scores"] - new["scores"]).numpy().max() > 1e-3
 
 
-SEARCHES = ("translate", "translate_xla")
+@pytest.mark.parametrize("settings", [{"tie_embeddings": False}, {}])
+def test_who_does_not_read_it_has_none(toy, tmp_path, settings):
+    """A projection of its own, and searches among a shortlist."""
+    model = make_model(101, V, **settings)
+    rng = np.random.default_rng(1)
+    candidates = rng.integers(3, V, (101, 4), "int32")
+    chances = rng.random((101, 4), "float32")
+    lexicon = Lexicon(candidates, chances, rng.random(V, "float32"))
+    shortlist = None if settings else Shortlist(lexicon, 20)
+    path = export_saved_model(
+        model, toy.tokenizers, tmp_path, strategies={"translate": Greedy()}, shortlist=shortlist
+    )
+    assert tf.saved_model.load(str(path)).turned_table is None
