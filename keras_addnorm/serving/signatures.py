@@ -18,7 +18,6 @@ from keras_addnorm.decoding import Lexicon, Shortlist, Strategy
 from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.decoding.strategies import serialize
-from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets, Function, Outputs, map_in_batches
 from keras_addnorm.serving.stored_weights import StoredWeights, TurnedTable
@@ -91,8 +90,8 @@ class TranslationModule(tf.Module):
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
-        # The kernel of a projection lies as searches read it, and of a shortlist's tokens each batch
-        # has a table of its own.
+        # A projection's kernel lies as searches read it, and each batch has a table of its own of
+        # a shortlist's tokens.
         self.turned_table = None
         if model.vocabulary_projection is None and decoding.shortlist is None:
             embeddings = model.decoder_embedding.embeddings
@@ -319,12 +318,10 @@ class _SharedModel:
         return outputs if return_attention_scores else outputs[:1]
 
     def to_logits(
-        self, turned: Turned = Turned.NEVER, tokens: tf.Tensor | None = None
+        self, turned: Any, tokens: tf.Tensor | None = None
     ) -> Callable[[tf.Tensor], tf.Tensor]:
         """Projects on the vocabulary; see `Seq2SeqTransformer`."""
-        table = None
-        if self._turned_table is not None and turned is not Turned.NEVER:
-            table = self._turned_table.value()
+        table = None if self._turned_table is None else self._turned_table.value()
         return self._model.to_logits(turned, tokens, table)
 
     def __getattr__(self, name: str) -> Any:
