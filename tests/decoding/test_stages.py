@@ -95,7 +95,7 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
 
     def looking(step):
         def look(tokens, index, cache):
-            (length,) = {cache.rows["ancestors"].shape[1]}
+            length = cache.rows["ancestors"].shape[1]
             for entry in cache.shared:
                 assert entry.keys.shape[2] == entry.values.shape[1] == length * count
             sizes.append(length)
@@ -108,11 +108,8 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
             sizes.append(cache.rows["ancestors"].shape[1])
             return super().search(looking(step), cache, task)
 
-    tf.function(lambda: run_traced(model, Looking(**vars(strategy)), under_xla))()
+    request = Request(Looking(**vars(strategy)), T, under_xla=under_xla)
+    tf.function(lambda: search.search(model, tf.constant(SOURCE), request).ids)()
     whole, *rest = sizes
     assert whole == T  # For strategies with loops of their own.
     assert sorted(rest) == rest and set(rest) == {2, 4, T}
-
-
-def run_traced(model, strategy, under_xla):
-    return search.search(model, tf.constant(SOURCE), Request(strategy, T, under_xla=under_xla)).ids
