@@ -45,8 +45,8 @@ class Stopped:
 
     def search(self, step: Any, cache: Any, task: Any) -> Any:
         room = stages.stages(task.max_length)[0] if self.grows else task.max_length
-        cache = task.with_room(cache, room)
-        task = dataclasses.replace(task, max_length=self.steps, with_room=None)
+        cache = task.growth.with_room(cache, room)
+        task = dataclasses.replace(task, max_length=self.steps, growth=None)
         return self.inner.search(step, cache, task)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ from keras_addnorm.decoding.checks import check_num_return, require_positive
 from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
-from keras_addnorm.decoding.stages import while_growing
+from keras_addnorm.decoding.stages import Loop, Outcome, run_in_stages
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
     Cache,
@@ -182,16 +183,24 @@ def search_beams(
     Returns:
         The best hypotheses of each sentence.
     """
+    loop_of = functools.partial(_loop, strategy, layout, choose, step)
+    return task.result(
+        layout.num_return, *run_in_stages(loop_of, _start(layout, cache, task), task)
+    )
+
+
+def _loop(
+    strategy: BeamStrategy, layout: Layout, choose: Choose, step: Step, task: Task
+) -> Loop[_State]:
     num_beams, ids = layout.num_beams, task.ids
     length_penalty = length_penalties.get(strategy.length_penalty)
     read = task.reader(layout.num_groups * num_beams)
 
     def is_running(state: _State) -> Tensor:
-        return ops.logical_and(
-            state.index < task.max_length, ops.logical_not(ops.all(state.is_done))
-        )
+        is_done = ops.all(ops.reshape(state.is_done, (-1, layout.num_groups)), axis=1)
+        return ops.logical_and(state.index < task.max_length, ops.logical_not(is_done))
 
-    def advance(state: _State) -> tuple[_State]:
+    def advance(state: _State) -> _State:
         logits, cache = step(ops.reshape(state.tokens, (-1,)), state.index, state.cache)
         sequences = ops.reshape(state.alive, (-1, task.max_length))
         log_p, is_bad = read(logits, sequences, state.index)
@@ -230,35 +239,34 @@ def search_beams(
         origin = select(candidates.origin, order)
 
         best_sum = ops.max(alive_sums, axis=1)
+        shortest = ops.minimum(state.index + 2, task.max_length)
+        reachable = _best_reachable(best_sum, shortest, task.max_length, length_penalty)
+        is_done = finished_scores[:, min(layout.num_return, num_beams) - 1] >= reachable
         if strategy.early_stopping:
-            is_done = num_finished >= num_beams
-        else:
-            shortest = ops.minimum(state.index + 2, task.max_length)
-            reachable = _best_reachable(best_sum, shortest, task.max_length, length_penalty)
-            is_done = finished_scores[:, min(layout.num_return, num_beams) - 1] >= reachable
+            is_done = ops.logical_or(is_done, num_finished >= num_beams)
         is_done = ops.logical_or(is_done, ops.logical_not(is_possible(best_sum)))
 
         counts = ops.logical_and(
             is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
         )
         is_bad = ops.logical_and(is_bad, ops.reshape(counts, (-1,)))
-        return (
-            _State(
-                index=state.index + 1,
-                tokens=select(candidates.token, order),
-                alive=select(sequences, order),
-                alive_sums=alive_sums,
-                finished=finished,
-                finished_scores=finished_scores,
-                num_finished=num_finished,
-                is_done=ops.logical_or(state.is_done, is_done),
-                bad_step=first_bad_step(state.bad_step, is_bad, state.index),
-                cache=_reorder(cache, origin, num_beams),
-            ),
+        return _State(
+            index=state.index + 1,
+            tokens=select(candidates.token, order),
+            alive=select(sequences, order),
+            alive_sums=alive_sums,
+            finished=finished,
+            finished_scores=finished_scores,
+            num_finished=num_finished,
+            is_done=ops.logical_or(state.is_done, is_done),
+            bad_step=first_bad_step(state.bad_step, is_bad, state.index),
+            cache=_reorder(cache, origin, num_beams),
         )
 
-    state = while_growing(is_running, advance, _start(layout, cache, task), task)
-    return _best_of_all(layout, length_penalty, state, task)
+    def outcome(state: _State) -> Outcome:
+        return _best_of_all(layout, length_penalty, state, task)
+
+    return Loop(is_running, advance, outcome)
 
 
 def best_candidates(sums: Tensor, count: int) -> Candidates:
@@ -315,7 +323,9 @@ def _reorder(cache: Cache, origin: Tensor, num_beams: int) -> Cache:
     return cache._replace(rows=reordered)
 
 
-def _best_of_all(layout: Layout, length_penalty: LengthPenalty, state: _State, task: Task) -> Found:
+def _best_of_all(
+    layout: Layout, length_penalty: LengthPenalty, state: _State, task: Task
+) -> Outcome:
     """Return the best hypotheses of each sentence: each group's K best, compared."""
     # A beam that is not done has reached max_length: its unfinished hypotheses count, too.
     counts = ops.logical_and(
@@ -330,8 +340,7 @@ def _best_of_all(layout: Layout, length_penalty: LengthPenalty, state: _State, t
     scores, order = best_first(scores, layout.num_beams)
     sequences = select(ops.concatenate([state.finished, state.alive], axis=1), order)
     number = layout.num_groups * layout.num_beams
-    return task.result(
-        layout.num_return,
+    return Outcome(
         ops.reshape(sequences, (-1, number, task.max_length)),
         ops.reshape(scores, (-1, number)),
         state.bad_step,

@@ -62,7 +62,7 @@ class Greedy(Strategy):
         Returns:
             One hypothesis a sentence.
         """
-        return search_rows(self, _most_probable, step, cache, task)
+        return search_rows(self, lambda task: _most_probable, step, cache, task)
 
 
 def _most_probable(log_p: Tensor, index: Tensor) -> Tensor:

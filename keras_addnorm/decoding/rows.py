@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from keras import ops
 
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.compilation import select
-from keras_addnorm.decoding.stages import while_growing
+from keras_addnorm.decoding.stages import Loop, Outcome, run_in_stages
 from keras_addnorm.decoding.steps import (
     Cache,
     Found,
@@ -39,14 +40,16 @@ class _State(NamedTuple):
     cache: Cache
 
 
-def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, task: Task) -> Found:
+def search_rows(
+    strategy: Strategy, choose_of: Callable[[Task], Choose], step: Step, cache: Cache, task: Task
+) -> Found:
     """Decode every row until it ends, whatever the others do.
 
     A row that may choose nothing is given up.
 
     Args:
         strategy: Says how many rows a sentence has and how they are scored.
-        choose: Chooses the next tokens.
+        choose_of: Returns what chooses the next tokens of a task's rows.
         step: The model.
         cache: Its state before the first step.
         task: What to decode.
@@ -56,7 +59,6 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
     """
     ids, count = task.ids, strategy.rows_per_sentence
     num_rows = task.batch_size * count
-    read = task.reader(count)
     state = _State(
         index=ops.convert_to_tensor(0, dtype="int32"),
         tokens=ops.full((num_rows,), ids.start_id, dtype="int32"),
@@ -68,12 +70,23 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
         cache=cache,
     )
 
-    def is_running(state: _State) -> Tensor:
-        return ops.logical_and(
-            state.index < task.max_length, ops.logical_not(ops.all(state.is_done))
-        )
+    return task.result(
+        strategy.num_return,
+        *run_in_stages(functools.partial(_loop, strategy, choose_of, step), state, task),
+    )
 
-    def advance(state: _State) -> tuple[_State]:
+
+def _loop(
+    strategy: Strategy, choose_of: Callable[[Task], Choose], step: Step, task: Task
+) -> Loop[_State]:
+    ids, count = task.ids, strategy.rows_per_sentence
+    read, choose = task.reader(count), choose_of(task)
+
+    def is_running(state: _State) -> Tensor:
+        is_done = ops.all(ops.reshape(state.is_done, (-1, count)), axis=1)
+        return ops.logical_and(state.index < task.max_length, ops.logical_not(is_done))
+
+    def advance(state: _State) -> _State:
         logits, cache = step(state.tokens, state.index, state.cache)
         log_p, is_bad = read(logits, state.sequences, state.index)
         chosen = choose(log_p, state.index)
@@ -83,33 +96,30 @@ def search_rows(strategy: Strategy, choose: Choose, step: Step, cache: Cache, ta
         has_ended = ops.logical_or(
             ops.equal(tokens, ids.end_id), ops.logical_not(is_possible(sums))
         )
-        return (
-            _State(
-                index=state.index + 1,
-                tokens=tokens,
-                sequences=write_column(state.sequences, state.index, tokens),
-                sums=sums,
-                bonus=ops.where(state.is_done, state.bonus, task.bonus(cache))
-                if task.bonus
-                else (),
-                is_done=ops.logical_or(state.is_done, has_ended),
-                bad_step=first_bad_step(
-                    state.bad_step,
-                    ops.logical_and(is_bad, ops.logical_not(state.is_done)),
-                    state.index,
-                ),
-                cache=cache,
+        return _State(
+            index=state.index + 1,
+            tokens=tokens,
+            sequences=write_column(state.sequences, state.index, tokens),
+            sums=sums,
+            bonus=ops.where(state.is_done, state.bonus, task.bonus(cache)) if task.bonus else (),
+            is_done=ops.logical_or(state.is_done, has_ended),
+            bad_step=first_bad_step(
+                state.bad_step,
+                ops.logical_and(is_bad, ops.logical_not(state.is_done)),
+                state.index,
             ),
+            cache=cache,
         )
 
-    state = while_growing(is_running, advance, state, task)
-    lengths = ops.sum(ops.cast(ops.not_equal(state.sequences, ids.pad_id), "int32"), axis=-1)
-    scores = state.sums / length_penalties.get(strategy.length_penalty).divisor(lengths)
-    if task.bonus:
-        scores = scores + state.bonus
-    return task.result(
-        strategy.num_return,
-        ops.reshape(state.sequences, (-1, count, task.max_length)),
-        ops.reshape(scores, (-1, count)),
-        state.bad_step,
-    )
+    def outcome(state: _State) -> Outcome:
+        lengths = ops.sum(ops.cast(ops.not_equal(state.sequences, ids.pad_id), "int32"), axis=-1)
+        scores = state.sums / length_penalties.get(strategy.length_penalty).divisor(lengths)
+        if task.bonus:
+            scores = scores + state.bonus
+        return Outcome(
+            ops.reshape(state.sequences, (-1, count, task.max_length)),
+            ops.reshape(scores, (-1, count)),
+            state.bad_step,
+        )
+
+    return Loop(is_running, advance, outcome)

@@ -13,7 +13,7 @@ from keras_addnorm.decoding.checks import require_positive
 from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.rows import search_rows
+from keras_addnorm.decoding.rows import Choose, search_rows
 from keras_addnorm.decoding.steps import IMPOSSIBLE, Cache, Found, Step, best_first, is_possible
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
@@ -100,6 +100,10 @@ class Sample(Strategy):
         Returns:
             The draws, the best of each sentence first.
         """
+        return search_rows(self, self._choose_of, step, cache, task)
+
+    def _choose_of(self, task: Task) -> Choose:
+        """Return what draws the next tokens of the rows of a task."""
         seed = self.seed if task.seed is None else task.seed
         keys = noise.sentence_keys(task.source_ids, task.source_mask, seed)
         draws = ops.arange(self.num_return, dtype="int32")
@@ -111,7 +115,7 @@ class Sample(Strategy):
             drawn = ops.argmax(log_p + noise.gumbel(noise.spread(keys_now, tokens)), axis=-1)
             return ops.cast(select(tokens, ops.expand_dims(drawn, -1))[:, 0], "int32")
 
-        return search_rows(self, choose, step, cache, task)
+        return choose
 
     def _candidates(self, log_p: Tensor) -> tuple[Tensor, Tensor]:
         """Return what is drawn from: log-probabilities up to a constant, and their tokens."""

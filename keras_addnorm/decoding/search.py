@@ -17,10 +17,11 @@ from keras_addnorm.decoding.coverage import get as get_coverage
 from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneQuery
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
+from keras_addnorm.decoding.stages import a_quarter, all_that_wait
 from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.task import Growth, Task
 from keras_addnorm.layers.caches import HeadsFirst, heads_first
 from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.layers.projection import large_kernels_in_slices
@@ -114,20 +115,21 @@ def search(
     coverage = get_coverage(strategy.coverage_penalty)
     if coverage is not None:
         mask = ops.repeat(memory_mask, strategy.rows_per_sentence, axis=0)
+        unread = ops.zeros(ops.shape(mask), dtype="float32")
         cache = cache._replace(
-            rows={**cache.rows, "attention": ops.zeros(ops.shape(mask), dtype="float32")}
+            rows={**cache.rows, "attention": unread}, fixed={**cache.fixed, "is_token": mask}
         )
 
         def reading_step(tokens: Tensor, index: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
             logits, new, scores = cached_step(tokens, index, cache, return_attention_scores=True)
             # (M, H, n, S) -> (M, n, S) -> (N, S)
             attention = ops.cast(scores[coverage.layer]["cross_attention"], "float32")
-            attention = ops.reshape(ops.mean(attention, axis=1), ops.shape(mask))
-            total = cache.rows["attention"] + attention
+            total = cache.rows["attention"]
+            total = total + ops.reshape(ops.mean(attention, axis=1), ops.shape(total))
             return logits, new._replace(rows={**new.rows, "attention": total})
 
         def bonus_of(cache: Cache) -> Tensor:
-            return coverage.term(cache.rows["attention"], mask)
+            return coverage.term(cache.rows["attention"], cache.fixed["is_token"])
 
         step, bonus = reading_step, bonus_of
 
@@ -140,7 +142,7 @@ def search(
         seed,
         bonus,
         tokens,
-        _with_room,
+        Growth(_with_room, a_quarter if request.under_xla else all_that_wait),
     )
     found = strategy.search(step, cache, task)
     return found if tokens is None else found._replace(ids=ops.take(tokens, found.ids))
@@ -161,24 +163,27 @@ def _cached_step(
     else:
         kind = OneQuery if strategy.rows_per_sentence == 1 else InPlaceHeadsFirst
     layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)
-    # What is the same at each step stays outside the loop: keys and values of the memory belong to
-    # no hypothesis.
-    fixed = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
-    num_rows = memory.shape[0] and memory.shape[0] * strategy.rows_per_sentence
-    turned = Turned.under_xla(num_rows) if request.under_xla else Turned.ALWAYS
-    to_logits = model.to_logits(turned, tokens)
+    to_logits = model.to_logits(Turned.FOR_FEW_ROWS if request.under_xla else Turned.ALWAYS, tokens)
     # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
     # that is ever reordered.
-    own = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
     nobody = ops.zeros((num_beams * count, length), dtype="int32")
-    start = Cache({"ancestors": nobody}, [layer["self_attention"] for layer in layers])
+    fixed = {
+        "layers": [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers],
+        "memory_mask": memory_mask,
+        "own": ops.tile(ops.arange(count, dtype="int32"), (num_beams,)),
+    }
+    start = Cache({"ancestors": nobody}, [layer["self_attention"] for layer in layers], fixed)
     # Torch compiles nothing, and takes longer for the slices' calls than it gains by them.
     gains_by_slices = request.under_xla and keras.backend.backend() != "torch"
 
     def step(chosen: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
-        ancestors = write_column(cache.rows["ancestors"], index, own)
+        fixed = cache.fixed
+        ancestors = write_column(cache.rows["ancestors"], index, fixed["own"])
         by_beam = ops.reshape(ancestors, (-1, count, ancestors.shape[-1])) if count > 1 else None
-        layers = [{**f, "self_attention": o} for f, o in zip(fixed, cache.shared, strict=True)]
+        layers = [
+            {**memory, "self_attention": own}
+            for memory, own in zip(fixed["layers"], cache.shared, strict=True)
+        ]
         with (
             large_kernels_in_slices(size_of(chosen, 0))
             if gains_by_slices
@@ -188,13 +193,13 @@ def _cached_step(
                 chosen if tokens is None else ops.take(tokens, chosen),
                 layers,
                 index,
-                memory_mask,
+                fixed["memory_mask"],
                 ancestors=by_beam,
                 to_logits=to_logits,
                 **options,
             )
         shared = [layer["self_attention"] for layer in layers]
-        return logits, Cache({**cache.rows, "ancestors": ancestors}, shared), *scores
+        return logits, Cache({**cache.rows, "ancestors": ancestors}, shared, fixed), *scores
 
     return step, start
 
@@ -212,4 +217,6 @@ def _with_room(cache: Cache, length: int) -> Cache:
         else entry
         for entry in cache.shared
     ]
-    return Cache({**cache.rows, "ancestors": resized(ancestors, 1, length)}, shared)
+    return cache._replace(
+        rows={**cache.rows, "ancestors": resized(ancestors, 1, length)}, shared=shared
+    )

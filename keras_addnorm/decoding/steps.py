@@ -15,15 +15,19 @@ Tensor = Any
 
 
 class Cache(NamedTuple):
-    """What the model keeps from step to step, in two nested structures of tensors.
+    """What the model keeps from step to step, in three nested structures of tensors.
+
+    The first axis of all of them counts sentences, or equal blocks of entries of each sentence.
 
     Args:
         rows: Their first axis counts rows: when hypotheses are reordered, so are these.
-        shared: These stay as they are.
+        shared: Written by each step. When hypotheses are reordered, these stay as they are.
+        fixed: The same at each step.
     """
 
     rows: Any
     shared: Any = ()
+    fixed: Any = ()
 
 
 Step = Callable[[Tensor, Tensor, Cache], tuple[Tensor, Cache]]

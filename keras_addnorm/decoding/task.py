@@ -27,6 +27,21 @@ ReadLogits = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Growth:
+    """How a search goes on from one stage to the next.
+
+    Args:
+        with_room: Returns a cache with room for another number of positions; what is written there
+            stays: `with_room(cache, length)`.
+        group_size: Returns how many of the sentences that wait for a stage, True in `waits`, enter
+            it together: `group_size(waits (B,))`.
+    """
+
+    with_room: Callable[[Cache, int], Cache]
+    group_size: Callable[[Tensor], int | Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
 class Task:
     """What a search is to decode, and under which rules.
 
@@ -44,8 +59,7 @@ class Task:
             `None`: `bonus(cache) -> (N,)`, never positive.
         tokens: `(V,)` int32: the token that each column of the logits stands for, where they are a
             `Shortlist`'s; `None` where columns are tokens. The special ids are in their own place.
-        with_room: Returns a cache with room for another number of positions, as `while_growing`
-            asks for it, or `None` where the cache stays as it is: `with_room(cache, length)`.
+        growth: How `run_in_stages` goes on from stage to stage, or `None` for one stage.
     """
 
     source_ids: Tensor
@@ -56,7 +70,22 @@ class Task:
     seed: Tensor | None = None
     bonus: Callable[[Cache], Tensor] | None = None
     tokens: Tensor | None = None
-    with_room: Callable[[Cache, int], Cache] | None = None
+    growth: Growth | None = None
+
+    def of(self, sentences: Tensor) -> Task:
+        """Return the task of some sentences.
+
+        Args:
+            sentences: Their places in the batch, `(b,)` int32.
+
+        Returns:
+            The same for them.
+        """
+        return dataclasses.replace(
+            self,
+            source_ids=ops.take(self.source_ids, sentences, axis=0),
+            prefix=None if self.prefix is None else ops.take(self.prefix, sentences, axis=0),
+        )
 
     @property
     def batch_size(self) -> int | Tensor:

@@ -30,21 +30,7 @@ class Turned(enum.Enum):
     NEVER = "never"
     ALWAYS = "always"
     FOR_FEW_ROWS = "for few rows"
-    """XLA chooses, which knows the number of rows when it compiles."""
-
-    @classmethod
-    def under_xla(cls, num_rows: int | None) -> Turned:
-        """Return what is fastest under XLA.
-
-        Args:
-            num_rows: Number of rows of each product, or `None` where XLA alone will know it.
-
-        Returns:
-            One of the three.
-        """
-        if num_rows is None:
-            return cls.FOR_FEW_ROWS
-        return cls.ALWAYS if num_rows in _FEW_ROWS else cls.NEVER
+    """Where their number is not known while it is traced, XLA chooses, which knows it."""
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -202,12 +188,12 @@ class PositionalEmbedding(keras.layers.Layer):
             def turned_before() -> Tensor:
                 return ops.matmul(x, columns)
 
-            if turned is Turned.NEVER:
-                logits = as_it_lies()
-            elif turned is Turned.ALWAYS:
-                logits = turned_before()
+            rows = size_of(x, 0)
+            if turned is not Turned.FOR_FEW_ROWS:
+                logits = turned_before() if turned is Turned.ALWAYS else as_it_lies()
+            elif isinstance(rows, int):
+                logits = turned_before() if rows in _FEW_ROWS else as_it_lies()
             else:  # XLA leaves the other one out.
-                rows = size_of(x, 0)
                 is_few = ops.logical_and(rows >= _FEW_ROWS[0], rows <= _FEW_ROWS[-1])
                 logits = ops.cond(is_few, turned_before, as_it_lies)
             return ops.cast(logits, self._logits_dtype)

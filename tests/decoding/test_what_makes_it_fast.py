@@ -117,12 +117,6 @@ def test_a_table_is_turned_if_it_is_to_be_and_nobody_has_it_turned(model, turned
     assert made == [(D, V)] * (turned is not Turned.NEVER and not is_there)
 
 
-def test_under_xla_the_number_of_rows_decides_whether_the_table_is_turned():
-    expected = {None: Turned.FOR_FEW_ROWS, 1: Turned.NEVER, 17: Turned.NEVER}
-    expected |= {2: Turned.ALWAYS, 16: Turned.ALWAYS}
-    assert {num_rows: Turned.under_xla(num_rows) for num_rows in expected} == expected
-
-
 @pytest.mark.parametrize(("num_rows", "is_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_known, is_turned):
