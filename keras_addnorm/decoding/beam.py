@@ -12,10 +12,10 @@ from keras import ops
 
 from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.checks import check_num_return, require_positive
-from keras_addnorm.decoding.compilation import select
+from keras_addnorm.decoding.compilation import select, take
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
-from keras_addnorm.decoding.stages import Loop, Outcome, run_in_stages
+from keras_addnorm.decoding.stages import Loop, Outcome, all_of_each, run_in_stages
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
     Cache,
@@ -48,10 +48,10 @@ class Beam(Strategy):
         length_penalty: What scores are divided by: a `LengthPenalty`, or what
             `length_penalties.get` makes one of, such as the exponent of GNMT's.
         num_return: Number of hypotheses to return for each sentence, best first, N.
-        early_stopping: When a sentence is done. True: as soon as K hypotheses have finished,
-            whatever the others might still reach. False: when no unfinished hypothesis can
-            become one of the N best any more, so that the result is that of a search that never
-            stops before `max_length`.
+        early_stopping: When a sentence is done. False: when no unfinished hypothesis can become
+            one of the N best any more, so that the result is that of a search that never stops
+            before `max_length`. True: also as soon as K hypotheses have finished, whatever the
+            others might still reach.
         coverage_penalty: What is added to scores; see `Greedy`.
 
     Raises:
@@ -197,8 +197,7 @@ def _loop(
     read = task.reader(layout.num_groups * num_beams)
 
     def is_running(state: _State) -> Tensor:
-        is_done = ops.all(ops.reshape(state.is_done, (-1, layout.num_groups)), axis=1)
-        return ops.logical_and(state.index < task.max_length, ops.logical_not(is_done))
+        return ops.logical_not(all_of_each(state.is_done, layout.num_groups))
 
     def advance(state: _State) -> _State:
         logits, cache = step(ops.reshape(state.tokens, (-1,)), state.index, state.cache)
@@ -319,7 +318,7 @@ def _reorder(cache: Cache, origin: Tensor, num_beams: int) -> Cache:
     """Return the cache of the hypotheses that go on; `origin` `(B G, K)` says whose it is."""
     first = num_beams * ops.arange(ops.shape(origin)[0], dtype="int32")
     rows = ops.reshape(origin + ops.expand_dims(first, -1), (-1,))
-    reordered = keras.tree.map_structure(lambda tensor: ops.take(tensor, rows, axis=0), cache.rows)
+    reordered = keras.tree.map_structure(lambda tensor: take(tensor, rows), cache.rows)
     return cache._replace(rows=reordered)
 
 

@@ -191,3 +191,21 @@ def select(rows: Tensor, order: Tensor) -> Tensor:
     for _ in rows.shape[2:]:
         order = keras.ops.expand_dims(order, -1)
     return keras.ops.take_along_axis(rows, order, axis=1)
+
+
+def take(x: Tensor, places: Tensor) -> Tensor:
+    """Return some entries of the first axis.
+
+    Args:
+        x: `(N, ...)`.
+        places: `(n, ...)`, which ones, from 0 to N - 1.
+
+    Returns:
+        `(n, ...)`.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Keras' operation is six of TensorFlow's, for places that count from the end.
+        return tf.gather(x, places)
+    return keras.ops.take(x, places, axis=0)

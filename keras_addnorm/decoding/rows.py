@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.compilation import select
-from keras_addnorm.decoding.stages import Loop, Outcome, run_in_stages
+from keras_addnorm.decoding.stages import Loop, Outcome, all_of_each, run_in_stages
 from keras_addnorm.decoding.steps import (
     Cache,
     Found,
@@ -83,8 +83,7 @@ def _loop(
     read, choose = task.reader(count), choose_of(task)
 
     def is_running(state: _State) -> Tensor:
-        is_done = ops.all(ops.reshape(state.is_done, (-1, count)), axis=1)
-        return ops.logical_and(state.index < task.max_length, ops.logical_not(is_done))
+        return ops.logical_not(all_of_each(state.is_done, count))
 
     def advance(state: _State) -> _State:
         logits, cache = step(state.tokens, state.index, state.cache)

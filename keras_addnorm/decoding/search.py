@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.decoding import strategies
+from keras_addnorm.decoding.compilation import take
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
@@ -145,7 +146,7 @@ def search(
         Growth(_with_room, a_quarter if request.under_xla else all_that_wait),
     )
     found = strategy.search(step, cache, task)
-    return found if tokens is None else found._replace(ids=ops.take(tokens, found.ids))
+    return found if tokens is None else found._replace(ids=take(tokens, found.ids))
 
 
 def _cached_step(
@@ -190,7 +191,7 @@ def _cached_step(
             else contextlib.nullcontext()
         ):
             logits, layers, *scores = model.decode_step(
-                chosen if tokens is None else ops.take(tokens, chosen),
+                chosen if tokens is None else take(tokens, chosen),
                 layers,
                 index,
                 fixed["memory_mask"],

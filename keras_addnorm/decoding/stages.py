@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 import keras
 from keras import ops
 
+from keras_addnorm.decoding.compilation import take
 from keras_addnorm.decoding.steps import Cache, Tensor
 from keras_addnorm.decoding.task import Task
 from keras_addnorm.layers.shapes import size_of
@@ -70,7 +71,7 @@ class Loop(Generic[AnyState]):
     """A search as functions of what its loop carries.
 
     Args:
-        is_running: Which sentences have a further step, `(B,)`.
+        is_running: Which sentences have not ended, `(B,)`.
         advance: Decodes one position. Sentences that do not run stay as they are.
         outcome: Says what was found; of sentences that still run, anything.
     """
@@ -102,7 +103,7 @@ def stages(longest: int) -> list[int]:
 
 
 def run_in_stages(loop_of: LoopOf[AnyState], state: AnyState, task: Task) -> Outcome:
-    """Run a loop over positions until no sentence has a further step.
+    """Run a loop over positions until each sentence has ended, or all positions are decoded.
 
     Args:
         loop_of: Returns the loop for a task, of all sentences or of some.
@@ -125,26 +126,41 @@ def _run(loop_of: LoopOf[AnyState], state: AnyState, task: Task, lengths: list[i
     few = _few(task.batch_size) if further else 0
 
     def goes_on(state: AnyState) -> Tensor:
-        is_running = ops.sum(ops.cast(loop.is_running(state), "int32")) > few
-        return ops.logical_and(is_running, state.index < here)
+        num_running = ops.sum(ops.cast(loop.is_running(state), "int32"))
+        return ops.logical_and(num_running > few, state.index < here)
 
     (state,) = ops.while_loop(goes_on, lambda state: (loop.advance(state),), (state,))
     outcome = loop.outcome(state)
     if task.growth is None or not further:
         return outcome
-    growth = task.growth
+    growth, is_running = task.growth, loop.is_running(state)
 
     def run_group(outcome: Outcome, waits: Tensor) -> tuple[Outcome, Tensor]:
-        group = _first(waits, growth.group_size(waits))
+        size, rank = growth.group_size(waits), _rank(waits, is_running)
+        group = _places(rank)[:size]
         part = _of_sentences(state, group, task.batch_size)
         part = part._replace(cache=growth.with_room(part.cache, further[0]))
         found = _run(loop_of, part, task.of(group), further)
-        return _put(outcome, group, found), _without(waits, group)
+        waits_on = ops.logical_and(waits, rank >= size)
+        return _merged(outcome, found, rank, size), waits_on
 
     (outcome, _) = ops.while_loop(
-        lambda outcome, waits: ops.any(waits), run_group, (outcome, loop.is_running(state))
+        lambda outcome, waits: ops.any(waits), run_group, (outcome, is_running)
     )
     return outcome
+
+
+def all_of_each(is_done: Tensor, count: int) -> Tensor:
+    """Return which sentences are done with all that they have `count` of, side by side.
+
+    Args:
+        is_done: `(B count,)`, which of these are done.
+        count: Their number for each sentence.
+
+    Returns:
+        `(B,)`.
+    """
+    return is_done if count == 1 else ops.all(ops.reshape(is_done, (-1, count)), axis=1)
 
 
 def a_quarter(waits: Tensor) -> int | Tensor:
@@ -181,39 +197,52 @@ def _few(number: int | Tensor) -> int | Tensor:
     return ops.where(number < _LARGE, 0, number // _SHARE)
 
 
-def _first(waits: Tensor, count: int | Tensor) -> Tensor:
-    """Return the places of the first `count` sentences that wait; of others, if there are fewer."""
+def _rank(waits: Tensor, waited: Tensor) -> Tensor:
+    """Return the place of each sentence in the order of groups, `(B,)`.
+
+    First come those that wait. A group that they do not fill is filled up with those that have
+    ended, and last with those that have had their turn: they would run once more.
+    """
+    # All pairs are compared: XLA takes longer to compile a sort than this takes to run.
     number = size_of(waits, 0)
     places = ops.arange(number, dtype="int32")
-    return ops.argsort(ops.where(waits, places, number + places))[:count]
+    turn = ops.where(waits, 0, ops.where(waited, 2, 1))
+    keys = turn * number + places
+    return ops.sum(ops.cast(keys < ops.expand_dims(keys, -1), "int32"), axis=-1)
+
+
+def _places(rank: Tensor) -> Tensor:
+    """Return the sentences in the order of their ranks, `(B,)`."""
+    places = ops.arange(size_of(rank, 0), dtype="int32")
+    is_it = ops.equal(rank, ops.expand_dims(places, -1))
+    return ops.sum(ops.where(is_it, places, 0), axis=-1)
 
 
 def _of_sentences(state: AnyState, group: Tensor, number: int | Tensor) -> AnyState:
     """Return the state of a group of sentences."""
 
-    def take(x: Tensor) -> Tensor:
+    def of_group(x: Tensor) -> Tensor:
         # What pruned sublayers keep has no columns.
         if len(x.shape) == 0 or 0 in x.shape[1:]:
             return x
         rest = [size_of(x, axis) for axis in range(1, len(x.shape))]
         blocks = ops.reshape(x, (number, -1, *rest))
-        return ops.reshape(ops.take(blocks, group, axis=0), (-1, *rest))
+        return ops.reshape(take(blocks, group), (-1, *rest))
 
-    part: AnyState = keras.tree.map_structure(take, state)
+    part: AnyState = keras.tree.map_structure(of_group, state)
     return part
 
 
-def _put(outcome: Outcome, group: Tensor, found: Outcome) -> Outcome:
-    """Return the outcome with what was found for a group."""
-    places = ops.expand_dims(group, -1)
+def _merged(outcome: Outcome, found: Outcome, rank: Tensor, size: int | Tensor) -> Outcome:
+    """Return the outcome, for the first `size` ranks what was found for them."""
+    places = ops.minimum(rank, size - 1)
+
+    def merged(before: Tensor, new: Tensor) -> Tensor:
+        is_new = ops.reshape(rank < size, (-1, *[1] * (len(before.shape) - 1)))
+        return ops.where(is_new, take(new, places), before)
+
     return Outcome(
-        ops.scatter_update(outcome.sequences, places, found.sequences),
-        ops.scatter_update(outcome.scores, places, found.scores),
+        merged(outcome.sequences, found.sequences),
+        merged(outcome.scores, found.scores),
         ops.minimum(outcome.bad_step, found.bad_step),
     )
-
-
-def _without(waits: Tensor, group: Tensor) -> Tensor:
-    places = ops.arange(size_of(waits, 0), dtype="int32")
-    is_here = ops.any(ops.equal(ops.expand_dims(places, -1), group), axis=-1)
-    return ops.logical_and(waits, ops.logical_not(is_here))

@@ -9,7 +9,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.decoding.compilation import select
+from keras_addnorm.decoding.compilation import select, take
 from keras_addnorm.decoding.constraints import Constraint, View
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
@@ -83,8 +83,8 @@ class Task:
         """
         return dataclasses.replace(
             self,
-            source_ids=ops.take(self.source_ids, sentences, axis=0),
-            prefix=None if self.prefix is None else ops.take(self.prefix, sentences, axis=0),
+            source_ids=take(self.source_ids, sentences),
+            prefix=None if self.prefix is None else take(self.prefix, sentences),
         )
 
     @property

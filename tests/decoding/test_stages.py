@@ -1,4 +1,4 @@
-"""Searches whose caches grow find what they find with room for all positions from the start."""
+"""Searches in stages find what they find with all sentences and all positions from the start."""
 
 import keras
 import numpy as np
@@ -6,7 +6,16 @@ import pytest
 import tensorflow as tf
 from models_reference import SOURCE, V_TARGET, array, tiny_model
 
-from keras_addnorm.decoding import Beam, DiverseBeam, Greedy, Sample, search, stages
+from keras_addnorm.decoding import (
+    Beam,
+    DiverseBeam,
+    Greedy,
+    MaxLength,
+    MinLength,
+    Sample,
+    search,
+    stages,
+)
 from keras_addnorm.decoding.search import Request
 
 T = 11
@@ -20,12 +29,25 @@ STRATEGIES = [
 ]
 
 
+NUM_SENTENCES = 9
+SENTENCES = np.random.default_rng(7).integers(3, 13, (NUM_SENTENCES, 7)).astype("int32")
+for row, length in enumerate((7, 3, 5, 1, 6, 2, 0, 4, 7)):
+    SENTENCES[row, length:] = 0
+
+
 @pytest.fixture
 def short_stages(monkeypatch):
     """Stages of 2, 4 and 11 positions."""
     monkeypatch.setattr(stages, "_FIRST", 2)
     monkeypatch.setattr(stages, "_GROWTH", 2)
     assert stages.stages(T) == [2, 4, 11]
+
+
+@pytest.fixture
+def groups_of_few(monkeypatch):
+    """A batch of 4 is a large one, and a third of it goes on: of 9 sentences 3, of 3 all."""
+    monkeypatch.setattr(stages, "_LARGE", 4)
+    monkeypatch.setattr(stages, "_SHARE", 3)
 
 
 def make_model(end_bias, **settings):
@@ -38,10 +60,15 @@ def make_model(end_bias, **settings):
     return model
 
 
-def run(model, strategy, under_xla=True):
-    request = Request(strategy, T, under_xla=under_xla)
-    found = search.search(model, keras.ops.convert_to_tensor(SOURCE, "int32"), request)
+def run(model, strategy, under_xla=True, source=SOURCE, prefix=None, constraints=()):
+    request = Request(strategy, T, constraints, under_xla)
+    found = search.search(model, keras.ops.convert_to_tensor(source, "int32"), request, prefix)
     return array(found.ids), array(found.scores)
+
+
+def num_steps(ids):
+    """How many tokens the longest hypothesis of each sentence has."""
+    return (ids != 0).sum(-1).max(-1)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +98,99 @@ def test_growing_caches_change_nothing(request, strategy, end_bias, under_xla):
     ids, scores = run(model, strategy, under_xla)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
-    assert (ids != 0).sum(-1).max() > 4, "no row reaches the last stage"
+    assert num_steps(ids).max() > 4, "no row reaches the last stage"
+
+
+@pytest.mark.parametrize("under_xla", [True, False])
+@pytest.mark.parametrize("has_prefix", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+def test_groups_change_nothing(request, strategy, has_prefix, under_xla):
+    """Each sentence keeps its own memory, prefix, limits, draws and attention."""
+    model = make_model(1.0)
+    rules = {"constraints": (MinLength(source_factor=0.8), MaxLength(1, 1.2))}
+    if has_prefix:
+        prefix = np.zeros((NUM_SENTENCES, 2), "int32")
+        prefix[:, 0], prefix[::2, 1] = np.arange(NUM_SENTENCES) % 7 + 4, 5
+        rules["prefix"] = keras.ops.convert_to_tensor(prefix)
+    expected_ids, expected_scores = run(model, strategy, source=SENTENCES, **rules)
+    request.getfixturevalue("short_stages")
+    request.getfixturevalue("groups_of_few")
+    ids, scores = run(model, strategy, under_xla, SENTENCES, **rules)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
+    steps = np.sort(num_steps(ids))
+    assert len(set(steps)) > 3 and steps[0] == 0 and steps[-1] > 4, "no batch of several lengths"
+
+
+@pytest.mark.parametrize("shape", [(None, None), SENTENCES.shape], ids=str)
+@pytest.mark.parametrize("under_xla", [True, False])
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(3, 0.6)], ids=lambda s: type(s).__name__)
+def test_compiled_groups_change_nothing(request, strategy, under_xla, shape):
+    model = make_model(1.0, num_decoder_layers=1)
+    expected, _ = run(model, strategy, source=SENTENCES)
+    request.getfixturevalue("short_stages")
+    request.getfixturevalue("groups_of_few")
+    wanted, ids = Request(strategy, T, under_xla=under_xla), tf.TensorSpec(shape, tf.int32)
+
+    @tf.function(input_signature=[ids], jit_compile=under_xla, autograph=False)
+    def compiled(source):
+        return search.search(model, source, wanted).ids
+
+    np.testing.assert_array_equal(compiled(tf.constant(SENTENCES)), expected)
+
+
+def steps_of(strategy, lengths, under_xla):
+    """The steps of a search whose outputs have these lengths: `(index, number of sentences)`."""
+    steps, count = [], strategy.rows_per_sentence
+
+    class Counting(type(strategy)):
+        def search(self, step, cache, task):
+            def counted(tokens, index, cache):
+                assert len(tokens) == count * len(cache.fixed["memory_mask"])
+                steps.append((int(index), len(tokens) // count))
+                return step(tokens, index, cache)
+
+            return super().search(counted, cache, task)
+
+    source = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    rules = (MaxLength(source_factor=1.0),)
+    counting = Counting(**vars(strategy))
+    ids, _ = run(make_model(-99.0), counting, under_xla, 4 * source, constraints=rules)
+    np.testing.assert_array_equal(num_steps(ids), lengths)
+    return steps
+
+
+def steps(start, end, num_sentences):
+    return [(index, num_sentences) for index in range(start, end)]
+
+
+FEW_LONG = [2, 9, 2, 2, 2, 5, 2, 2, 2, 7, 2, 2, 2, 2, 2, 4]
+MANY_LONG = [9, 2, 6, 3, 5, 2, 3, 7, 2, 2, 6, 2, 8, 2, 2, 5]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "under_xla", "expected"),
+    [
+        # A quarter of 16 still runs after two steps.
+        (FEW_LONG, True, steps(0, 2, 16) + steps(2, 9, 4)),
+        (FEW_LONG, False, steps(0, 2, 16) + steps(2, 9, 4)),
+        # Seven do at the end of the first stage: the fourth of the second group has ended before,
+        # or it would run to 9 once more.
+        (MANY_LONG, True, steps(0, 4, 16) + steps(4, 9, 4) + steps(4, 8, 4)),
+        (MANY_LONG, False, steps(0, 4, 16) + steps(4, 9, 7)),
+        # Too few to leave any of them.
+        (FEW_LONG[1:], True, steps(0, 4, 15) + steps(4, 9, 15)),
+        (FEW_LONG[1:], False, steps(0, 4, 15) + steps(4, 9, 3)),
+        # A batch that ends in its first stage has no second one.
+        ([3] * 11 + [4] * 5, True, steps(0, 4, 16)),
+        ([3] * 11 + [4] * 5, False, steps(0, 4, 16)),
+    ],
+)
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(2, num_return=2), DiverseBeam(2)], ids=str)
+def test_who_steps(monkeypatch, strategy, lengths, under_xla, expected):
+    monkeypatch.setattr(stages, "_FIRST", 4)
+    assert stages.stages(T) == [4, T]
+    assert steps_of(strategy, lengths, under_xla) == expected
 
 
 @pytest.mark.parametrize(
