@@ -81,7 +81,7 @@ def main() -> None:
         results = translator.translate_batch(
             pieces.encode(request.texts, out_type=str),
             beam_size=request.num_beams,
-            length_penalty=1e-9,
+            length_penalty=0,
             min_decoding_length=0,
             max_decoding_length=request.max_length,
             return_scores=True,

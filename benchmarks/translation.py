@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 from ctranslate2_peer import Peer, Translation
 
-from keras_addnorm.decoding.strategies import choose
+from keras_addnorm.decoding import Beam, Greedy, Strategy
 from keras_addnorm.interop import export_ctranslate2
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.build import TrainedRun, load_run, load_texts
@@ -66,6 +66,11 @@ class Search:
     @property
     def _translations(self) -> list[Translation]:
         return [Translation(batch, self.num_beams, self.longest) for batch in self.batches]
+
+
+def strategy(num_beams: int) -> Strategy:
+    """What CTranslate2 does without a length penalty: it ends when nothing better can come."""
+    return Beam(num_beams, early_stopping=False) if num_beams > 1 else Greedy()
 
 
 def signature_name(num_beams: int) -> str:
@@ -137,7 +142,7 @@ def main() -> None:
             run.model,
             run.tokenizers,
             folder / "saved_model",
-            strategies={signature_name(n): choose(None, n, 0.0) for n in arguments.num_beams},
+            strategies={signature_name(n): strategy(n) for n in arguments.num_beams},
             max_length=longest,
             batch_buckets=arguments.batch_sizes,
         )

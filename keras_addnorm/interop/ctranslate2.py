@@ -143,7 +143,8 @@ def export_ctranslate2(
     - `length_penalty=1e-9`. It divides scores by `n^length_penalty`; GNMT's `((5 + n) / 6)^alpha`
       cannot be said, and its default is 1. (That is the average of the log-probabilities, over the
       end token, too, with `return_end_token=True`.) With 0 it would also stop at another time:
-      when the first beam ends, not when `num_beams` hypotheses have ended.
+      when nothing better can come, as `Beam(num_beams, early_stopping=False)` does, and not when
+      `num_beams` hypotheses have ended.
 
     One case remains: where the last of `num_beams` hypotheses ends at `max_length` itself, it still
     compares the unfinished ones, and ours does not.
