@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import keras
 from keras import ops
@@ -72,6 +72,8 @@ class Beam(Strategy):
         check_num_return(self.num_return, self.num_beams)
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
+
+    runs_in_stages: ClassVar[bool] = True
 
     @property
     def rows_per_sentence(self) -> int:

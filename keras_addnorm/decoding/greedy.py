@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from keras import ops
 
@@ -40,6 +40,8 @@ class Greedy(Strategy):
     def num_return(self) -> int:
         """One hypothesis a sentence."""
         return 1
+
+    runs_in_stages: ClassVar[bool] = True
 
     @property
     def rows_per_sentence(self) -> int:

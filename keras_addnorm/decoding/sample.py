@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from keras import ops
 
@@ -78,6 +78,8 @@ class Sample(Strategy):
         require_positive("There is nothing to return.", num_return=self.num_return)
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
+
+    runs_in_stages: ClassVar[bool] = True
 
     @property
     def rows_per_sentence(self) -> int:

@@ -18,7 +18,7 @@ from keras_addnorm.decoding.coverage import get as get_coverage
 from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneQuery
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
-from keras_addnorm.decoding.stages import a_quarter, all_that_wait
+from keras_addnorm.decoding.stages import a_quarter, all_that_wait, stages
 from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
@@ -143,7 +143,9 @@ def search(
         seed,
         bonus,
         tokens,
-        Growth(_with_room, a_quarter if request.under_xla else all_that_wait),
+        Growth(_with_room, a_quarter if request.under_xla else all_that_wait)
+        if strategy.runs_in_stages
+        else None,
     )
     found = strategy.search(step, cache, task)
     return found if tokens is None else found._replace(ids=take(tokens, found.ids))
@@ -156,8 +158,8 @@ def _cached_step(
 
     With a list of tokens the step reads, and speaks of, places in it.
     """
-    strategy, length = request.strategy, request.max_length
-    count = strategy.rows_per_beam
+    strategy, count = request.strategy, request.strategy.rows_per_beam
+    length = stages(request.max_length)[0] if strategy.runs_in_stages else request.max_length
     num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
     if request.under_xla:
         kind = HeadsFirst

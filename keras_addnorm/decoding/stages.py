@@ -107,16 +107,13 @@ def run_in_stages(loop_of: LoopOf[AnyState], state: AnyState, task: Task) -> Out
 
     Args:
         loop_of: Returns the loop for a task, of all sentences or of some.
-        state: The state before the first step, its cache with room for all positions.
+        state: The state before the first step, its cache with room for the first stage.
         task: What to decode. It says how caches grow, and how many sentences go on by themselves.
 
     Returns:
         What was found for all of them.
     """
-    if task.growth is None:
-        return _run(loop_of, state, task, [task.max_length])
-    lengths = stages(task.max_length)
-    state = state._replace(cache=task.growth.with_room(state.cache, lengths[0]))
+    lengths = [task.max_length] if task.growth is None else stages(task.max_length)
     return _run(loop_of, state, task, lengths)
 
 

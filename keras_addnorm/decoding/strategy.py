@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
@@ -15,7 +16,13 @@ class Strategy(abc.ABC):
 
     Strategies are plain values: they are compared and hashed, and a compiled decoder is kept for
     each. All tensors come through the arguments of `search`.
+
+    Attributes:
+        runs_in_stages: Whether `search` loops by `stages.run_in_stages`. Its cache has room for the
+            positions of the first stage then, else for all of them.
     """
+
+    runs_in_stages: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod

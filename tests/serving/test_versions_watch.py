@@ -1,5 +1,6 @@
 """Versions come, go and break while requests are answered."""
 
+import asyncio
 import gc
 import itertools
 import shutil
@@ -282,6 +283,23 @@ def test_a_server_without_a_model_does_not_start(tmp_path):
     ):
         raise AssertionError
     assert "No version in" in str(error.value.__cause__)
+
+
+def test_tasks_that_outlive_the_server_are_not_cut_off(tmp_path, monkeypatch):
+    write_version(tmp_path, 1)
+    ended = []
+
+    async def serve(self, on_signals):
+        async def last_task():
+            await asyncio.sleep(0.05)
+            ended.append(self)
+
+        self.task = asyncio.create_task(last_task())
+
+    monkeypatch.setattr(Server, "serve", serve)
+    server = Server(Settings(tmp_path))
+    server.run()
+    assert ended == [server]
 
 
 def test_ports_that_are_taken(directory):

@@ -25,6 +25,7 @@ from keras_addnorm.serving.server.versions import Versions
 from keras_addnorm.serving.versions import existing_versions
 
 _log = logging.getLogger(__name__)
+_LAST_TASKS_SECONDS = 2.0
 
 
 class Server:
@@ -73,7 +74,13 @@ class Server:
             OSError: If a port is taken.
             ServingError: If no version can be loaded.
         """
-        asyncio.run(self.serve(on_signals=(signal.SIGTERM, signal.SIGINT)))
+        asyncio.run(self._serve_to_the_end())
+
+    async def _serve_to_the_end(self) -> None:
+        await self.serve(on_signals=(signal.SIGTERM, signal.SIGINT))
+        # gRPC says that it has stopped before its own tasks have ended; cut off, they complain.
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=_LAST_TASKS_SECONDS)
 
     async def serve(self, on_signals: tuple[signal.Signals, ...] = ()) -> None:
         """Serves until `stop` is called.
