@@ -25,7 +25,7 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from keras_addnorm.decoding import Beam, Greedy, stages
+from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.models import Seq2SeqTransformer
 
@@ -44,8 +44,8 @@ class Stopped:
         return getattr(self.inner, name)
 
     def search(self, step: Any, cache: Any, task: Any) -> Any:
-        room = stages.stages(task.max_length)[0] if self.grows else task.max_length
-        cache = task.growth.with_room(cache, room)
+        if not self.grows:
+            cache = task.growth.with_room(cache, task.max_length)
         task = dataclasses.replace(task, max_length=self.steps, growth=None)
         return self.inner.search(step, cache, task)
 

@@ -26,7 +26,7 @@ from keras_addnorm.decoding.task import Growth, Task
 from keras_addnorm.layers.caches import HeadsFirst, heads_first
 from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.layers.projection import large_kernels_in_slices
-from keras_addnorm.layers.shapes import resized, size_of
+from keras_addnorm.layers.shapes import lengthened, size_of
 
 Tensor = Any
 
@@ -208,11 +208,9 @@ def _cached_step(
 
 
 def _with_room(cache: Cache, length: int) -> Cache:
-    """Return the cache for `length` positions; what is written there stays."""
+    """Return the cache with room for `length` positions."""
     ancestors = cache.rows["ancestors"]
     before = ancestors.shape[1]
-    if length == before:
-        return cache
     # Those of pruned sublayers hold nothing.
     shared = [
         entry.with_room(entry.keys.shape[2] // before * length)
@@ -221,5 +219,5 @@ def _with_room(cache: Cache, length: int) -> Cache:
         for entry in cache.shared
     ]
     return cache._replace(
-        rows={**cache.rows, "ancestors": resized(ancestors, 1, length)}, shared=shared
+        rows={**cache.rows, "ancestors": lengthened(ancestors, 1, length)}, shared=shared
     )

@@ -31,8 +31,7 @@ class Growth:
     """How a search goes on from one stage to the next.
 
     Args:
-        with_room: Returns a cache with room for another number of positions; what is written there
-            stays: `with_room(cache, length)`.
+        with_room: Returns a cache with room for more positions: `with_room(cache, length)`.
         group_size: Returns how many of the sentences that wait for a stage, True in `waits`, enter
             it together: `group_size(waits (B,))`.
     """

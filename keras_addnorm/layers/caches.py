@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.layers.masks import softmax
-from keras_addnorm.layers.shapes import first_size, resized, size_of
+from keras_addnorm.layers.shapes import first_size, lengthened, size_of
 
 Tensor = Any
 
@@ -257,7 +257,7 @@ class HeadsFirst(KeysValues):
         return ops.slice_update(cache, start, piece)
 
     def with_room(self, slots: int) -> Self:
-        """Return this with another number of slots; what is written there stays.
+        """Return this with more slots.
 
         Args:
             slots: Their number, `S n`.
@@ -265,7 +265,7 @@ class HeadsFirst(KeysValues):
         Returns:
             The cache.
         """
-        return type(self)(resized(self.keys, 2, slots), resized(self.values, 1, slots))
+        return type(self)(lengthened(self.keys, 2, slots), lengthened(self.values, 1, slots))
 
     def batch_size(self, num_groups: int) -> int | Tensor:
         """See `KeysValues`.

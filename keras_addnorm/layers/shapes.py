@@ -55,18 +55,16 @@ def first_size(x: Tensor, *others: int | Tensor) -> int | Tensor:
     return -1 if x.shape[0] is None and is_alone else size_of(x, 0)
 
 
-def resized(x: Tensor, axis: int, size: int) -> Tensor:
-    """Return `x`, cut or filled up with zeros at the end of one axis.
+def lengthened(x: Tensor, axis: int, size: int) -> Tensor:
+    """Return `x`, filled up with zeros at the end of one axis.
 
     Args:
         x: A tensor.
         axis: That axis, whose size is known.
-        size: Its new size.
+        size: Its new size, no smaller.
 
     Returns:
         The tensor.
     """
     missing = size - x.shape[axis]
-    if missing <= 0:
-        return x[(*[slice(None)] * axis, slice(size))]
     return ops.pad(x, [(0, missing if i == axis else 0) for i in range(len(x.shape))])
