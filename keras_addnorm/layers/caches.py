@@ -159,7 +159,8 @@ class HeadsFirst(KeysValues):
         length, num_keys = size_of(queries, 1), size_of(self.keys, 2)
         # (B, T, H, K) -> (B G, H/G T, K)
         shape = (first_size(self.keys, length), num_heads // num_groups * length, width)
-        rows = ops.reshape(self.transposed(queries, (0, 2, 1, 3)), shape)
+        by_head = queries if _is_one(queries) else self.transposed(queries, (0, 2, 1, 3))
+        rows = ops.reshape(by_head, shape)
         batch = first_size(queries, length, num_keys)
         return ops.reshape(self.product(rows, self.keys), (batch, num_heads, length, num_keys))
 
@@ -177,9 +178,10 @@ class HeadsFirst(KeysValues):
         length, num_keys = size_of(weights, 2), size_of(weights, 3)
         num_rows = first_size(self.values, length, num_keys)
         rows = ops.reshape(weights, (num_rows, num_heads // num_groups * length, num_keys))
-        shape = (first_size(weights, length), num_heads, length, width)
-        sums = ops.reshape(self.product(rows, self.values), shape)
-        return self.transposed(sums, (0, 2, 1, 3))
+        sums, batch = self.product(rows, self.values), first_size(weights, length)
+        if weights.shape[2] == 1:
+            return ops.reshape(sums, (batch, 1, num_heads, width))
+        return self.transposed(ops.reshape(sums, (batch, num_heads, length, width)), (0, 2, 1, 3))
 
     @staticmethod
     def product(x: Tensor, y: Tensor) -> Tensor:
@@ -219,8 +221,12 @@ class HeadsFirst(KeysValues):
         Returns:
             The same.
         """
-        keys = cls.transposed(ops.cast(keys, dtype), (0, 2, 3, 1))
-        values = cls.transposed(ops.cast(values, dtype), (0, 2, 1, 3))
+        keys, values = ops.cast(keys, dtype), ops.cast(values, dtype)
+        if _is_one(keys):
+            width = keys.shape[3]
+            return cls(ops.reshape(keys, (-1, width, 1)), ops.reshape(values, (-1, 1, width)))
+        keys = cls.transposed(keys, (0, 2, 3, 1))
+        values = cls.transposed(values, (0, 2, 1, 3))
         return cls(_flat(keys), _flat(values))
 
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> HeadsFirst:
@@ -326,6 +332,11 @@ def heads_first(caches: Any, kind: type[HeadsFirst] = HeadsFirst) -> Any:
         return kind.of(cache[:, 0], cache[:, 1], cache.dtype)
 
     return keras.tree.map_structure(as_read, caches)
+
+
+def _is_one(x: Tensor) -> bool:
+    """Return whether `x` `(B, T, H, K)` has one position: to put heads first moves nothing."""
+    return bool(x.shape[1] == 1)
 
 
 def _flat(x: Tensor) -> Tensor:
