@@ -136,21 +136,21 @@ def product_of_rows(x: Tensor, y: Tensor) -> Tensor:
     several rows, so each row is a product of its own, of a matrix that is not copied for it.
 
     Args:
-        x: `(N, T, K)`.
-        y: `(N, K, S)`.
+        x: `(..., T, K)`.
+        y: `(..., K, S)`.
 
     Returns:
-        `(N, T, S)`.
+        `(..., T, S)`.
     """
     import tensorflow as tf
 
     # On processors the operation has no kernel for float16.
     if x.dtype != tf.float32:
         return tf.matmul(x, y)
-    if x.shape[1] == 1:
+    if x.shape[-2] == 1:
         return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype)
-    rows, matrices = tf.expand_dims(x, 2), tf.expand_dims(y, 1)
-    return tf.squeeze(tf.raw_ops.BatchMatMulV3(x=rows, y=matrices, Tout=x.dtype), 2)
+    rows, matrices = tf.expand_dims(x, -2), tf.expand_dims(y, -3)
+    return tf.squeeze(tf.raw_ops.BatchMatMulV3(x=rows, y=matrices, Tout=x.dtype), -2)
 
 
 def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from keras import ops
 
 from keras_addnorm.decoding.compilation import product_of_rows, transposed, with_slice
-from keras_addnorm.layers.caches import HeadsFirst
+from keras_addnorm.layers.caches import HeadsFirst, PositionsFirst
+from keras_addnorm.layers.shapes import first_size, size_of
 
 Tensor = Any
 
@@ -16,11 +17,109 @@ class InPlaceHeadsFirst(HeadsFirst):
     """Written in place: for loops of TensorFlow without XLA, which cannot compile it.
 
     Read by operations that oneDNN leaves to TensorFlow: those that it takes over hand the smallest
-    of products, rows and transpositions to other threads, and wait for them.
+    of products, rows and transpositions to other threads, and wait for them. Batch and heads are
+    two axes: a product has the shape that attention asks for, and nobody asks for sizes.
+
+    Args:
+        keys: `(B, G, K, S)`; in self-attention `(B, G, K, S n)`.
+        values: `(B, G, S, K)`; in self-attention `(B, G, S n, K)`.
     """
 
     product = staticmethod(product_of_rows)
     transposed = staticmethod(transposed)
+
+    def products(self, queries: Tensor, num_groups: int) -> Tensor:
+        """See `PositionsFirst`.
+
+        Args:
+            queries: `(B, T, H, K)`.
+            num_groups: G.
+
+        Returns:
+            `(B, H, T, S)`.
+        """
+        num_heads, length = queries.shape[2], size_of(queries, 1)
+        by_head = self._heads_and_positions_turned(queries)
+        if num_heads == num_groups:
+            return self.product(by_head, self.keys)
+        # (B, H, T, K) -> (B, G, H/G T, K)
+        shape = (num_groups, num_heads // num_groups * length, queries.shape[3])
+        rows = ops.reshape(by_head, (first_size(queries, length), *shape))
+        found, num_keys = self.product(rows, self.keys), size_of(self.keys, 3)
+        batch = first_size(queries, length, num_keys)
+        return ops.reshape(found, (batch, num_heads, length, num_keys))
+
+    def weighted_sums(self, weights: Tensor, num_groups: int) -> Tensor:
+        """See `PositionsFirst`.
+
+        Args:
+            weights: `(B, H, T, S)`.
+            num_groups: G.
+
+        Returns:
+            `(B, T, H, K)`.
+        """
+        num_heads = weights.shape[1]
+        if num_heads == num_groups:
+            return self._heads_and_positions_turned(self.product(weights, self.values))
+        length, num_keys = size_of(weights, 2), size_of(weights, 3)
+        shape = (num_groups, num_heads // num_groups * length, num_keys)
+        rows = ops.reshape(weights, (first_size(self.values, length, num_keys), *shape))
+        sums, batch = self.product(rows, self.values), first_size(weights, length)
+        by_head = ops.reshape(sums, (batch, num_heads, length, self.values.shape[3]))
+        return self._heads_and_positions_turned(by_head)
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor, dtype: Any) -> Self:
+        """See `HeadsFirst`.
+
+        Args:
+            keys: `(B, S, G, K)`.
+            values: Of the same shape.
+            dtype: Of the cache.
+
+        Returns:
+            The same.
+        """
+        keys, values = ops.cast(keys, dtype), ops.cast(values, dtype)
+        if keys.shape[1] == 1:
+            num_groups, width = keys.shape[2:]
+            keys = ops.reshape(keys, (-1, num_groups, width, 1))
+        else:
+            keys = cls.transposed(keys, (0, 2, 3, 1))
+        return cls(keys, cls._heads_and_positions_turned(values))
+
+    def batch_size(self, num_groups: int) -> int | Tensor:
+        """See `KeysValues`.
+
+        Args:
+            num_groups: G.
+
+        Returns:
+            B.
+        """
+        return ops.shape(self.keys)[0]
+
+    def positions_first(self, num_groups: int) -> PositionsFirst:
+        """See `HeadsFirst`.
+
+        Args:
+            num_groups: G.
+
+        Returns:
+            The same.
+        """
+        return PositionsFirst(
+            self.transposed(self.keys, (0, 3, 1, 2)), self.transposed(self.values, (0, 2, 1, 3))
+        )
+
+    @classmethod
+    def _heads_and_positions_turned(cls, x: Tensor) -> Tensor:
+        """Return `x` of four axes with the second and the third turned, by a reshape if it can."""
+        first, second, width = x.shape[1:]
+        if None in (first, second) or 1 not in (first, second):
+            return cls.transposed(x, (0, 2, 1, 3))
+        return ops.reshape(x, (-1, second, first, width))
 
     @staticmethod
     def with_piece(cache: Tensor, piece: Tensor, axis: int, index: int | Tensor) -> Tensor:
@@ -50,14 +149,14 @@ class InPlaceHeadsFirst(HeadsFirst):
         return ops.exp(ops.log_softmax(logits, axis=-1))
 
 
-class OneQuery(InPlaceHeadsFirst):
-    """Read by one query a sentence: for searches that follow one hypothesis of each."""
+class OneBeam(InPlaceHeadsFirst):
+    """Read by one beam a sentence, which may be a single hypothesis: no rows to sort by memory."""
 
     def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
         """See `KeysValues`.
 
         Args:
-            queries: `(B, 1, H, K)`.
+            queries: `(B, T, H, K)`.
             num_groups: G.
 
         Returns:

@@ -15,7 +15,7 @@ from keras_addnorm.decoding.compilation import take
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
-from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneQuery
+from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneBeam
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.stages import a_quarter, all_that_wait, stages
@@ -164,7 +164,7 @@ def _cached_step(
     if request.under_xla:
         kind = HeadsFirst
     else:
-        kind = OneQuery if strategy.rows_per_sentence == 1 else InPlaceHeadsFirst
+        kind = OneBeam if count == strategy.rows_per_sentence else InPlaceHeadsFirst
     layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)
     to_logits = model.to_logits(Turned.FOR_FEW_ROWS if request.under_xla else Turned.ALWAYS, tokens)
     # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
@@ -213,7 +213,7 @@ def _with_room(cache: Cache, length: int) -> Cache:
     before = ancestors.shape[1]
     # Those of pruned sublayers hold nothing.
     shared = [
-        entry.with_room(entry.keys.shape[2] // before * length)
+        entry.with_room(entry.keys.shape[-1] // before * length)
         if isinstance(entry, HeadsFirst)
         else entry
         for entry in cache.shared

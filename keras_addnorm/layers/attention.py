@@ -445,7 +445,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         if isinstance(cache, HeadsFirst):
             count = x.shape[1]
             at = ops.zeros((count,), dtype="int32") + index
-            keys = ops.arange(cache.keys.shape[2], dtype="int32") // count
+            keys = ops.arange(cache.keys.shape[-1], dtype="int32") // count
             return at, keys - ops.expand_dims(at, -1)
         offset, num_keys = (0, num_queries) if cache is None else (index, cache.shape[2])
         at = ops.arange(num_queries, dtype="int32") + offset

@@ -240,10 +240,10 @@ class HeadsFirst(KeysValues):
         Returns:
             The cache.
         """
-        new = self.of(keys, values, self.keys.dtype)
+        new, last = self.of(keys, values, self.keys.dtype), len(self.keys.shape) - 1
         return type(self)(
-            self.with_piece(self.keys, new.keys, 2, index),
-            self.with_piece(self.values, new.values, 1, index),
+            self.with_piece(self.keys, new.keys, last, index),
+            self.with_piece(self.values, new.values, last - 1, index),
         )
 
     @staticmethod
@@ -251,15 +251,15 @@ class HeadsFirst(KeysValues):
         """Return keys or values with new entries of each hypothesis.
 
         Args:
-            cache: Of three axes, `S n` long along one of them.
+            cache: `S n` long along one axis.
             piece: Of the same shape, but n long along that axis.
-            axis: That axis, 1 or 2.
+            axis: That axis.
             index: The position.
 
         Returns:
             A tensor of the shape of `cache`.
         """
-        start = [index * piece.shape[axis] if i == axis else 0 for i in range(3)]
+        start = [index * piece.shape[axis] if i == axis else 0 for i in range(len(cache.shape))]
         return ops.slice_update(cache, start, piece)
 
     def with_room(self, slots: int) -> Self:
@@ -271,7 +271,9 @@ class HeadsFirst(KeysValues):
         Returns:
             The cache.
         """
-        return type(self)(lengthened(self.keys, 2, slots), lengthened(self.values, 1, slots))
+        last = len(self.keys.shape) - 1
+        keys, values = lengthened(self.keys, last, slots), lengthened(self.values, last - 1, slots)
+        return type(self)(keys, values)
 
     def batch_size(self, num_groups: int) -> int | Tensor:
         """See `KeysValues`.

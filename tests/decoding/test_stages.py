@@ -216,7 +216,7 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
         def look(tokens, index, cache):
             length = cache.rows["ancestors"].shape[1]
             for entry in cache.shared:
-                assert entry.keys.shape[2] == entry.values.shape[1] == length * count
+                assert entry.keys.shape[-1] == entry.values.shape[-2] == length * count
             sizes.append(length)
             return step(tokens, index, cache)
 

@@ -12,7 +12,7 @@ from keras import ops
 from layers_reference import array, padding, random, randomize
 
 from keras_addnorm import schemes
-from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneQuery
+from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneBeam
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
 from keras_addnorm.layers.caches import HeadsFirst, heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -115,7 +115,9 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("how", "n"), [(HeadsFirst, 3), (InPlaceHeadsFirst, 3), (OneQuery, 1)])
+@pytest.mark.parametrize(
+    ("how", "n"), [(HeadsFirst, 3), (InPlaceHeadsFirst, 3), (OneBeam, 1), (OneBeam, 3)]
+)
 @pytest.mark.parametrize(
     ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
 )
