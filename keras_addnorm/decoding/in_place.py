@@ -7,7 +7,7 @@ from typing import Any, Self
 from keras import ops
 
 from keras_addnorm.decoding.compilation import product_of_rows, transposed, with_slice
-from keras_addnorm.layers.caches import HeadsFirst, PositionsFirst
+from keras_addnorm.layers.caches import HeadsFirst, KeysValues
 from keras_addnorm.layers.shapes import first_size, size_of
 
 Tensor = Any
@@ -27,6 +27,7 @@ class InPlaceHeadsFirst(HeadsFirst):
 
     product = staticmethod(product_of_rows)
     transposed = staticmethod(transposed)
+    batch_size = KeysValues.batch_size
 
     def products(self, queries: Tensor, num_groups: int) -> Tensor:
         """See `PositionsFirst`.
@@ -88,30 +89,6 @@ class InPlaceHeadsFirst(HeadsFirst):
         else:
             keys = cls.transposed(keys, (0, 2, 3, 1))
         return cls(keys, cls._heads_and_positions_turned(values))
-
-    def batch_size(self, num_groups: int) -> int | Tensor:
-        """See `KeysValues`.
-
-        Args:
-            num_groups: G.
-
-        Returns:
-            B.
-        """
-        return ops.shape(self.keys)[0]
-
-    def positions_first(self, num_groups: int) -> PositionsFirst:
-        """See `HeadsFirst`.
-
-        Args:
-            num_groups: G.
-
-        Returns:
-            The same.
-        """
-        return PositionsFirst(
-            self.transposed(self.keys, (0, 3, 1, 2)), self.transposed(self.values, (0, 2, 1, 3))
-        )
 
     @classmethod
     def _heads_and_positions_turned(cls, x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class KeysValues(NamedTuple):
         Returns:
             B.
         """
-        raise NotImplementedError
+        return ops.shape(self.keys)[0]
 
     def by_memory(self, queries: Tensor, num_groups: int) -> Tensor:
         """Return the queries of several rows that read one memory as those of one row.
@@ -104,17 +104,6 @@ class PositionsFirst(KeysValues):
         sums = ops.einsum("bgrts,bsgk->btgrk", ops.reshape(weights, shape), self.values)
         return ops.reshape(sums, (batch, length, num_heads, self.values.shape[-1]))
 
-    def batch_size(self, num_groups: int) -> int | Tensor:
-        """See `KeysValues`.
-
-        Args:
-            num_groups: G.
-
-        Returns:
-            B.
-        """
-        return ops.shape(self.keys)[0]
-
     def positions_first(self, num_groups: int) -> PositionsFirst:
         """Return this.
 
@@ -159,8 +148,7 @@ class HeadsFirst(KeysValues):
         length, num_keys = size_of(queries, 1), size_of(self.keys, 2)
         # (B, T, H, K) -> (B G, H/G T, K)
         shape = (first_size(self.keys, length), num_heads // num_groups * length, width)
-        by_head = queries if _is_one(queries) else self.transposed(queries, (0, 2, 1, 3))
-        rows = ops.reshape(by_head, shape)
+        rows = ops.reshape(self.transposed(queries, (0, 2, 1, 3)), shape)
         batch = first_size(queries, length, num_keys)
         return ops.reshape(self.product(rows, self.keys), (batch, num_heads, length, num_keys))
 
@@ -178,10 +166,9 @@ class HeadsFirst(KeysValues):
         length, num_keys = size_of(weights, 2), size_of(weights, 3)
         num_rows = first_size(self.values, length, num_keys)
         rows = ops.reshape(weights, (num_rows, num_heads // num_groups * length, num_keys))
-        sums, batch = self.product(rows, self.values), first_size(weights, length)
-        if weights.shape[2] == 1:
-            return ops.reshape(sums, (batch, 1, num_heads, width))
-        return self.transposed(ops.reshape(sums, (batch, num_heads, length, width)), (0, 2, 1, 3))
+        shape = (first_size(weights, length), num_heads, length, width)
+        sums = ops.reshape(self.product(rows, self.values), shape)
+        return self.transposed(sums, (0, 2, 1, 3))
 
     @staticmethod
     def product(x: Tensor, y: Tensor) -> Tensor:
@@ -221,12 +208,8 @@ class HeadsFirst(KeysValues):
         Returns:
             The same.
         """
-        keys, values = ops.cast(keys, dtype), ops.cast(values, dtype)
-        if _is_one(keys):
-            width = keys.shape[3]
-            return cls(ops.reshape(keys, (-1, width, 1)), ops.reshape(values, (-1, 1, width)))
-        keys = cls.transposed(keys, (0, 2, 3, 1))
-        values = cls.transposed(values, (0, 2, 1, 3))
+        keys = cls.transposed(ops.cast(keys, dtype), (0, 2, 3, 1))
+        values = cls.transposed(ops.cast(values, dtype), (0, 2, 1, 3))
         return cls(_flat(keys), _flat(values))
 
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> HeadsFirst:
@@ -295,7 +278,7 @@ class HeadsFirst(KeysValues):
         Returns:
             The same.
         """
-        width, num_keys = ops.shape(self.keys)[1:]
+        width, num_keys = ops.shape(self.keys)[-2:]
         keys = ops.reshape(self.keys, (-1, num_groups, width, num_keys))
         values = ops.reshape(self.values, (-1, num_groups, num_keys, width))
         return PositionsFirst(
@@ -334,11 +317,6 @@ def heads_first(caches: Any, kind: type[HeadsFirst] = HeadsFirst) -> Any:
         return kind.of(cache[:, 0], cache[:, 1], cache.dtype)
 
     return keras.tree.map_structure(as_read, caches)
-
-
-def _is_one(x: Tensor) -> bool:
-    """Return whether `x` `(B, T, H, K)` has one position: to put heads first moves nothing."""
-    return bool(x.shape[1] == 1)
 
 
 def _flat(x: Tensor) -> Tensor:
