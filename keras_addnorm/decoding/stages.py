@@ -170,9 +170,8 @@ def a_quarter(waits: Tensor) -> int | Tensor:
         Their number.
     """
     number = size_of(waits, 0)
-    if isinstance(number, int):
-        return _few(number) or number
-    return ops.where(number < _LARGE, number, number // _SHARE)
+    few = _few(number)
+    return few or number if isinstance(few, int) else ops.where(few > 0, few, number)
 
 
 def all_that_wait(waits: Tensor) -> Tensor:
