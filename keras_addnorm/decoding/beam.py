@@ -267,7 +267,7 @@ def _loop(
     def outcome(state: _State) -> Outcome:
         return _best_of_all(layout, length_penalty, state, task)
 
-    return Loop(is_running, advance, outcome)
+    return Loop(layout.num_groups * num_beams, is_running, advance, outcome)
 
 
 def best_candidates(sums: Tensor, count: int) -> Candidates:

@@ -209,3 +209,20 @@ def take(x: Tensor, places: Tensor) -> Tensor:
         # Keras' operation is six of TensorFlow's, for places that count from the end.
         return tf.gather(x, places)
     return keras.ops.take(x, places, axis=0)
+
+
+def of_any_size(x: Tensor) -> Tensor:
+    """Return a tensor whose sizes, or whose value if it is a scalar, nobody knows while tracing.
+
+    TensorFlow only. What is traced with it serves for all sizes and values.
+
+    Args:
+        x: A tensor or a number.
+
+    Returns:
+        The same numbers.
+    """
+    import tensorflow as tf
+
+    x = tf.convert_to_tensor(x)
+    return tf.raw_ops.PlaceholderWithDefault(input=x, shape=[None] * x.shape.rank)

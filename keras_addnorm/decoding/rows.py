@@ -121,4 +121,4 @@ def _loop(
             state.bad_step,
         )
 
-    return Loop(is_running, advance, outcome)
+    return Loop(count, is_running, advance, outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,14 +12,14 @@ import keras
 from keras import ops
 
 from keras_addnorm.decoding import strategies
-from keras_addnorm.decoding.compilation import take
+from keras_addnorm.decoding.compilation import of_any_size, take
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
 from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneBeam
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
-from keras_addnorm.decoding.stages import a_quarter, all_that_wait, stages
+from keras_addnorm.decoding.stages import InGroups, InOneLoop
 from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
@@ -107,10 +108,13 @@ def search(
         The best hypotheses of each sentence.
     """
     config, strategy = model.config, request.strategy
+    if strategy.runs_in_stages and not request.under_xla:
+        # Its loop changes the number of sentences.
+        source_ids = of_any_size(source_ids)
     ids = SpecialIds(config.pad_id, config.start_id, config.end_id)
     memory, memory_mask = model.encode(source_ids)
     tokens = None if shortlist is None else shortlist.tokens(source_ids, ids)
-    cached_step, cache = _cached_step(model, memory, memory_mask, request, tokens)
+    cached_step, cache, growth = _cached_step(model, memory, memory_mask, request, tokens)
     step: Step = cached_step
     bonus = None
     coverage = get_coverage(strategy.coverage_penalty)
@@ -143,9 +147,7 @@ def search(
         seed,
         bonus,
         tokens,
-        Growth(_with_room, a_quarter if request.under_xla else all_that_wait)
-        if strategy.runs_in_stages
-        else None,
+        growth,
     )
     found = strategy.search(step, cache, task)
     return found if tokens is None else found._replace(ids=take(tokens, found.ids))
@@ -153,39 +155,45 @@ def search(
 
 def _cached_step(
     model: Any, memory: Tensor, memory_mask: Tensor, request: Request, tokens: Tensor | None
-) -> tuple[Callable[..., Any], Cache]:
-    """Return the model's step, and its caches before the first one.
+) -> tuple[Callable[..., Any], Cache, Growth | None]:
+    """Return the model's step, its caches before the first one, and how they grow.
 
     With a list of tokens the step reads, and speaks of, places in it.
     """
     strategy, count = request.strategy, request.strategy.rows_per_beam
-    length = stages(request.max_length)[0] if strategy.runs_in_stages else request.max_length
-    num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
-    if request.under_xla:
-        kind = HeadsFirst
-    else:
+    kind: type[HeadsFirst] = HeadsFirst
+    stages: type[InGroups | InOneLoop] = InGroups
+    if not request.under_xla:
         kind = OneBeam if count == strategy.rows_per_sentence else InPlaceHeadsFirst
+        stages = InOneLoop
+    length, growth = request.max_length, None
+    if strategy.runs_in_stages:
+        length = stages.first(length)
+        growth = Growth(stages, functools.partial(_with_room, count))
+    num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
     layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)
     to_logits = model.to_logits(Turned.FOR_FEW_ROWS if request.under_xla else Turned.ALWAYS, tokens)
-    # Hypotheses read a beam's keys and values through the table of their ancestors: that is all
-    # that is ever reordered.
-    nobody = ops.zeros((num_beams * count, length), dtype="int32")
-    fixed = {
-        "layers": [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers],
-        "memory_mask": memory_mask,
-        "own": ops.tile(ops.arange(count, dtype="int32"), (num_beams,)),
-    }
-    start = Cache({"ancestors": nobody}, [layer["self_attention"] for layer in layers], fixed)
+    memories = [{k: v for k, v in layer.items() if k != "self_attention"} for layer in layers]
+    rows, fixed = {}, {"layers": memories, "memory_mask": memory_mask}
+    if count > 1:
+        # Hypotheses read a beam's keys and values through the table of their ancestors: that is
+        # all that is ever reordered.
+        rows["ancestors"] = ops.zeros((num_beams * count, length), dtype="int32")
+        fixed["own"] = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
+    start = Cache(rows, [layer["self_attention"] for layer in layers], fixed)
     # Torch compiles nothing, and takes longer for the slices' calls than it gains by them.
     gains_by_slices = request.under_xla and keras.backend.backend() != "torch"
 
     def step(chosen: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
-        fixed = cache.fixed
-        ancestors = write_column(cache.rows["ancestors"], index, fixed["own"])
-        by_beam = ops.reshape(ancestors, (-1, count, ancestors.shape[-1])) if count > 1 else None
+        rows, fixed, by_beam = cache.rows, cache.fixed, None
+        if count > 1:
+            ancestors = write_column(rows["ancestors"], index, fixed["own"])
+            by_beam = ops.reshape(ancestors, (-1, count, size_of(ancestors, 1)))
+            rows = {**rows, "ancestors": ancestors}
+        own = _of_one_size(cache.shared, count)
         layers = [
-            {**memory, "self_attention": own}
-            for memory, own in zip(fixed["layers"], cache.shared, strict=True)
+            {**memory, "self_attention": entry}
+            for memory, entry in zip(fixed["layers"], own, strict=True)
         ]
         with (
             large_kernels_in_slices(size_of(chosen, 0))
@@ -202,22 +210,30 @@ def _cached_step(
                 **options,
             )
         shared = [layer["self_attention"] for layer in layers]
-        return logits, Cache({**cache.rows, "ancestors": ancestors}, shared, fixed), *scores
+        return logits, Cache(rows, shared, fixed), *scores
 
-    return step, start
+    return step, start, growth
 
 
-def _with_room(cache: Cache, length: int) -> Cache:
-    """Return the cache with room for `length` positions."""
-    ancestors = cache.rows["ancestors"]
-    before = ancestors.shape[1]
+def _with_room(count: int, cache: Cache, length: int | Tensor) -> Cache:
+    """Return the cache of `count` hypotheses a beam with room for `length` positions."""
+    rows = dict(cache.rows)
+    if "ancestors" in rows:
+        rows["ancestors"] = lengthened(rows["ancestors"], 1, length)
     # Those of pruned sublayers hold nothing.
     shared = [
-        entry.with_room(entry.keys.shape[-1] // before * length)
-        if isinstance(entry, HeadsFirst)
-        else entry
+        entry.with_room(count * length) if isinstance(entry, HeadsFirst) else entry
         for entry in cache.shared
     ]
-    return cache._replace(
-        rows={**cache.rows, "ancestors": lengthened(ancestors, 1, length)}, shared=shared
-    )
+    return cache._replace(rows=rows, shared=shared)
+
+
+def _of_one_size(caches: list[Any], count: int) -> list[Any]:
+    """Return the caches of all layers, which have the same slots: one of them asks for its size."""
+    first = next((entry for entry in caches if isinstance(entry, HeadsFirst)), None)
+    if first is None:
+        return caches
+    slots = first.positions(count)
+    return [
+        entry._replace(slots=slots) if isinstance(entry, HeadsFirst) else entry for entry in caches
+    ]

@@ -1,11 +1,15 @@
 """Loops in stages: for the positions decoded so far, and for the sentences that still run.
 
-Attention reads all of a cache at each step, whether something has been written there or not, since
-XLA wants shapes that do not change. Outputs are far shorter than the longest one allowed, most of
-the time. So a search begins with a small cache, and goes on with a larger one if it has to. And a
-step takes as long for sentences that have ended as for those that have not. So a large batch is
-left when a quarter of it still runs: these sentences go on by themselves, and those that are left
-at the end of a stage in groups of that size, one after the other.
+Attention reads all of a cache at each step, whether something has been written there or not.
+Outputs are far shorter than the longest one allowed, most of the time. So a search begins with a
+small cache, and goes on with a larger one if it has to. And a step takes as long for sentences that
+have ended as for those that have not. So these are left behind.
+
+XLA wants shapes that do not change: each stage is a loop of its own, to trace and to compile
+(`InGroups`). There are few of them, then. A large batch is left when a quarter of it still runs:
+these sentences go on by themselves, and those that are left at the end of a stage in groups of that
+size, one after the other. Where sizes may change, one loop serves all stages (`InOneLoop`), and
+there are as many as it pays to have: a batch is left when half of it still runs.
 """
 
 from __future__ import annotations
@@ -17,17 +21,20 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 import keras
 from keras import ops
 
-from keras_addnorm.decoding.compilation import take
+from keras_addnorm.decoding.compilation import of_any_size, take
 from keras_addnorm.decoding.steps import Cache, Tensor
 from keras_addnorm.decoding.task import Task
 from keras_addnorm.layers.shapes import size_of
 
 _FIRST, _GROWTH = 64, 4
-"""Positions of the first stage, and how many times as many each further one has. Every stage is
-a loop to trace and to compile."""
+"""Positions of the first stage, and how many times as many each further one has, where every
+stage is a loop to compile."""
 
 _LARGE, _SHARE = 16, 4
-"""Sentences of a large batch, and which part of it goes on by itself: one of 4."""
+"""Sentences of a large batch, and which part of it goes on by itself there: one of 4."""
+
+_FIRST_OF_ONE_LOOP, _GROWTH_IN_ONE_LOOP = 32, 2
+"""Likewise where one loop serves all stages."""
 
 
 class State(Protocol):
@@ -71,10 +78,13 @@ class Loop(Generic[AnyState]):
     """A search as functions of what its loop carries.
 
     Args:
+        num_hypotheses: How many of them `outcome` has of each sentence, M.
         is_running: Which sentences have not ended, `(B,)`.
         advance: Decodes one position. Sentences that do not run stay as they are.
         outcome: Says what was found; of sentences that still run, anything.
     """
+
+    num_hypotheses: int
 
     is_running: Callable[[AnyState], Tensor]
     advance: Callable[[AnyState], AnyState]
@@ -82,24 +92,7 @@ class Loop(Generic[AnyState]):
 
 
 LoopOf = Callable[[Task], Loop[AnyState]]
-
-
-def stages(longest: int) -> list[int]:
-    """Return the lengths up to which the stages decode.
-
-    Args:
-        longest: Number of positions at most.
-
-    Returns:
-        Rising lengths, `longest` last. What is less than twice as long as a stage is no stage of
-        its own.
-    """
-    lengths = [longest]
-    stage = _FIRST
-    while 2 * stage <= longest:
-        lengths.insert(-1, stage)
-        stage *= _GROWTH
-    return lengths
+WithRoom = Callable[[Cache, int | Tensor], Cache]
 
 
 def run_in_stages(loop_of: LoopOf[AnyState], state: AnyState, task: Task) -> Outcome:
@@ -108,43 +101,167 @@ def run_in_stages(loop_of: LoopOf[AnyState], state: AnyState, task: Task) -> Out
     Args:
         loop_of: Returns the loop for a task, of all sentences or of some.
         state: The state before the first step, its cache with room for the first stage.
-        task: What to decode. It says how caches grow, and how many sentences go on by themselves.
+        task: What to decode. Its growth says what the stages are.
 
     Returns:
         What was found for all of them.
     """
-    lengths = [task.max_length] if task.growth is None else stages(task.max_length)
-    return _run(loop_of, state, task, lengths)
+    if task.growth is None:
+        loop = loop_of(task)
+        return loop.outcome(_until_few_run(0, task.max_length, loop, state))
+    return task.growth.stages.run(loop_of, state, task, task.growth.with_room)
 
 
-def _run(loop_of: LoopOf[AnyState], state: AnyState, task: Task, lengths: list[int]) -> Outcome:
-    here, *further = lengths
-    loop = loop_of(task)
-    few = _few(task.batch_size) if further else 0
+class InGroups:
+    """A loop for each stage, for groups whose sizes are known if that of the batch is."""
 
-    def goes_on(state: AnyState) -> Tensor:
-        num_running = ops.sum(ops.cast(loop.is_running(state), "int32"))
-        return ops.logical_and(num_running > few, state.index < here)
+    @staticmethod
+    def first(longest: int) -> int:
+        """Return the length up to which the first stage decodes.
 
-    (state,) = ops.while_loop(goes_on, lambda state: (loop.advance(state),), (state,))
-    outcome = loop.outcome(state)
-    if task.growth is None or not further:
+        Args:
+            longest: Number of positions at most.
+
+        Returns:
+            The length.
+        """
+        return lengths(longest)[0]
+
+    @staticmethod
+    def run(loop_of: LoopOf[AnyState], state: AnyState, task: Task, with_room: WithRoom) -> Outcome:
+        """Run a loop in stages.
+
+        Args:
+            loop_of: See `run_in_stages`.
+            state: See `run_in_stages`.
+            task: What to decode.
+            with_room: Returns a cache with room for more positions.
+
+        Returns:
+            What was found.
+        """
+        return _run_in_groups(loop_of, state, task, with_room, lengths(task.max_length))
+
+
+class InOneLoop:
+    """One loop for all stages, for all sentences that still run: its sizes change."""
+
+    @staticmethod
+    def first(longest: int) -> Tensor:
+        """Return the length up to which the first stage decodes.
+
+        Args:
+            longest: Number of positions at most.
+
+        Returns:
+            The length, unknown while the loop is traced.
+        """
+        return of_any_size(min(_FIRST_OF_ONE_LOOP, longest))
+
+    @classmethod
+    def run(
+        cls, loop_of: LoopOf[AnyState], state: AnyState, task: Task, with_room: WithRoom
+    ) -> Outcome:
+        """Run a loop in stages.
+
+        Args:
+            loop_of: See `run_in_stages`.
+            state: See `run_in_stages`. The sizes that change are unknown while it is traced.
+            task: What to decode.
+            with_room: Returns a cache with room for more positions.
+
+        Returns:
+            What was found.
+        """
+        longest, number = task.max_length, task.batch_size
+        count = loop_of(task).num_hypotheses
+
+        def run_stage(
+            sentences: Tensor, length: Tensor, state: AnyState, outcome: Outcome
+        ) -> tuple[Tensor, Tensor, AnyState, Outcome]:
+            size, loop = ops.shape(sentences)[0], loop_of(task.of(sentences))
+            state = _until_few_run(size // 2, length, loop, state)
+            outcome = _with(outcome, loop.outcome(state), sentences)
+            (going,) = ops.nonzero(loop.is_running(state))
+            longer = ops.minimum(_GROWTH_IN_ONE_LOOP * length, longest)
+            length = ops.where(state.index < length, length, longer)
+            state = _of_sentences(state, going, size)
+            state = state._replace(cache=with_room(state.cache, length))
+            return take(sentences, going), length, state, outcome
+
+        def goes_on(sentences: Tensor, length: Tensor, state: AnyState, outcome: Outcome) -> Tensor:
+            return ops.logical_and(ops.shape(sentences)[0] > 0, state.index < longest)
+
+        nothing = Outcome(
+            ops.full((number, count, longest), task.ids.pad_id, dtype="int32"),
+            ops.zeros((number, count), dtype="float32"),
+            ops.convert_to_tensor(longest, dtype="int32"),
+        )
+        start = (ops.arange(number, dtype="int32"), cls.first(longest), state, nothing)
+        *_, outcome = ops.while_loop(goes_on, run_stage, start)
         return outcome
-    growth, is_running = task.growth, loop.is_running(state)
+
+
+def lengths(longest: int) -> list[int]:
+    """Return the lengths up to which the stages of `InGroups` decode.
+
+    Args:
+        longest: Number of positions at most.
+
+    Returns:
+        Rising lengths, `longest` last. What is less than twice as long as a stage is no stage of
+        its own.
+    """
+    rising = [longest]
+    stage = _FIRST
+    while 2 * stage <= longest:
+        rising.insert(-1, stage)
+        stage *= _GROWTH
+    return rising
+
+
+def _run_in_groups(
+    loop_of: LoopOf[AnyState],
+    state: AnyState,
+    task: Task,
+    with_room: WithRoom,
+    lengths: list[int],
+) -> Outcome:
+    here, *further = lengths
+    loop, size = loop_of(task), task.batch_size
+    few = _few(size) if further else 0
+    state = _until_few_run(few, here, loop, state)
+    outcome, is_running = loop.outcome(state), loop.is_running(state)
+    if not further:
+        return outcome
+    group_size = ops.where(few > 0, few, size) if ops.is_tensor(few) else few or size
 
     def run_group(outcome: Outcome, waits: Tensor) -> tuple[Outcome, Tensor]:
-        size, rank = growth.group_size(waits), _rank(waits, is_running)
-        group = _places(rank)[:size]
-        part = _of_sentences(state, group, task.batch_size)
-        part = part._replace(cache=growth.with_room(part.cache, further[0]))
-        found = _run(loop_of, part, task.of(group), further)
-        waits_on = ops.logical_and(waits, rank >= size)
-        return _merged(outcome, found, rank, size), waits_on
+        rank = _rank(waits, is_running)
+        group = _places(rank)[:group_size]
+        part = _of_sentences(state, group, size)
+        part = part._replace(cache=with_room(part.cache, further[0]))
+        found = _run_in_groups(loop_of, part, task.of(group), with_room, further)
+        waits_on = ops.logical_and(waits, rank >= group_size)
+        return _merged(outcome, found, rank, group_size), waits_on
 
     (outcome, _) = ops.while_loop(
         lambda outcome, waits: ops.any(waits), run_group, (outcome, is_running)
     )
     return outcome
+
+
+def _until_few_run(
+    few: int | Tensor, end: int | Tensor, loop: Loop[AnyState], state: AnyState
+) -> AnyState:
+    """Return the state when no more than a few sentences run, or when all positions are decoded."""
+
+    def goes_on(state: AnyState) -> Tensor:
+        num_running = ops.sum(ops.cast(loop.is_running(state), "int32"))
+        return ops.logical_and(num_running > few, state.index < end)
+
+    (state,) = ops.while_loop(goes_on, lambda state: (loop.advance(state),), (state,))
+    return state
 
 
 def all_of_each(is_done: Tensor, count: int) -> Tensor:
@@ -158,32 +275,6 @@ def all_of_each(is_done: Tensor, count: int) -> Tensor:
         `(B,)`.
     """
     return is_done if count == 1 else ops.all(ops.reshape(is_done, (-1, count)), axis=1)
-
-
-def a_quarter(waits: Tensor) -> int | Tensor:
-    """Return how many sentences go on together where XLA wants to know it: of a few, all.
-
-    Args:
-        waits: `(B,)`, which sentences wait for it.
-
-    Returns:
-        Their number.
-    """
-    number = size_of(waits, 0)
-    few = _few(number)
-    return few or number if isinstance(few, int) else ops.where(few > 0, few, number)
-
-
-def all_that_wait(waits: Tensor) -> Tensor:
-    """Return how many sentences go on together where nobody needs to know it before.
-
-    Args:
-        waits: `(B,)`, which sentences wait for it.
-
-    Returns:
-        Their number.
-    """
-    return ops.sum(ops.cast(waits, "int32"))
 
 
 def _few(number: int | Tensor) -> int | Tensor:
@@ -227,6 +318,16 @@ def _of_sentences(state: AnyState, group: Tensor, number: int | Tensor) -> AnySt
 
     part: AnyState = keras.tree.map_structure(of_group, state)
     return part
+
+
+def _with(outcome: Outcome, found: Outcome, sentences: Tensor) -> Outcome:
+    """Return the outcome with what was found for some sentences."""
+    places = ops.expand_dims(sentences, -1)
+    return Outcome(
+        ops.scatter_update(outcome.sequences, places, found.sequences),
+        ops.scatter_update(outcome.scores, places, found.scores),
+        ops.minimum(outcome.bad_step, found.bad_step),
+    )
 
 
 def _merged(outcome: Outcome, found: Outcome, rank: Tensor, size: int | Tensor) -> Outcome:

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.decoding.compilation import select
+from keras_addnorm.layers.shapes import size_of
 
 Tensor = Any
 
@@ -91,7 +92,7 @@ def log_probabilities(logits: Tensor, ids: SpecialIds) -> tuple[Tensor, Tensor]:
 
 def write_column(sequences: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
     """Return `sequences` `(..., T)` with `tokens` `(...)` at position `index`."""
-    is_here = ops.equal(ops.arange(sequences.shape[-1], dtype="int32"), index)
+    is_here = ops.equal(ops.arange(size_of(sequences, -1), dtype="int32"), index)
     return ops.where(is_here, ops.expand_dims(tokens, -1), sequences)
 
 

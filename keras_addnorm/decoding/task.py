@@ -31,13 +31,12 @@ class Growth:
     """How a search goes on from one stage to the next.
 
     Args:
+        stages: What the stages are: `InGroups` or `InOneLoop` of `decoding.stages`.
         with_room: Returns a cache with room for more positions: `with_room(cache, length)`.
-        group_size: Returns how many of the sentences that wait for a stage, True in `waits`, enter
-            it together: `group_size(waits (B,))`.
     """
 
-    with_room: Callable[[Cache, int], Cache]
-    group_size: Callable[[Tensor], int | Tensor]
+    stages: Any
+    with_room: Callable[[Cache, int | Tensor], Cache]
 
 
 @dataclasses.dataclass(frozen=True)

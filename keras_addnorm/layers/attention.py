@@ -201,8 +201,8 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked."""
         if not return_attention_scores and self._may_be_fused(training):
-            keys, values = store.positions_first(self._num_groups)
-            return fused_attention(queries, keys, values, mask), None
+            store = store.positions_first(self._num_groups)
+            return fused_attention(queries, store.keys, store.values, mask), None
         logits = self._logits(queries, store, distances, is_causal)
         sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
         weights = masked_softmax(logits, mask, sink, self.compute_dtype, store.softmax)
@@ -445,8 +445,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         if isinstance(cache, HeadsFirst):
             count = x.shape[1]
             at = ops.zeros((count,), dtype="int32") + index
-            keys = ops.arange(cache.keys.shape[-1], dtype="int32") // count
-            return at, keys - ops.expand_dims(at, -1)
+            return at, cache.positions(count) - ops.expand_dims(at, -1)
         offset, num_keys = (0, num_queries) if cache is None else (index, cache.shape[2])
         at = ops.arange(num_queries, dtype="int32") + offset
         return at, key_distances(num_queries, num_keys, offset)

@@ -19,10 +19,13 @@ class KeysValues(NamedTuple):
     Args:
         keys: Of B rows, G groups and S positions.
         values: Likewise.
+        slots: The positions of the keys, int32 `(S,)`, where they are not worked out of the shape:
+            several caches may share them. `()` if they are.
     """
 
     keys: Tensor
     values: Tensor
+    slots: Tensor | tuple[()] = ()
 
     def batch_size(self, num_groups: int) -> int | Tensor:
         """Return B.
@@ -245,7 +248,20 @@ class HeadsFirst(KeysValues):
         start = [index * piece.shape[axis] if i == axis else 0 for i in range(len(cache.shape))]
         return ops.slice_update(cache, start, piece)
 
-    def with_room(self, slots: int) -> Self:
+    def positions(self, count: int) -> Tensor:
+        """Return the position of each slot.
+
+        Args:
+            count: Number of hypotheses that share the cache, n.
+
+        Returns:
+            Int32 `(S n,)`.
+        """
+        if ops.is_tensor(self.slots):
+            return self.slots
+        return ops.arange(size_of(self.keys, -1), dtype="int32") // count
+
+    def with_room(self, slots: int | Tensor) -> Self:
         """Return this with more slots.
 
         Args:
@@ -332,9 +348,9 @@ def is_ancestor(ancestors: Tensor) -> Tensor:
     Returns:
         Booleans `(B, n, S n)`.
     """
-    count, length = ancestors.shape[1:]
+    count, length = ancestors.shape[1], size_of(ancestors, 2)
     is_writer = ops.equal(ops.expand_dims(ancestors, -1), ops.arange(count, dtype="int32"))
-    return ops.reshape(is_writer, (-1, count, length * count))
+    return ops.reshape(is_writer, (first_size(ancestors, length), count, length * count))
 
 
 def write(cache: Tensor, keys: Tensor, values: Tensor, index: int | Tensor) -> Tensor:

@@ -166,14 +166,24 @@ def _row_means(x: Tensor) -> Tensor:
     if not _sums_as_products():
         return ops.sum(x * (1.0 / width), axis=-1, keepdims=True)
     # Of NumPy: one constant for all norms of a program, and no operation.
-    return ops.matmul(x, np.full((width, 1), 1.0 / width, ops.dtype(x)))
+    return _product(x, np.full((width, 1), 1.0 / width, ops.dtype(x)))
 
 
 def _row_sums(x: Tensor, weights: Tensor) -> Tensor:
     # (..., D), (D,) -> (..., 1)
     if not _sums_as_products():
         return ops.sum(x * weights, axis=-1, keepdims=True)
-    return ops.matmul(x, ops.expand_dims(weights, -1))
+    return _product(x, ops.expand_dims(weights, -1))
+
+
+def _product(x: Tensor, column: Tensor) -> Tensor:
+    # (..., D), (D, 1) -> (..., 1)
+    *leading, width = x.shape
+    if None not in leading or len(leading) == 1:
+        return ops.matmul(x, column)
+    # TensorFlow's product of arrays of unknown size copies them, to put their axes in order.
+    sums = ops.matmul(ops.reshape(x, (-1, width)), column)
+    return ops.reshape(sums, (*ops.shape(x)[:-1], 1))
 
 
 def _column_sums(x: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
 """What the compiled loop does not do: turn, tile or reorder what does not change."""
 
+import functools
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -23,12 +25,10 @@ def make_model(hidden_dim=D, intermediate_dim=13, **settings):
         source_vocabulary_size=11,
         target_vocabulary_size=V,
         num_encoder_layers=1,
-        num_decoder_layers=1,
         hidden_dim=hidden_dim,
         intermediate_dim=intermediate_dim,
         num_heads=H,
-        max_length=T,
-        **settings,
+        **{"num_decoder_layers": 1, "max_length": T, **settings},
     )
     return Seq2SeqTransformer(config)
 
@@ -145,6 +145,28 @@ def test_large_kernels_are_cut_for_one_row_alone(monkeypatch, num_rows, num_beam
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
 
 
+def step_of(find):
+    """The only function of a search without XLA that writes into caches."""
+    functions = function_definitions(find.get_concrete_function().graph.as_graph_def())
+    writes = [{"TensorStridedSliceUpdate"} & {n.op for n in f.node_def} for f in functions]
+    (body,) = [function for function, has in zip(functions, writes, strict=True) if has]
+    return body
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once(num_beams):
+    counts = []
+    for num_layers in (1, 3):
+        model = make_model(num_decoder_layers=num_layers, max_length=300)
+        request = Request(strategies.choose(None, num_beams, 0.0), 300, under_xla=False)
+        ids = tf.TensorSpec([2, 5], tf.int32)
+        body = step_of(tf.function(functools.partial(search, model, request=request), [ids]))
+        operations = Counter(node.op for node in body.node_def)
+        counts.append((operations["Shape"], operations["Range"]))
+        assert operations["TensorStridedSliceUpdate"] == 2 * num_layers
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams):
     request = Request(strategies.choose(None, num_beams, 0.0), T, under_xla=False)
@@ -153,8 +175,7 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     def find(ids):
         return search(model, ids, request)
 
-    functions = function_definitions(find.get_concrete_function().graph.as_graph_def())
-    (body,) = [f for f in functions if "while_body" in f.signature.name]
+    body = step_of(find)
     made = [node.op for node in body.node_def if "self_attention" in node.name]
     assert made.count("TensorStridedSliceUpdate") == 2  # The keys and values of one layer.
     assert made.count("BatchMatMulV3") == 2

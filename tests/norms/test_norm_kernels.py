@@ -69,6 +69,28 @@ def test_an_unknown_batch_costs_no_operations_about_shapes(norm):
     np.testing.assert_allclose(traced(x, f), layer(x, f), atol=1e-6)
 
 
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_arrays_of_unknown_sizes_are_not_copied_for_sums(norm):
+    layer = AddNorm(norm=norm)
+    layer.build((None, None, D))
+
+    def gradients(x, f):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, f)
+        return tape.gradient(y, [x, *(weight.value for weight in layer.trainable_weights)])
+
+    spec = tf.TensorSpec((None, None, D))
+    traced = tf.function(gradients, (spec, spec), autograph=False)
+    operations = traced.get_concrete_function().graph.get_operations()
+    sums = [o for o in operations if o.type == "MatMul"]
+    assert len(sums) == {"layer_norm": 4, "rms_norm": 2}[norm]
+    assert not [o for o in operations if o.type == "Transpose" and o.inputs[0].shape[-1] == D]
+    x, f = (np.random.default_rng(seed).normal(size=(B, T, D)).astype("f") for seed in (1, 2))
+    for one, other in zip(traced(x, f), gradients(tf.constant(x), tf.constant(f)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
 @pytest.mark.parametrize(("norm", "passes"), MOVES_UNDER_XLA)
 def test_the_walks_over_memory_of_xlas_program(norm, passes):
     text = compiled(norm, passes)
