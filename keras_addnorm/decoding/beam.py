@@ -186,9 +186,8 @@ def search_beams(
         The best hypotheses of each sentence.
     """
     loop_of = functools.partial(_loop, strategy, layout, choose, step)
-    return task.result(
-        layout.num_return, *run_in_stages(loop_of, _start(layout, cache, task), task)
-    )
+    state, number = _start(layout, cache, task), layout.num_groups * layout.num_beams
+    return task.result(layout.num_return, *run_in_stages(loop_of, state, task, number))
 
 
 def _loop(
@@ -267,7 +266,7 @@ def _loop(
     def outcome(state: _State) -> Outcome:
         return _best_of_all(layout, length_penalty, state, task)
 
-    return Loop(layout.num_groups * num_beams, is_running, advance, outcome)
+    return Loop(is_running, advance, outcome)
 
 
 def best_candidates(sums: Tensor, count: int) -> Candidates:

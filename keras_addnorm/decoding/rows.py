@@ -70,10 +70,8 @@ def search_rows(
         cache=cache,
     )
 
-    return task.result(
-        strategy.num_return,
-        *run_in_stages(functools.partial(_loop, strategy, choose_of, step), state, task),
-    )
+    loop_of = functools.partial(_loop, strategy, choose_of, step)
+    return task.result(strategy.num_return, *run_in_stages(loop_of, state, task, count))
 
 
 def _loop(
@@ -121,4 +119,4 @@ def _loop(
             state.bad_step,
         )
 
-    return Loop(count, is_running, advance, outcome)
+    return Loop(is_running, advance, outcome)

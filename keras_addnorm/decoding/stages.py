@@ -78,13 +78,10 @@ class Loop(Generic[AnyState]):
     """A search as functions of what its loop carries.
 
     Args:
-        num_hypotheses: How many of them `outcome` has of each sentence, M.
         is_running: Which sentences have not ended, `(B,)`.
         advance: Decodes one position. Sentences that do not run stay as they are.
         outcome: Says what was found; of sentences that still run, anything.
     """
-
-    num_hypotheses: int
 
     is_running: Callable[[AnyState], Tensor]
     advance: Callable[[AnyState], AnyState]
@@ -95,13 +92,16 @@ LoopOf = Callable[[Task], Loop[AnyState]]
 WithRoom = Callable[[Cache, int | Tensor], Cache]
 
 
-def run_in_stages(loop_of: LoopOf[AnyState], state: AnyState, task: Task) -> Outcome:
+def run_in_stages(
+    loop_of: LoopOf[AnyState], state: AnyState, task: Task, num_hypotheses: int
+) -> Outcome:
     """Run a loop over positions until each sentence has ended, or all positions are decoded.
 
     Args:
         loop_of: Returns the loop for a task, of all sentences or of some.
         state: The state before the first step, its cache with room for the first stage.
         task: What to decode. Its growth says what the stages are.
+        num_hypotheses: How many hypotheses the loop's outcome has of each sentence, M.
 
     Returns:
         What was found for all of them.
@@ -109,7 +109,8 @@ def run_in_stages(loop_of: LoopOf[AnyState], state: AnyState, task: Task) -> Out
     if task.growth is None:
         loop = loop_of(task)
         return loop.outcome(_until_few_run(0, task.max_length, loop, state))
-    return task.growth.stages.run(loop_of, state, task, task.growth.with_room)
+    growth = task.growth
+    return growth.stages.run(loop_of, state, task, num_hypotheses, growth.with_room)
 
 
 class InGroups:
@@ -128,13 +129,20 @@ class InGroups:
         return lengths(longest)[0]
 
     @staticmethod
-    def run(loop_of: LoopOf[AnyState], state: AnyState, task: Task, with_room: WithRoom) -> Outcome:
+    def run(
+        loop_of: LoopOf[AnyState],
+        state: AnyState,
+        task: Task,
+        num_hypotheses: int,
+        with_room: WithRoom,
+    ) -> Outcome:
         """Run a loop in stages.
 
         Args:
             loop_of: See `run_in_stages`.
             state: See `run_in_stages`.
             task: What to decode.
+            num_hypotheses: See `run_in_stages`; it shows by itself here.
             with_room: Returns a cache with room for more positions.
 
         Returns:
@@ -160,7 +168,12 @@ class InOneLoop:
 
     @classmethod
     def run(
-        cls, loop_of: LoopOf[AnyState], state: AnyState, task: Task, with_room: WithRoom
+        cls,
+        loop_of: LoopOf[AnyState],
+        state: AnyState,
+        task: Task,
+        num_hypotheses: int,
+        with_room: WithRoom,
     ) -> Outcome:
         """Run a loop in stages.
 
@@ -168,13 +181,13 @@ class InOneLoop:
             loop_of: See `run_in_stages`.
             state: See `run_in_stages`. The sizes that change are unknown while it is traced.
             task: What to decode.
+            num_hypotheses: See `run_in_stages`.
             with_room: Returns a cache with room for more positions.
 
         Returns:
             What was found.
         """
         longest, number = task.max_length, task.batch_size
-        count = loop_of(task).num_hypotheses
 
         def run_stage(
             sentences: Tensor, length: Tensor, state: AnyState, outcome: Outcome
@@ -193,8 +206,8 @@ class InOneLoop:
             return ops.logical_and(ops.shape(sentences)[0] > 0, state.index < longest)
 
         nothing = Outcome(
-            ops.full((number, count, longest), task.ids.pad_id, dtype="int32"),
-            ops.zeros((number, count), dtype="float32"),
+            ops.full((number, num_hypotheses, longest), task.ids.pad_id, dtype="int32"),
+            ops.zeros((number, num_hypotheses), dtype="float32"),
             ops.convert_to_tensor(longest, dtype="int32"),
         )
         start = (ops.arange(number, dtype="int32"), cls.first(longest), state, nothing)
@@ -225,9 +238,9 @@ def _run_in_groups(
     state: AnyState,
     task: Task,
     with_room: WithRoom,
-    lengths: list[int],
+    ends: list[int],
 ) -> Outcome:
-    here, *further = lengths
+    here, *further = ends
     loop, size = loop_of(task), task.batch_size
     few = _few(size) if further else 0
     state = _until_few_run(few, here, loop, state)
