@@ -45,7 +45,7 @@ for beams in (1, 3):
 
 from keras_addnorm.decoding import decode, stages
 stages._FIRST, stages._LARGE, stages._SHARE = 2, 2, 3
-assert stages.stages(5) == [2, 5] and len(SOURCE) == 3  # One after the other from 2 on.
+assert stages.lengths(5) == [2, 5] and len(SOURCE) == 3  # One after the other from 2 on.
 for beams in (1, 3):
     sources = keras.ops.convert_to_tensor(SOURCE)
     ids, scores = decode(model, sources, num_beams=beams, length_penalty=0.6, max_length=5)
