@@ -19,7 +19,7 @@ from keras_addnorm.decoding.coverage import get as get_coverage
 from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneBeam
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
-from keras_addnorm.decoding.stages import InGroups, InOneLoop
+from keras_addnorm.decoding.stages import IN_GROUPS, IN_ONE_LOOP
 from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
@@ -161,11 +161,10 @@ def _cached_step(
     With a list of tokens the step reads, and speaks of, places in it.
     """
     strategy, count = request.strategy, request.strategy.rows_per_beam
-    kind: type[HeadsFirst] = HeadsFirst
-    stages: type[InGroups | InOneLoop] = InGroups
+    kind, stages = HeadsFirst, IN_GROUPS
     if not request.under_xla:
         kind = OneBeam if count == strategy.rows_per_sentence else InPlaceHeadsFirst
-        stages = InOneLoop
+        stages = IN_ONE_LOOP
     length, growth = request.max_length, None
     if strategy.runs_in_stages:
         length = stages.first(length)

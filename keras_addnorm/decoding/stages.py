@@ -6,9 +6,9 @@ small cache, and goes on with a larger one if it has to. And a step takes as lon
 have ended as for those that have not. So these are left behind.
 
 XLA wants shapes that do not change: each stage is a loop of its own, to trace and to compile
-(`InGroups`). There are few of them, then. A large batch is left when a quarter of it still runs:
+(`IN_GROUPS`). There are few of them, then. A large batch is left when a quarter of it still runs:
 these sentences go on by themselves, and those that are left at the end of a stage in groups of that
-size, one after the other. Where sizes may change, one loop serves all stages (`InOneLoop`), and
+size, one after the other. Where sizes may change, one loop serves all stages (`IN_ONE_LOOP`), and
 there are as many as it pays to have: a batch is left when half of it still runs.
 """
 
@@ -23,7 +23,7 @@ from keras import ops
 
 from keras_addnorm.decoding.compilation import of_any_size, take
 from keras_addnorm.decoding.steps import Cache, Tensor
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.task import Stages, Task
 from keras_addnorm.layers.shapes import size_of
 
 _FIRST, _GROWTH = 64, 4
@@ -113,110 +113,8 @@ def run_in_stages(
     return growth.stages.run(loop_of, state, task, num_hypotheses, growth.with_room)
 
 
-class InGroups:
-    """A loop for each stage, for groups whose sizes are known if that of the batch is."""
-
-    @staticmethod
-    def first(longest: int) -> int:
-        """Return the length up to which the first stage decodes.
-
-        Args:
-            longest: Number of positions at most.
-
-        Returns:
-            The length.
-        """
-        return lengths(longest)[0]
-
-    @staticmethod
-    def run(
-        loop_of: LoopOf[AnyState],
-        state: AnyState,
-        task: Task,
-        num_hypotheses: int,
-        with_room: WithRoom,
-    ) -> Outcome:
-        """Run a loop in stages.
-
-        Args:
-            loop_of: See `run_in_stages`.
-            state: See `run_in_stages`.
-            task: What to decode.
-            num_hypotheses: See `run_in_stages`; it shows by itself here.
-            with_room: Returns a cache with room for more positions.
-
-        Returns:
-            What was found.
-        """
-        return _run_in_groups(loop_of, state, task, with_room, lengths(task.max_length))
-
-
-class InOneLoop:
-    """One loop for all stages, for all sentences that still run: its sizes change."""
-
-    @staticmethod
-    def first(longest: int) -> Tensor:
-        """Return the length up to which the first stage decodes.
-
-        Args:
-            longest: Number of positions at most.
-
-        Returns:
-            The length, unknown while the loop is traced.
-        """
-        return of_any_size(min(_FIRST_OF_ONE_LOOP, longest))
-
-    @classmethod
-    def run(
-        cls,
-        loop_of: LoopOf[AnyState],
-        state: AnyState,
-        task: Task,
-        num_hypotheses: int,
-        with_room: WithRoom,
-    ) -> Outcome:
-        """Run a loop in stages.
-
-        Args:
-            loop_of: See `run_in_stages`.
-            state: See `run_in_stages`. The sizes that change are unknown while it is traced.
-            task: What to decode.
-            num_hypotheses: See `run_in_stages`.
-            with_room: Returns a cache with room for more positions.
-
-        Returns:
-            What was found.
-        """
-        longest, number = task.max_length, task.batch_size
-
-        def run_stage(
-            sentences: Tensor, length: Tensor, state: AnyState, outcome: Outcome
-        ) -> tuple[Tensor, Tensor, AnyState, Outcome]:
-            size, loop = ops.shape(sentences)[0], loop_of(task.of(sentences))
-            state = _until_few_run(size // 2, length, loop, state)
-            outcome = _with(outcome, loop.outcome(state), sentences)
-            (going,) = ops.nonzero(loop.is_running(state))
-            longer = ops.minimum(_GROWTH_IN_ONE_LOOP * length, longest)
-            length = ops.where(state.index < length, length, longer)
-            state = _of_sentences(state, going, size)
-            state = state._replace(cache=with_room(state.cache, length))
-            return take(sentences, going), length, state, outcome
-
-        def goes_on(sentences: Tensor, length: Tensor, state: AnyState, outcome: Outcome) -> Tensor:
-            return ops.logical_and(ops.shape(sentences)[0] > 0, state.index < longest)
-
-        nothing = Outcome(
-            ops.full((number, num_hypotheses, longest), task.ids.pad_id, dtype="int32"),
-            ops.zeros((number, num_hypotheses), dtype="float32"),
-            ops.convert_to_tensor(longest, dtype="int32"),
-        )
-        start = (ops.arange(number, dtype="int32"), cls.first(longest), state, nothing)
-        *_, outcome = ops.while_loop(goes_on, run_stage, start)
-        return outcome
-
-
 def lengths(longest: int) -> list[int]:
-    """Return the lengths up to which the stages of `InGroups` decode.
+    """Return the lengths up to which the stages of `IN_GROUPS` decode.
 
     Args:
         longest: Number of positions at most.
@@ -234,12 +132,15 @@ def lengths(longest: int) -> list[int]:
 
 
 def _run_in_groups(
-    loop_of: LoopOf[AnyState],
-    state: AnyState,
-    task: Task,
-    with_room: WithRoom,
-    ends: list[int],
+    loop_of: LoopOf[AnyState], state: AnyState, task: Task, num_hypotheses: int, with_room: WithRoom
 ) -> Outcome:
+    return _run_to(lengths(task.max_length), loop_of, state, task, with_room)
+
+
+def _run_to(
+    ends: list[int], loop_of: LoopOf[AnyState], state: AnyState, task: Task, with_room: WithRoom
+) -> Outcome:
+    """Run a loop in groups, in stages that decode up to these lengths."""
     here, *further = ends
     loop, size = loop_of(task), task.batch_size
     few = _few(size) if further else 0
@@ -254,13 +155,49 @@ def _run_in_groups(
         group = _places(rank)[:group_size]
         part = _of_sentences(state, group, size)
         part = part._replace(cache=with_room(part.cache, further[0]))
-        found = _run_in_groups(loop_of, part, task.of(group), with_room, further)
+        found = _run_to(further, loop_of, part, task.of(group), with_room)
         waits_on = ops.logical_and(waits, rank >= group_size)
         return _merged(outcome, found, rank, group_size), waits_on
 
     (outcome, _) = ops.while_loop(
         lambda outcome, waits: ops.any(waits), run_group, (outcome, is_running)
     )
+    return outcome
+
+
+def _first_of_one_loop(longest: int) -> Tensor:
+    """Return the length up to which the first stage decodes, unknown while the loop is traced."""
+    return of_any_size(min(_FIRST_OF_ONE_LOOP, longest))
+
+
+def _run_in_one_loop(
+    loop_of: LoopOf[AnyState], state: AnyState, task: Task, num_hypotheses: int, with_room: WithRoom
+) -> Outcome:
+    longest, number = task.max_length, task.batch_size
+
+    def run_stage(
+        sentences: Tensor, length: Tensor, state: AnyState, outcome: Outcome
+    ) -> tuple[Tensor, Tensor, AnyState, Outcome]:
+        size, loop = ops.shape(sentences)[0], loop_of(task.of(sentences))
+        state = _until_few_run(size // 2, length, loop, state)
+        outcome = _with(outcome, loop.outcome(state), sentences)
+        (going,) = ops.nonzero(loop.is_running(state))
+        longer = ops.minimum(_GROWTH_IN_ONE_LOOP * length, longest)
+        length = ops.where(state.index < length, length, longer)
+        state = _of_sentences(state, going, size)
+        state = state._replace(cache=with_room(state.cache, length))
+        return take(sentences, going), length, state, outcome
+
+    def goes_on(sentences: Tensor, length: Tensor, state: AnyState, outcome: Outcome) -> Tensor:
+        return ops.logical_and(ops.shape(sentences)[0] > 0, state.index < longest)
+
+    nothing = Outcome(
+        ops.full((number, num_hypotheses, longest), task.ids.pad_id, dtype="int32"),
+        ops.zeros((number, num_hypotheses), dtype="float32"),
+        ops.convert_to_tensor(longest, dtype="int32"),
+    )
+    start = (ops.arange(number, dtype="int32"), _first_of_one_loop(longest), state, nothing)
+    *_, outcome = ops.while_loop(goes_on, run_stage, start)
     return outcome
 
 
@@ -275,6 +212,14 @@ def _until_few_run(
 
     (state,) = ops.while_loop(goes_on, lambda state: (loop.advance(state),), (state,))
     return state
+
+
+IN_GROUPS = Stages(lambda longest: lengths(longest)[0], _run_in_groups)
+"""A loop for each stage, for groups whose sizes are known if that of the batch is."""
+
+IN_ONE_LOOP = Stages(_first_of_one_loop, _run_in_one_loop)
+"""One loop for all stages, for all sentences that still run. The sizes that change have to be
+unknown while it is traced."""
 
 
 def all_of_each(is_done: Tensor, count: int) -> Tensor:

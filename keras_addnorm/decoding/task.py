@@ -27,15 +27,30 @@ ReadLogits = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Stages:
+    """What the stages of a search are: `IN_GROUPS` or `IN_ONE_LOOP` of `decoding.stages`.
+
+    Args:
+        first: Returns the length up to which the first one decodes, of `longest` positions at
+            most: `first(longest)`.
+        run: Runs a loop: `run(loop_of, state, task, num_hypotheses, with_room)`; see
+            `run_in_stages` and `Growth`.
+    """
+
+    first: Callable[[int], int | Tensor]
+    run: Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True)
 class Growth:
     """How a search goes on from one stage to the next.
 
     Args:
-        stages: What the stages are: `InGroups` or `InOneLoop` of `decoding.stages`.
+        stages: What the stages are.
         with_room: Returns a cache with room for more positions: `with_room(cache, length)`.
     """
 
-    stages: Any
+    stages: Stages
     with_room: Callable[[Cache, int | Tensor], Cache]
 
 

@@ -17,9 +17,10 @@ sum that they compute on the way one after the other, and those of a product sev
 Single matrices are summed plainly down their columns: of that product XLA would make a loop that
 strides through memory, ten times as slow. Nothing is reshaped, since a reshape inside a loop of
 XLA's slows it down, too; except where only the size of the batch is unknown, as in decoding: there
-TensorFlow would put 24 operations about shapes around each product. On accelerators a product may
-be rounded to fewer bits, and sums are fast: there they are plain. torch has a kernel of its own,
-which Keras calls.
+TensorFlow would put 24 operations about shapes around each product. Where further sizes are unknown
+it would also copy what is summed, so that this alone is reshaped for its sums. On accelerators a
+product may be rounded to fewer bits, and sums are fast: there they are plain. torch has a kernel of
+its own, which Keras calls.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _product(x: Tensor, column: Tensor) -> Tensor:
     *leading, width = x.shape
     if None not in leading or len(leading) == 1:
         return ops.matmul(x, column)
-    # TensorFlow's product of arrays of unknown size copies them, to put their axes in order.
+    # TensorFlow's product would copy an array of unknown sizes, to put its axes in order.
     sums = ops.matmul(ops.reshape(x, (-1, width)), column)
     return ops.reshape(sums, (*ops.shape(x)[:-1], 1))
 
