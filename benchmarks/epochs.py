@@ -4,7 +4,9 @@ Padding is what a step's time hides: a batch that is half padding trains half as
 contender trains the same model on the same sentence pairs with the batches that its own manual
 recommends, and what counts is the number of target tokens that are not padding.
 
-- **keras-addnorm**: `make_training_dataset` with buckets and `fit`, as `keras-addnorm train` does.
+- **keras-addnorm**: `make_training_dataset` with lengths that it fits to the sentences, and `fit`,
+  as `keras-addnorm train` does.
+- **keras-addnorm, given lengths**: the same with five lengths that know nothing of the sentences.
 - **keras-hub**: its blocks, and the pipeline of its translation guide: sentences padded to a fixed
   length in batches of fixed size, `shuffle(2048).prefetch(16).cache()`. `fit`, XLA.
 - **keras-hub, our batches**: the same blocks with our pipeline: what is left is the step.
@@ -40,11 +42,13 @@ from keras_addnorm.data import TokenizerPair, load_translation, make_training_da
 from keras_addnorm.data.tokenizer import END_ID, PAD_ID, START_ID, string_pairs
 
 TOKENS_PER_BATCH = 4096
-BUCKETS = (16, 24, 32, 48, 64)
+GIVEN_LENGTHS = (16, 24, 32, 48, 64)
+MAX_LENGTH = GIVEN_LENGTHS[-1]
 # keras.io's guide to translation with keras-hub.
 GUIDE_LENGTH, GUIDE_BATCH = 40, 64
 
-HUB, HUB_OUR_BATCHES, TORCH = PEERS = (
+OURS_GIVEN_LENGTHS, HUB, HUB_OUR_BATCHES, TORCH = PEERS = (
+    f"{peers.OURS}, given lengths",
     peers.KERAS_HUB,
     f"{peers.KERAS_HUB}, our batches",
     f"{peers.TORCH}, token batches",
@@ -71,12 +75,16 @@ class Contender(Protocol):
         """Trains once on all sentences."""
 
 
-def bucketed(pairs: Pairs, tokenizers: TokenizerPair, buckets: Sequence[int]) -> tf.data.Dataset:
+def bucketed(
+    pairs: Pairs, tokenizers: TokenizerPair, lengths: Sequence[int] | None = None
+) -> tf.data.Dataset:
+    """Our pipeline: with lengths that fit the sentences, or with these."""
     return make_training_dataset(
         pairs,
         tokenizers,
         tokens_per_batch=TOKENS_PER_BATCH,
-        bucket_lengths=buckets,
+        bucket_lengths=lengths,
+        max_length=MAX_LENGTH,
         shuffle_seed=1,
     )
 
@@ -268,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.pairs, arguments.rounds = 40, 1
         arguments.vocabulary_size = 300
     vocabulary_size = arguments.vocabulary_size or (6000 if arguments.data else 1000)
-    buckets = BUCKETS[-1:] if arguments.smoke else BUCKETS
+    fitted, given = ((MAX_LENGTH,),) * 2 if arguments.smoke else (None, GIVEN_LENGTHS)
 
     everything, pairs = load_pairs(arguments)
     tokenizers = TokenizerPair.train(everything, vocabulary_size=vocabulary_size, kind="bpe")
@@ -276,14 +284,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.smoke:
         size = peers.Size(1, 8, 12, 2, vocabulary_size)
     wall, cpu = time.perf_counter(), time.process_time()
-    dataset = bucketed(pairs, tokenizers, buckets)
+    dataset = bucketed(pairs, tokenizers, fitted)
     tokenising = 1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu)
     print(f"{size}\n{dataset.report}")
     sentences = [
         (tokenizers.source.encode(source), tokenizers.target.encode(target))
         for source, target in pairs
     ]
-    sentences = [pair for pair in sentences if max(map(len, pair)) < BUCKETS[-1]]
+    sentences = [pair for pair in sentences if max(map(len, pair)) < MAX_LENGTH]
 
     def in_keras(name: str, data: tf.data.Dataset) -> KerasTraining:
         keras.utils.set_random_seed(1)
@@ -292,7 +300,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     ours = in_keras(peers.OURS, dataset)
     makers: dict[str, Callable[[], Contender]] = {
         HUB: lambda: in_keras(peers.KERAS_HUB, fixed_length(sentences)),
-        HUB_OUR_BATCHES: lambda: in_keras(peers.KERAS_HUB, bucketed(pairs, tokenizers, buckets)),
+        OURS_GIVEN_LENGTHS: lambda: in_keras(peers.OURS, bucketed(pairs, tokenizers, given)),
+        HUB_OUR_BATCHES: lambda: in_keras(peers.KERAS_HUB, bucketed(pairs, tokenizers, fitted)),
         TORCH: lambda: TorchTraining(size, sentences),
     }
     contenders: dict[str, Contender] = {peers.OURS: ours}

@@ -227,8 +227,7 @@ def train(folder: Path, epochs: int | None) -> None:
     batches = make_training_batches(
         pairs["train"],
         tokenizers,
-        tokens_per_batch=training.tokens_per_batch,
-        bucket_lengths=training.bucket_lengths,
+        **dataclasses.asdict(training.bucketing),
         shuffle_seed=training.seed,
         repeats=2 if training.r_drop else 1,
     )

@@ -32,6 +32,7 @@ from diversify_data import SMOKE, write_small_corpus
 from sacrebleu.metrics.bleu import BLEU
 
 from keras_addnorm.data import BatchesOfManySizes
+from keras_addnorm.data.buckets import Bucket
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.build import TrainedRun, load_run, load_texts, save_model_config
@@ -130,37 +131,40 @@ class Batches(BatchesOfManySizes):
         super().__init__()
         self.settings, self.ids = settings, run.model.config
         self.rows = 1 + settings.candidates
-        self.buckets: dict[int, list[Sentence]] = {}
-        lengths = run.config.training.bucket_lengths
-        for sentence in sentences:
-            bucket = next((length for length in lengths if sentence.length <= length), None)
-            if bucket and sentence.source and sentence.rows[0]:
+        self.buckets: dict[Bucket, list[Sentence]] = {}
+        filled = [sentence for sentence in sentences if sentence.source and sentence.rows[0]]
+        bucketing = dataclasses.replace(
+            run.config.training.bucketing,
+            tokens_per_batch=max(1, settings.tokens_per_batch // self.rows),
+            rows_multiple_of=1,
+        )
+        buckets = bucketing.buckets_for(np.array([sentence.length for sentence in filled]))
+        for sentence in filled:
+            fitting = (bucket for bucket in buckets if sentence.length <= bucket.length)
+            if bucket := next(fitting, None):
                 self.buckets.setdefault(bucket, []).append(sentence)
         self.kept = sum(map(len, self.buckets.values()))
         self.epoch = 0
         self.plan = self.planned()
 
-    def planned(self) -> list[tuple[int, list[Sentence]]]:
-        """The batches of an epoch, as lengths and sentences; they follow from the seed."""
+    def planned(self) -> list[tuple[Bucket, list[Sentence]]]:
+        """The batches of an epoch, as buckets and sentences; they follow from the seed."""
         order = random.Random(f"{self.settings.seed} {self.epoch}")
         plan = []
-        for length, sentences in self.buckets.items():
-            size = self.size(length)
+        for bucket, sentences in self.buckets.items():
+            size = bucket.batch_size
             mixed = order.sample(sentences, len(sentences))
-            plan += [(length, mixed[i : i + size]) for i in range(0, len(mixed), size)]
+            plan += [(bucket, mixed[i : i + size]) for i in range(0, len(mixed), size)]
         order.shuffle(plan)
         return plan
-
-    def size(self, length: int) -> int:
-        """The number of sentences of a batch."""
-        return max(1, self.settings.tokens_per_batch // (length * self.rows))
 
     def __len__(self) -> int:
         return len(self.plan)
 
     def batch_at(self, index: int):
-        length, sentences = self.plan[index]
-        shape = (self.size(length), self.rows, length)
+        bucket, sentences = self.plan[index]
+        length = bucket.length
+        shape = (bucket.batch_size, self.rows, length)
         source, target, labels = (np.full(shape, self.ids.pad_id, "int32") for _ in range(3))
         rewards = np.zeros(shape[:2], "float32")
         for i, sentence in enumerate(sentences):
@@ -228,7 +232,7 @@ def minimum_risk(
     print(f"{batches.kept:,} sentences in {len(batches):,} batches.")
     rate = keras.optimizers.schedules.CosineDecay(
         0.0,
-        settings.epochs * len(batches) - settings.warmup_steps,
+        max(1, settings.epochs * len(batches) - settings.warmup_steps),
         warmup_target=settings.peak_learning_rate,
         warmup_steps=settings.warmup_steps,
     )

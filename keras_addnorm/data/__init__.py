@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.data.buckets import fit_bucket_lengths
 from keras_addnorm.data.demo import demo_builder, demo_pairs
 from keras_addnorm.data.loading import line_reports, load_translation
 from keras_addnorm.data.pieces import Piece
@@ -35,6 +36,7 @@ __all__ = [
     "bucket_by_length",
     "demo_builder",
     "demo_pairs",
+    "fit_bucket_lengths",
     "line_reports",
     "load_translation",
     "make_training_batches",

@@ -22,6 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_addnorm.data.buckets import (
+    NUM_BUCKETS,
+    TOKENS_PER_BATCH,
+    Bucket,
+    Bucketing,
+    bucket_of,
+    num_batches,
+)
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.tokenizer import (
     END_ID,
@@ -36,8 +44,6 @@ from keras_addnorm.data.tokenizer import (
 if TYPE_CHECKING:
     import tensorflow as tf
 
-TOKENS_PER_BATCH = 4096
-BUCKET_LENGTHS = (16, 32, 64, 128)
 _TEXTS_AT_ONCE = 10_000
 
 # How many drawn segmentations of the corpus say how many batches every epoch has.
@@ -91,7 +97,8 @@ def make_training_dataset(
     tokenizers: Tokenizer | TokenizerPair,
     *,
     tokens_per_batch: int = TOKENS_PER_BATCH,
-    bucket_lengths: Sequence[int] = BUCKET_LENGTHS,
+    num_buckets: int = NUM_BUCKETS,
+    bucket_lengths: Sequence[int] | None = None,
     max_length: int | None = None,
     shuffle_seed: int | None = None,
     first_epoch: int = 0,
@@ -115,10 +122,12 @@ def make_training_dataset(
         tokenizers: The pair of tokenizers, or one tokenizer for both languages.
         tokens_per_batch: Target positions of a batch, padding included. A bucket of length L has
             `tokens_per_batch // L` rows, and at least one.
-        bucket_lengths: Lengths of the buckets. A pair goes into the first one that holds both its
-            sides with their end tokens.
-        max_length: If given, the length of the largest bucket: longer ones in `bucket_lengths` are
-            left out.
+        num_buckets: How many lengths there are at most; `fit_bucket_lengths` chooses those that
+            leave the least padding. A training step is compiled once for each.
+        bucket_lengths: If given, the lengths of the buckets, instead of fitted ones. A pair goes
+            into the first one that holds both its sides with their end tokens.
+        max_length: The tokens of the longest pair, end included; 128, or the largest of
+            `bucket_lengths`, if not given. Of `bucket_lengths`, those below it remain.
         shuffle_seed: Seed of the order, or `None` for a fixed order.
         first_epoch: Number of the first iteration, for a run that goes on where another stopped.
         batches_per_update: For gradient accumulation: how many batches share an update. Above 1,
@@ -170,6 +179,7 @@ def make_training_dataset(
         pairs,
         tokenizers,
         tokens_per_batch=tokens_per_batch,
+        num_buckets=num_buckets,
         bucket_lengths=bucket_lengths,
         max_length=max_length,
         shuffle_seed=shuffle_seed,
@@ -197,7 +207,8 @@ def tokenised(
     tokenizers: Tokenizer | TokenizerPair,
     *,
     tokens_per_batch: int = TOKENS_PER_BATCH,
-    bucket_lengths: Sequence[int] = BUCKET_LENGTHS,
+    num_buckets: int = NUM_BUCKETS,
+    bucket_lengths: Sequence[int] | None = None,
     max_length: int | None = None,
     shuffle_seed: int | None = None,
     first_epoch: int = 0,
@@ -214,6 +225,7 @@ def tokenised(
         pairs: See `make_training_dataset`, as for the rest.
         tokenizers: See there.
         tokens_per_batch: See there.
+        num_buckets: See there.
         bucket_lengths: See there.
         max_length: See there.
         shuffle_seed: See there.
@@ -233,26 +245,23 @@ def tokenised(
         ValueError: If a length is not positive, the rows cannot be shared evenly, no pair is left,
             or pieces are to be sampled without a seed.
     """
-    buckets = _buckets(
-        bucket_lengths,
-        max_length,
-        tokens_per_batch=tokens_per_batch,
-        rows_multiple_of=rows_multiple_of,
+    bucketing = Bucketing(
+        num_buckets, bucket_lengths, max_length, tokens_per_batch, rows_multiple_of
     )
-    _require_even_shares(buckets, row_share)
     if sampling is not None and shuffle_seed is None:
         raise ValueError(
             f"Sampled pieces follow from a seed. Expected a shuffle_seed with {sampling}; received "
             "shuffle_seed=None. Pass one, or leave sampling out: validation goes without."
         )
-    corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), buckets, sampling)
+    corpus = _Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), bucketing, sampling)
+    _require_even_shares(corpus.buckets, row_share)
     report = corpus.report(batches_per_update)
     if not report.kept:
         raise ValueError(
             "No sentence pair is left to train on. Expected at least one pair with text on both "
-            f"sides and at most {buckets[-1].length} tokens; received {report.empty} pairs with an "
-            f"empty side and {report.too_long} that are too long. Check the files, or pass larger "
-            "bucket_lengths."
+            f"sides and at most {bucketing.longest} tokens; received {report.empty} pairs with an "
+            f"empty side and {report.too_long} that are too long. Check the files, or pass a "
+            "larger max_length."
         )
     serving = _Serving(
         batches_per_update, repeats, row_weights or batches_per_update > 1, row_share
@@ -401,9 +410,18 @@ def bucket_by_length(
     """
     import tensorflow as tf
 
-    buckets = _buckets(bucket_lengths, tokens_per_batch=tokens_per_batch, batch_size=batch_size)
+    if (tokens_per_batch is None) == (batch_size is None):
+        raise ValueError(
+            "Expected either tokens_per_batch or batch_size; received "
+            f"tokens_per_batch={tokens_per_batch}, batch_size={batch_size}."
+        )
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"Expected at least 1 row; received batch_size={batch_size}.")
+    positions = TOKENS_PER_BATCH if tokens_per_batch is None else tokens_per_batch
+    bucketing = Bucketing(bucket_lengths=bucket_lengths, tokens_per_batch=positions)
+    buckets = bucketing.buckets_for(np.zeros(0))
     lengths = tf.constant([bucket.length for bucket in buckets], tf.int64)
-    sizes = tf.constant([bucket.batch_size for bucket in buckets], tf.int64)
+    sizes = tf.constant([batch_size or bucket.batch_size for bucket in buckets], tf.int64)
 
     def length(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.maximum(tf.size(source), tf.size(target)) + 1, tf.int64)
@@ -441,14 +459,6 @@ def bucket_by_length(
 
 
 @dataclass(frozen=True)
-class _Bucket:
-    """The one shape of a group of pairs of like length."""
-
-    length: int
-    batch_size: int
-
-
-@dataclass(frozen=True)
 class _Serving:
     """What of the corpus' batches is handed out, and with which weights."""
 
@@ -466,7 +476,7 @@ class _Serving:
         return {name: ids[rows] for name, ids in inputs.items()}, *(part[rows] for part in others)
 
 
-def _require_even_shares(buckets: tuple[_Bucket, ...], row_share: tuple[int, int]) -> None:
+def _require_even_shares(buckets: tuple[Bucket, ...], row_share: tuple[int, int]) -> None:
     index, count = row_share
     rows = [bucket.batch_size for bucket in buckets]
     if not 0 <= index < count or any(size % count for size in rows):
@@ -475,37 +485,6 @@ def _require_even_shares(buckets: tuple[_Bucket, ...], row_share: tuple[int, int
             "0 <= index < count, and batches with a multiple of count rows; received "
             f"row_share={row_share} and batches with {rows} rows. Pass rows_multiple_of={count}."
         )
-
-
-def _buckets(
-    bucket_lengths: Sequence[int],
-    max_length: int | None = None,
-    *,
-    tokens_per_batch: int | None = None,
-    batch_size: int | None = None,
-    rows_multiple_of: int = 1,
-) -> tuple[_Bucket, ...]:
-    if (tokens_per_batch is None) == (batch_size is None):
-        raise ValueError(
-            "Expected either tokens_per_batch or batch_size; received "
-            f"tokens_per_batch={tokens_per_batch}, batch_size={batch_size}."
-        )
-    lengths = set(bucket_lengths)
-    if max_length is not None:
-        lengths = {length for length in lengths if length < max_length} | {max_length}
-    size = tokens_per_batch if batch_size is None else batch_size
-    if not lengths or min(lengths) < 2 or not size or size < 1:
-        raise ValueError(
-            "Expected bucket lengths of at least 2 (a token and the end) and a positive size of "
-            f"the batches; received bucket_lengths={tuple(bucket_lengths)}, "
-            f"max_length={max_length}, tokens_per_batch={tokens_per_batch}, "
-            f"batch_size={batch_size}."
-        )
-    unit = rows_multiple_of
-    return tuple(
-        _Bucket(length, batch_size or max(1, size // length // unit) * unit)
-        for length in sorted(lengths)
-    )
 
 
 @dataclass(frozen=True)
@@ -590,7 +569,7 @@ class _Corpus:
 
     source: _Side
     target: _Side
-    buckets: tuple[_Bucket, ...]
+    buckets: tuple[Bucket, ...]
     bucket_of: np.ndarray
     num_batches: int
     resampling: _Resampling | None
@@ -600,21 +579,31 @@ class _Corpus:
         cls,
         pairs: Iterable[Any],
         tokenizers: TokenizerPair,
-        buckets: tuple[_Bucket, ...],
+        bucketing: Bucketing,
         sampling: SubwordSampling | None,
     ) -> _Corpus:
         source, target = (_Side.from_rows(rows) for rows in _encode(pairs, tokenizers))
-        bucket_of = _bucket_of(np.maximum(source.lengths, target.lengths) + 1, buckets)
-        bucket_of[np.minimum(source.lengths, target.lengths) == 0] = -1
-        batches = _num_batches(bucket_of, buckets)
         resampling = None if sampling is None else _Resampling(tokenizers, sampling)
-        corpus = cls(source, target, buckets, bucket_of, batches, resampling)
-        if resampling is None or not corpus.kept.any():
+        plain = np.maximum(source.lengths, target.lengths) + 1
+        filled = np.minimum(source.lengths, target.lengths) > 0
+        counts = filled & (plain <= bucketing.longest)
+        drawn = (
+            [_lengths(resampling.drawn((source, target), (draw,))) for draw in range(_DRAWS)]
+            if resampling is not None and counts.any()
+            else []
+        )
+        buckets = bucketing.buckets_for(
+            np.concatenate([lengths[counts] for lengths in (plain, *drawn)])
+        )
+        index = np.where(filled, bucket_of(plain, buckets), -1)
+        corpus = cls(source, target, buckets, index, num_batches(index, buckets), resampling)
+        if resampling is None:
             return corpus
-        for draw in range(_DRAWS):
-            lengths = _lengths(resampling.drawn((source, target), (draw,)))
-            redivided = corpus._redivided(lengths, corpus._fitting(lengths))
-            batches = max(batches, _num_batches(redivided, buckets) + 1)
+        enough = [
+            num_batches(corpus._redivided(lengths, corpus._fitting(lengths)), buckets) + 1
+            for lengths in drawn
+        ]
+        batches = max(corpus.num_batches, *enough, 0)
         return dataclasses.replace(corpus, num_batches=min(batches, int(corpus.kept.sum())))
 
     @functools.cached_property
@@ -633,14 +622,14 @@ class _Corpus:
         # does, a sixty-fourth of them or twice, four times as many, until all are.
         for plain in (0.0, *(0.5**power for power in reversed(range(7)))):
             fits[len(fits) - int(plain * len(fits)) :] = False
-            bucket_of = self._redivided(lengths, fits)
-            if _num_batches(bucket_of, self.buckets) <= self.num_batches:
+            index = self._redivided(lengths, fits)
+            if num_batches(index, self.buckets) <= self.num_batches:
                 break
         source, target = (
             side.replaced(drawn, fits)
             for side, drawn in zip((self.source, self.target), rows, strict=True)
         )
-        return dataclasses.replace(self, source=source, target=target, bucket_of=bucket_of)
+        return dataclasses.replace(self, source=source, target=target, bucket_of=index)
 
     def _fitting(self, lengths: np.ndarray) -> np.ndarray:
         """Which of the pairs in the batches a bucket holds with other lengths, too."""
@@ -649,7 +638,7 @@ class _Corpus:
 
     def _redivided(self, lengths: np.ndarray, where: np.ndarray) -> np.ndarray:
         """The buckets of the pairs, some of which have other lengths now."""
-        return np.where(where, _bucket_of(lengths, self.buckets), self.bucket_of)
+        return np.where(where, bucket_of(lengths, self.buckets), self.bucket_of)
 
     def report(self, batches_per_update: int) -> PipelineReport:
         tokens = [
@@ -672,7 +661,7 @@ class _Corpus:
             ),
         )
 
-    def _plan(self, generator: np.random.Generator | None) -> list[tuple[_Bucket, np.ndarray]]:
+    def _plan(self, generator: np.random.Generator | None) -> list[tuple[Bucket, np.ndarray]]:
         """The pairs of each batch, in a random order or in a fixed one."""
         plan = []
         for index, bucket in enumerate(self.buckets):
@@ -698,7 +687,7 @@ class _Corpus:
         """Makes the batches of one epoch, in the order of `seed` or in a fixed one."""
         repeats = serving.repeats
         plan = [
-            (_Bucket(bucket.length, bucket.batch_size * repeats), members.repeat(repeats))
+            (Bucket(bucket.length, bucket.batch_size * repeats), members.repeat(repeats))
             for bucket, members in self._plan(None if seed is None else np.random.default_rng(seed))
         ]
         if serving.row_weights:
@@ -708,7 +697,7 @@ class _Corpus:
         return map(serving.own, batches)
 
     def _weighted(
-        self, plan: list[tuple[_Bucket, np.ndarray]], first: int, batches_per_update: int
+        self, plan: list[tuple[Bucket, np.ndarray]], first: int, batches_per_update: int
     ) -> Iterator[Batch]:
         """Adds the weight of each row: an update's batches divided by its tokens."""
         nobody = np.zeros(0, np.int64)
@@ -722,7 +711,7 @@ class _Corpus:
                 np.full((bucket.batch_size, 1), weight, np.float32),
             )
 
-    def _batch(self, bucket: _Bucket, members: np.ndarray) -> Batch:
+    def _batch(self, bucket: Bucket, members: np.ndarray) -> Batch:
         shape = bucket.batch_size, bucket.length
         row = np.arange(len(members))
         source = self.source.rows(members, shape, 0)
@@ -732,18 +721,6 @@ class _Corpus:
         target = self.target.rows(members, shape, 1)
         target[row, 0] = START_ID
         return {"source": source, "target": target}, labels
-
-
-def _bucket_of(lengths: np.ndarray, buckets: tuple[_Bucket, ...]) -> np.ndarray:
-    """The index of the first bucket that holds each length, or one more than there are."""
-    return np.searchsorted([bucket.length for bucket in buckets], lengths)
-
-
-def _num_batches(bucket_of: np.ndarray, buckets: tuple[_Bucket, ...]) -> int:
-    return sum(
-        -(-int((bucket_of == index).sum()) // bucket.batch_size)
-        for index, bucket in enumerate(buckets)
-    )
 
 
 def _lengths(sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> np.ndarray:

@@ -129,7 +129,7 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
     """Makes the model's configuration.
 
     Two things follow from the rest unless the configuration says otherwise: a joint vocabulary has
-    one embedding table, and there is a position for every token of the longest bucket.
+    one embedding table, and there is a position for every token of the longest training pair.
 
     Args:
         config: The run's configuration.
@@ -147,7 +147,7 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
             raise unknown_name("setting", f"model.{name}", {f"model.{key}" for key in known})
     settings = {
         "share_embeddings": tokenizers.is_joint,
-        "max_length": max(256, *config.training.bucket_lengths),
+        "max_length": max(256, config.training.bucketing.longest),
         **config.model.overrides,
     }
     with as_user_errors():

@@ -19,6 +19,9 @@ from typing import Any
 
 from keras_addnorm.runs.errors import UserError, unknown_name
 
+if typing.TYPE_CHECKING:
+    from keras_addnorm.data.buckets import Bucketing
+
 SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
 # How a limit of the gradients is meant, by the name of Keras' own argument.
 CLIPS = {"weight": "clipnorm", "all": "global_clipnorm", "value": "clipvalue"}
@@ -84,8 +87,17 @@ class TrainingConfig:
 
     epochs: int = _setting(20, "how often the training pairs are seen")
     tokens_per_batch: int = _setting(4096, "padded tokens a batch holds, on its longer side")
+    num_buckets: int = _setting(
+        6, "how many lengths batches are padded to; chosen for the least padding"
+    )
+    max_length: int | None = _setting(
+        None,
+        "tokens of the longest pair that is trained on; by default 128, or the largest of "
+        "bucket_lengths",
+        flag="max-pair-length",
+    )
     bucket_lengths: tuple[int, ...] = _setting(
-        (16, 24, 32, 48, 64), "the lengths that batches are padded to; longer pairs are left out"
+        (), "the lengths that batches are padded to, if they are not to be chosen"
     )
     label_smoothing: float = _setting(0.1, "share of the probability spread over all pieces")
     r_drop: float = _setting(
@@ -171,6 +183,7 @@ class TrainingConfig:
         for key in (
             "epochs",
             "batches_per_update",
+            "num_buckets",
             "tokens_per_batch",
             "average_last",
             "keep_last",
@@ -222,10 +235,26 @@ class TrainingConfig:
         _require(0 <= self.ema < 1, "training.ema", "from 0 to below 1", self.ema)
         lengths = list(self.bucket_lengths)
         _require(
-            bool(lengths) and lengths[0] > 1 and lengths == sorted(set(lengths)),
+            min(lengths, default=2) > 1 and lengths == sorted(set(lengths)),
             "training.bucket_lengths",
-            "one or more rising lengths above 1",
+            "rising lengths above 1",
             lengths,
+        )
+        longest = self.max_length
+        _require(longest is None or longest > 1, "training.max_length", "above 1", longest)
+
+    @property
+    def bucketing(self) -> Bucketing:
+        """The lengths of batches and their sizes, as the data pipeline takes them."""
+        # Imports NumPy: --help does not need it.
+        from keras_addnorm.data.buckets import Bucketing
+
+        return Bucketing(
+            self.num_buckets,
+            self.bucket_lengths or None,
+            self.max_length,
+            self.tokens_per_batch,
+            self.rows_multiple_of,
         )
 
 

@@ -20,8 +20,8 @@ class DataCheck:
 
     Attributes:
         empty: A side has no text. Left out of the training.
-        too_long: A side is longer than the largest bucket, or its line than what is read. Left out
-            of the training.
+        too_long: A side is longer than `training.max_length`, or its line than what is read. Left
+            out of the training.
         duplicates: The same pair has come before.
         copies: Both sides are the same text.
         broken_text: A side has characters that stand for bytes of another encoding.
@@ -93,6 +93,6 @@ class DataCheck:
         if any(dataclasses.astuple(self)):
             raise UserError(
                 f"The training pairs are not clean: {self}. Expected none of these with "
-                "training.strict. Mend the files, raise training.bucket_lengths for those that "
+                "training.strict. Mend the files, raise training.max_length for those that "
                 "are too long, or train without --strict."
             )

@@ -180,8 +180,8 @@ def require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
     if any(size % devices.replicas for size in rows):
         raise UserError(
             f"Batches cannot be shared by {devices.replicas} copies of the weights. Expected a "
-            f"multiple of {devices.replicas} rows, received {rows}, one number for each of "
-            f"training.bucket_lengths. Pass --rows-multiple-of {devices.replicas}."
+            f"multiple of {devices.replicas} rows, received {rows}, one number for each "
+            f"length of batches. Pass --rows-multiple-of {devices.replicas}."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import itertools
 import os
@@ -338,10 +339,8 @@ def _datasets(
     training = config.training
     common: dict[str, Any] = {
         "row_weights": devices.sums_replicas,
-        "rows_multiple_of": training.rows_multiple_of,
         "row_share": devices.row_share,
-        "tokens_per_batch": training.tokens_per_batch,
-        "bucket_lengths": training.bucket_lengths,
+        **dataclasses.asdict(training.bucketing),
         "repeats": 2 if training.r_drop else 1,
     }
     alpha = training.subword_sampling

@@ -11,10 +11,12 @@ from keras_addnorm.data import (
     Tokenizer,
     TokenizerPair,
     bucket_by_length,
+    fit_bucket_lengths,
     make_training_batches,
     make_training_dataset,
     pipeline,
 )
+from keras_addnorm.data.buckets import num_batches
 
 LETTERS = "abcdefg"
 
@@ -503,7 +505,7 @@ def test_no_more_pairs_than_necessary_are_split_as_ever(words):
     """One batch fewer than an epoch wants: the last pairs give way, and not all of them."""
     free = sampled(words, 0.3).epochs._corpus
     wanted = free.drawn((3, 0))
-    fewer = pipeline._num_batches(wanted.bucket_of, wanted.buckets) - 1
+    fewer = num_batches(wanted.bucket_of, wanted.buckets) - 1
     tight = dataclasses.replace(free, num_batches=fewer).drawn((3, 0))
     ids = [np.split(c.target.ids, c.target.offsets[1:-1]) for c in (free, wanted, tight)]
     drawn = [np.array_equal(got, asked) for _, asked, got in zip(*ids, strict=True)]
@@ -590,3 +592,30 @@ def test_rows_that_cannot_be_shared_are_refused(tokenizer, share):
             bucket_lengths=(7,),
             row_share=share,
         )
+
+
+def test_lengths_fit_the_pairs_unless_they_are_given(tokenizer):
+    pairs = [*sentence_pairs(61, 12), *sentence_pairs(7, 30, seed=3), ("a" * 99, "b")]
+    options = {"tokens_per_batch": 39, "max_length": 50}
+    dataset = make_training_dataset(pairs, tokenizer, num_buckets=3, **options)
+    report, served = dataset.report, list(dataset)
+    lengths = [max(len(tokenizer.encode(text)) for text in pair) + 1 for pair in pairs]
+    fitted = fit_bucket_lengths(lengths, 3, **options)
+    assert tuple(length for length, *_ in report.buckets) == fitted
+    assert {labels.shape[1] for _, labels in served} == set(fitted)
+    assert (report.kept, report.too_long) == (68, 1)
+    assert sorted(unpadded(served)) == sorted(expected_rows(pairs[:-1], tokenizer))
+    given = make_training_dataset(pairs, tokenizer, bucket_lengths=(8, 16, 50), **options)
+    assert report.padding < given.report.padding
+    assert report.target_tokens == given.report.target_tokens
+
+
+def test_fitted_lengths_hold_what_sampled_pieces_need(words):
+    pairs, _ = words
+    dataset = sampled(words, 0.3, bucket_lengths=None, num_buckets=4)
+    longest = dataset.report.buckets[-1][0]
+    plain = sampled(words, None, bucket_lengths=None, num_buckets=4).report.buckets[-1][0]
+    assert longest > plain
+    epochs = [list(served(dataset)) for _ in range(2)]
+    assert [len(rows) for rows in epochs] == [len(pairs)] * 2
+    assert {labels for *_, labels in epochs[0]} != {labels for *_, labels in epochs[1]}

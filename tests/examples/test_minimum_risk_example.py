@@ -10,6 +10,7 @@ import pytest
 
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.build import load_run
+from keras_addnorm.runs.config import TrainingConfig
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def batches_of(example, sentences, **settings):
     ids = types.SimpleNamespace(pad_id=0, start_id=1, end_id=2)
     run = types.SimpleNamespace(
         model=types.SimpleNamespace(config=ids),
-        config=types.SimpleNamespace(training=types.SimpleNamespace(bucket_lengths=[3, 5])),
+        config=types.SimpleNamespace(training=TrainingConfig(bucket_lengths=(3, 5))),
     )
     return example.Batches(sentences, run, example.Settings(**settings))
 

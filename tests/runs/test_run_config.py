@@ -4,10 +4,11 @@ import tomllib
 
 import pytest
 
+from keras_addnorm.data.buckets import Bucketing
 from keras_addnorm.layers import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.config import leaves, merge, parse_assignment, read_toml
+from keras_addnorm.runs.config import TrainingConfig, leaves, merge, parse_assignment, read_toml
 
 FULL = {
     "data": 'a "quoted" földer',
@@ -18,6 +19,8 @@ FULL = {
     "training": {
         "epochs": 3,
         "tokens_per_batch": 101,
+        "num_buckets": 5,
+        "max_length": 17,
         "bucket_lengths": [7, 11],
         "label_smoothing": 0.0,
         "r_drop": 2.5,
@@ -79,6 +82,11 @@ def test_full_has_every_setting():
         assert value != leaf.default, leaf.key
 
 
+def test_batches_are_shaped_as_the_pipeline_would_without_a_configuration():
+    assert TrainingConfig().bucketing == Bucketing()
+    assert RunConfig.from_dict(FULL).training.bucketing == Bucketing(5, (7, 11), 17, 101, 6)
+
+
 def test_defaults_are_written_out():
     written = tomllib.loads(RunConfig().to_toml())
     assert written["training"]["beta_2"] == 0.98
@@ -100,6 +108,9 @@ def test_defaults_are_written_out():
         ({"training": {"jit_compile": 1}}, "training.jit_compile must be bool, received 1"),
         ({"training": {"bucket_lengths": 16}}, "must be a list of whole numbers, received 16"),
         ({"training": {"bucket_lengths": [16, 1.5]}}, "bucket_lengths must be int, received 1.5"),
+        ({"training": {"bucket_lengths": [1, 16]}}, r"rising lengths above 1, received \[1, 16"),
+        ({"training": {"num_buckets": 0}}, "training.num_buckets must be at least 1, received 0"),
+        ({"training": {"max_length": 1}}, "training.max_length must be above 1, received 1"),
         ({"training": {"bucket_lengths": [32, 16]}}, r"rising lengths above 1, received \[32, 16"),
         ({"training": {"label_smoothing": 1.0}}, "from 0 to below 1, received 1.0"),
         ({"training": {"seed": -1}}, r"training.seed must be from 0 to below 2\*\*32, received -1"),
