@@ -485,7 +485,7 @@ def _reader(kind: Any) -> dict[str, Any]:
 
 
 def _shown(default: Any) -> str:
-    if default is None:
+    if default is None or default == ():
         return "none"
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
