@@ -47,11 +47,13 @@ class Bucketing:
                 "Expected bucket lengths of at least 2 (a token and the end); received "
                 f"bucket_lengths={tuple(given)}."
             )
-        if min(self.num_buckets, self.tokens_per_batch) < 1 or self.longest < 2:
+        numbers = self.num_buckets, self.tokens_per_batch, self.rows_multiple_of
+        if min(numbers) < 1 or self.longest < 2:
             raise ValueError(
                 "Expected at least one bucket, a positive size of the batches and room for a token "
                 f"and the end; received num_buckets={self.num_buckets}, "
-                f"tokens_per_batch={self.tokens_per_batch}, max_length={self.max_length}."
+                f"tokens_per_batch={self.tokens_per_batch}, max_length={self.max_length}, "
+                f"rows_multiple_of={self.rows_multiple_of}."
             )
 
     @property

@@ -109,6 +109,7 @@ def test_fitted_ones_have_rows_that_can_be_shared():
         ({"num_buckets": 0}, "at least one bucket.*num_buckets=0"),
         ({"max_length": 1}, "a token and the end.*max_length=1"),
         ({"max_length": 0}, "a token and the end.*max_length=0"),
+        ({"rows_multiple_of": 0}, "a positive size.*rows_multiple_of=0"),
         ({"tokens_per_batch": 0}, "a positive size.*tokens_per_batch=0"),
     ],
 )
