@@ -32,7 +32,7 @@ from diversify_data import SMOKE, write_small_corpus
 from sacrebleu.metrics.bleu import BLEU
 
 from keras_addnorm.data import BatchesOfManySizes
-from keras_addnorm.data.buckets import Bucket
+from keras_addnorm.data.buckets import Bucket, bucket_of
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.build import TrainedRun, load_run, load_texts, save_model_config
@@ -138,11 +138,11 @@ class Batches(BatchesOfManySizes):
             tokens_per_batch=max(1, settings.tokens_per_batch // self.rows),
             rows_multiple_of=1,
         )
-        buckets = bucketing.buckets_for(np.array([sentence.length for sentence in filled]))
-        for sentence in filled:
-            fitting = (bucket for bucket in buckets if sentence.length <= bucket.length)
-            if bucket := next(fitting, None):
-                self.buckets.setdefault(bucket, []).append(sentence)
+        lengths = np.array([sentence.length for sentence in filled])
+        buckets = bucketing.buckets_for(lengths)
+        for sentence, index in zip(filled, bucket_of(lengths, buckets), strict=True):
+            if index < len(buckets):
+                self.buckets.setdefault(buckets[index], []).append(sentence)
         self.kept = sum(map(len, self.buckets.values()))
         self.epoch = 0
         self.plan = self.planned()

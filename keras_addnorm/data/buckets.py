@@ -126,7 +126,7 @@ def fit_bucket_lengths(
             f"max_length={max_length}, tokens_per_batch={tokens_per_batch}, "
             f"rows_multiple_of={rows_multiple_of}."
         )
-    found = np.asarray(list(lengths), np.int64)
+    found = np.fromiter(lengths, np.int64)
     rounded = np.minimum(-(-found // _MULTIPLE) * _MULTIPLE, max_length)[found <= max_length]
     if not len(rounded):
         return (max_length,)

@@ -603,7 +603,7 @@ class _Corpus:
             num_batches(corpus._redivided(lengths, corpus._fitting(lengths)), buckets) + 1
             for lengths in drawn
         ]
-        batches = max(corpus.num_batches, *enough, 0)
+        batches = max([corpus.num_batches, *enough])
         return dataclasses.replace(corpus, num_batches=min(batches, int(corpus.kept.sum())))
 
     @functools.cached_property
