@@ -30,6 +30,7 @@ from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.export import FORMATS
 from keras_addnorm.runs.process import (
     import_tensorflow_quietly,
+    nothing_is_garbage,
     prepare_for_keras,
     prepare_for_training,
 )
@@ -172,7 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if own_process:
-            options.prepare()
+            with nothing_is_garbage():
+                options.prepare()
         options.run(options)
     except UserError as error:
         print(f"keras-addnorm: {error}", file=sys.stderr)

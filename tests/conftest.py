@@ -16,10 +16,14 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
+import gc
 import random
 
 import numpy as np
 import pytest
+
+# Tracing makes objects by the thousand, of which few are garbage.
+gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

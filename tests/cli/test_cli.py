@@ -220,7 +220,7 @@ def test_a_keyboard_interrupt_is_no_error(capsys, monkeypatch):
 def _print_in_a_command(tmp_path, show, **environment):
     """Runs a command in its own process that does something else than its work."""
     code = (
-        "import os, resource, sys\n"
+        "import gc, os, resource, sys\n"
         "from keras_addnorm import cli\n"
         "add = lambda commands, name: cli._command(commands, name, '', '', show)\n"
         "cli._COMMANDS['demo'] = add\n"
@@ -251,6 +251,17 @@ def test_the_process_gets_its_allocator_settings_once(tmp_path):
     assert settings(KERAS_BACKEND="jax") == ["ARENA_MAX", "MMAP_THRESHOLD_", "TRIM_THRESHOLD_"]
     assert settings(KERAS_ADDNORM_ALLOCATOR="default") == []
     assert settings(MALLOC_TRIM_THRESHOLD_="1000000") == ["TRIM_THRESHOLD_"]
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_no_garbage_is_looked_for_among_imports(tmp_path, backend):
+    shown = "gc.get_stats()[0]['collections'], gc.get_freeze_count(), gc.isenabled()"
+    collections, frozen, goes_on = _print_in_a_command(
+        tmp_path, f"print({shown})", KERAS_BACKEND=backend
+    ).split()
+    # Importing Keras makes more than a hundred thousand objects; every 700 were looked through.
+    assert int(collections) < 100 < 100_000 < int(frozen)
+    assert goes_on == "True"
 
 
 MIB_OF_FORTY_STEPS = """\

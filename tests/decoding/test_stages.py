@@ -1,5 +1,7 @@
 """Searches in stages find what they find with all sentences and all positions from the start."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -67,6 +69,25 @@ def run(model, strategy, under_xla=True, source=SOURCE, prefix=None, constraints
     return array(found.ids), array(found.scores)
 
 
+@functools.cache
+def found_at_once(strategy, end_bias):
+    return run(make_model(end_bias), strategy)
+
+
+@functools.cache
+def found_in_one_group(strategy, has_prefix):
+    return run(make_model(1.0), strategy, source=SENTENCES, **rules_of_groups(has_prefix))
+
+
+def rules_of_groups(has_prefix):
+    rules = {"constraints": (MinLength(source_factor=0.8), MaxLength(1, 1.2))}
+    if has_prefix:
+        prefix = np.zeros((NUM_SENTENCES, 2), "int32")
+        prefix[:, 0], prefix[::2, 1] = np.arange(NUM_SENTENCES) % 7 + 4, 5
+        rules["prefix"] = keras.ops.convert_to_tensor(prefix)
+    return rules
+
+
 def compiled(model, strategy, under_xla, shape=(None, None)):
     """The same for sources of this shape, traced as a whole."""
     wanted, spec = Request(strategy, T, under_xla=under_xla), tf.TensorSpec(shape, tf.int32)
@@ -105,10 +126,9 @@ def test_the_lengths_of_the_stages(longest, expected):
 @pytest.mark.parametrize("end_bias", [-9.0, 1.0], ids=["to the end", "some end before"])
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 def test_growing_caches_change_nothing(request, strategy, end_bias, under_xla):
-    model = make_model(end_bias)
-    expected_ids, expected_scores = run(model, strategy)
+    expected_ids, expected_scores = found_at_once(strategy, end_bias)
     request.getfixturevalue("short_stages")
-    ids, scores = run(model, strategy, under_xla)
+    ids, scores = run(make_model(end_bias), strategy, under_xla)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
     assert num_steps(ids).max() > 4, "no row reaches the last stage"
@@ -119,16 +139,11 @@ def test_growing_caches_change_nothing(request, strategy, end_bias, under_xla):
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 def test_groups_change_nothing(request, strategy, has_prefix, under_xla):
     """Each sentence keeps its own memory, prefix, limits, draws and attention."""
-    model = make_model(1.0)
-    rules = {"constraints": (MinLength(source_factor=0.8), MaxLength(1, 1.2))}
-    if has_prefix:
-        prefix = np.zeros((NUM_SENTENCES, 2), "int32")
-        prefix[:, 0], prefix[::2, 1] = np.arange(NUM_SENTENCES) % 7 + 4, 5
-        rules["prefix"] = keras.ops.convert_to_tensor(prefix)
-    expected_ids, expected_scores = run(model, strategy, source=SENTENCES, **rules)
+    expected_ids, expected_scores = found_in_one_group(strategy, has_prefix)
     request.getfixturevalue("short_stages")
     request.getfixturevalue("groups_of_few")
-    ids, scores = run(model, strategy, under_xla, SENTENCES, **rules)
+    rules = rules_of_groups(has_prefix)
+    ids, scores = run(make_model(1.0), strategy, under_xla, SENTENCES, **rules)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
     steps = np.sort(num_steps(ids))
