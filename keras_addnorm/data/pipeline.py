@@ -85,9 +85,11 @@ class PipelineReport:
         return self.empty + self.too_long
 
     def __str__(self) -> str:
+        lengths = ", ".join(str(length) for length, _, pairs in self.buckets if pairs)
+        noun = "batch" if self.batches == 1 else "batches"
         return (
             f"{self.kept:,} pairs kept, {self.empty:,} empty, {self.too_long:,} too long; "
-            f"{self.target_tokens:,} target tokens in {self.batches:,} batches, "
+            f"{self.target_tokens:,} target tokens in {self.batches:,} {noun} of length {lengths}: "
             f"{self.padding:.1%} padding"
         )
 

@@ -126,6 +126,10 @@ def test_the_report_counts_what_the_batches_hold(tokenizer):
     assert [bucket[:2] for bucket in report.buckets] == [(5, 7), (13, 3)]
     assert sum(bucket[2] for bucket in report.buckets) == 61
     assert str(report).startswith("61 pairs kept, 2 empty, 2 too long; ")
+    assert f" in {len(batches)} batches of length 5, 13: " in str(report)
+    # A length that no pair needs is none of them.
+    one = make_training_dataset([("a", "b")], tokenizer, bucket_lengths=(5, 13)).report
+    assert " 1 batch of length 5: " in str(one)
 
 
 def test_a_seed_shuffles_every_epoch_anew_and_every_run_alike(tokenizer):
