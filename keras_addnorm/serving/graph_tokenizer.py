@@ -4,8 +4,9 @@ Core TensorFlow operations only, so that a saved model which contains it loads w
 does. Texts are split at spaces and only the *distinct* words of the batch are segmented, all at
 once:
 
-1. **Match.** A trie of the reversed pieces is walked backwards from every character at the same
-   time: `matches[e, W - n]` is the piece of `n` characters that ends at character `e`, or -1.
+1. **Match.** `matches[e, W - n]` is the number of the string of `n` characters that ends at
+   character `e`, 0 if it is part of no piece. What is longer than 1, 2, 4, ... characters is
+   looked up by the numbers of its two parts, so that all lengths take log2(W) steps.
 2. **Cut.** Where no match spans the gap between two characters, the two sides do not depend on
    each other; a *segment* is what lies between two such gaps.
 3. **Solve.** Unigram: the Viterbi recurrence, one step for each position in the longest segment.
@@ -15,13 +16,14 @@ Memory grows with the number of characters (times the longest piece), never with
 longest word. Time grows with the longest *segment*: a single word of 10,000 equal letters takes as
 many steps.
 
-Shape letters: C characters of the distinct words, G segments, W characters of the longest match.
+Shape letters: C characters of the distinct words, G segments, W characters of the longest piece.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +32,10 @@ from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.pieces import SPACE_MARK
 
 _INVALID = 0xFFFD
-_CODE_POINT_BITS = 21
+# A string's key is made of the numbers of its two parts, of this many bits each.
+_KEY_BITS = 32
+# The number of every character that no piece has.
+_UNKNOWN = 1
 # A unigram model reads a character that it lacks at this distance below its least likely piece.
 _UNKNOWN_PENALTY = 10.0
 _NEVER = np.iinfo(np.int32).max
@@ -45,8 +50,8 @@ _SPACES = "[{}]".format(
 )
 
 # matches (C, W), segment of each character (C,) -> (last character, length) of every token, in
-# order.
-_Solver = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+# order, as (tokens, 2).
+_Solver = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class GraphTokenizer(tf.Module):
@@ -85,16 +90,19 @@ class GraphTokenizer(tf.Module):
     def __init__(self, tokenizer: Tokenizer, name: str | None = None) -> None:
         super().__init__(name=name)
         _check_pieces(tokenizer.pieces)
-        edges, pieces = _reversed_trie(tokenizer.pieces)
+        strings = _Strings(tokenizer.pieces)
         self.table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
-                np.fromiter(edges.keys(), np.int64, len(edges)),
-                np.fromiter(edges.values(), np.int64, len(edges)),
+                np.fromiter(strings.numbers, np.int64),
+                np.fromiter(strings.numbers.values(), np.int64),
             ),
-            default_value=-1,
+            default_value=0,
         )
-        self._piece_of_node = np.array(pieces, np.int32)
-        self._solve: _Solver = _SOLVERS[tokenizer.kind](tokenizer.pieces)
+        ids = range(tokenizer.vocabulary_size)
+        self._longest = int(strings.lengths.max())
+        self._id_of_string = strings.of_pieces(ids, tokenizer.unknown_id, np.int32)
+        self._span_of_string = np.where(strings.is_piece, strings.lengths, 1)
+        self._solve: _Solver = _SOLVERS[tokenizer.kind](tokenizer.pieces, strings)
         self._unknown_id = tokenizer.unknown_id
         self._end_id = tokenizer.end_id
         self._pad_id = tokenizer.pad_id
@@ -151,51 +159,29 @@ class GraphTokenizer(tf.Module):
             tf.strings.join([SPACE_MARK, words]), "UTF-8", replacement_char=_INVALID
         )
         matches = self._match(characters.values)  # (C, W)
-        last, length = self._solve(matches, _segments(matches))
-        piece = _lookup(matches, last, length)
-        ids = tf.where(piece < 0, self._unknown_id, piece)
+        segment = _segments(tf.gather(tf.constant(self._span_of_string), matches))
+        last, length = tf.unstack(self._solve(matches, segment), axis=1)
+        ids = tf.gather(tf.constant(self._id_of_string), _lookup(matches, last, length))
         ends = tf.cast(characters.row_splits, tf.int32)
         return tf.RaggedTensor.from_row_splits(ids, _lower_bounds(last, ends), validate=False)
 
     def _match(self, characters: tf.Tensor) -> tf.Tensor:
-        """Finds all pieces in the text, as (C, W): the longest in the first column.
+        """Finds all strings in the text that are part of pieces, as (C, W).
 
-        No walk leaves its word, since no edge follows the mark of a word's beginning.
+        None spans two words, since no piece has the mark of a word's beginning inside.
         """
-        size = tf.size(characters)
-        characters = tf.cast(characters, tf.int64)
-        piece_of_node = tf.constant(self._piece_of_node)
-        nothing = tf.fill([size], -1)
-
-        def step(
-            depth: tf.Tensor, last: tf.Tensor, node: tf.Tensor, found: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
-            character = tf.gather(characters, tf.maximum(last - depth, 0))
-            node = self.table.lookup(node * 2**_CODE_POINT_BITS + character)
-            walking = tf.where(node >= 0)[:, 0]
-            last, node = tf.gather(last, walking), tf.gather(node, walking)
-            row = tf.tensor_scatter_nd_update(
-                nothing, last[:, None], tf.gather(piece_of_node, node)
-            )
-            return depth + 1, last, node, found.write(depth, row)
-
-        *_, found = tf.while_loop(
-            lambda depth, last, node, found: tf.logical_or(depth == 0, tf.size(last) > 0),
-            step,
-            (
-                tf.constant(0),
-                tf.range(size),
-                tf.zeros([size], tf.int64),
-                tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None]),
-            ),
-            shape_invariants=(
-                tf.TensorShape([]),
-                tf.TensorShape([None]),
-                tf.TensorShape([None]),
-                None,
-            ),
-        )
-        return tf.reverse(tf.transpose(found.stack()), [1])
+        before = 2 ** (self._longest - 1).bit_length() - 1
+        keys = -1 - tf.cast(characters, tf.int64)
+        found = self.table.lookup(tf.pad(keys, [[before, 0]]))[:, None]
+        found = tf.maximum(found, _UNKNOWN)
+        size = 1
+        while size < self._longest:
+            # What ends `size` characters earlier, followed by the `size` characters that end here.
+            first, second = found[:-size, size - self._longest :], found[size:]
+            both = self.table.lookup(first * 2**_KEY_BITS + second[:, :1])
+            found = tf.concat([both, second], 1)
+            size *= 2
+        return found
 
     def _merge_unknown(self, ids: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
         """Leaves one unknown id of a run of them."""
@@ -226,38 +212,61 @@ def _row_ids(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.UpperBound(sorted_inputs=row_splits[None], values=index[None])[0]
 
 
-def _reversed_trie(pieces: Sequence[Piece]) -> tuple[dict[int, int], list[int]]:
-    """Builds a trie of the pieces, last character first.
+class _Strings:
+    """The pieces and the strings that they are put together of, by numbers.
 
-    A piece with a space inside is left out: no word has one.
+    A string of n characters is put together of two, the second one of as many characters as the
+    largest power of two below n. The number 0 is no string, 1 any character that no piece has. A
+    piece with a space inside is left out: no word has one.
 
     Args:
         pieces: The vocabulary.
 
-    Returns:
-        The edges, from `node * 2**21 + code point` to node (the root is 0), and for each node the
-        piece that it spells or -1.
+    Attributes:
+        numbers: The number of each string by its key: of a character -1 minus its code point.
+        lengths: Number of characters by number of the string.
+        is_piece: Whether it is a piece by itself, by number.
     """
-    edges: dict[int, int] = {}
-    piece_of_node = [-1]
-    for index, piece in enumerate(pieces):
-        if piece.type != "normal" or SPACE_MARK in piece.text[1:]:
-            continue
-        node = 0
-        for character in reversed(piece.text):
-            key = node * 2**_CODE_POINT_BITS + ord(character)
-            node = edges.setdefault(key, len(piece_of_node))
-            if node == len(piece_of_node):
-                piece_of_node.append(-1)
-        piece_of_node[node] = index
-    return edges, piece_of_node
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.numbers: dict[int, int] = {}
+        self._texts = ["", "?"]
+        self._piece = {
+            self._number(piece.text): index
+            for index, piece in enumerate(pieces)
+            if piece.type == "normal" and SPACE_MARK not in piece.text[1:]
+        }
+        self.lengths = np.array([len(text) for text in self._texts], np.int32)
+        self.is_piece = self.of_pieces([True] * len(pieces), False, bool)
+
+    def of_pieces(self, values: Sequence[Any], otherwise: Any, dtype: Any) -> np.ndarray:
+        """Returns what a piece has, by number; `otherwise` for a string that is none."""
+        out = np.full(len(self._texts), otherwise, dtype)
+        for number, piece in self._piece.items():
+            out[number] = values[piece]
+        return out
+
+    def _number(self, text: str) -> int:
+        if len(text) == 1:
+            key = -1 - ord(text)
+        else:
+            cut = len(text) - 2 ** ((len(text) - 1).bit_length() - 1)
+            key = self._number(text[:cut]) * 2**_KEY_BITS + self._number(text[cut:])
+        number = self.numbers.setdefault(key, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
 
 
-def _segments(matches: tf.Tensor) -> tf.Tensor:
-    """Numbers the independent parts of the text, as (C,) rising from 0."""
-    size, window = tf.unstack(tf.shape(matches))
+def _segments(spans: tf.Tensor) -> tf.Tensor:
+    """Numbers the independent parts of the text, as (C,) rising from 0.
+
+    Args:
+        spans: The lengths of the pieces that end at each character, (C, W); 1 where there is none.
+    """
+    longest = tf.reduce_max(spans, 1)
+    size = tf.size(longest)
     end = tf.range(size)
-    longest = tf.reduce_max(tf.where(matches >= 0, tf.range(window, 0, -1), 1), 1)
     # Each match opens a span after its first character and closes it after its last one.
     opened = tf.math.unsorted_segment_sum(tf.ones_like(end), end - longest + 2, size + 1)
     closed = tf.concat([[0], tf.ones_like(end)], 0)
@@ -266,156 +275,149 @@ def _segments(matches: tf.Tensor) -> tf.Tensor:
 
 
 def _lookup(matches: tf.Tensor, last: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Returns the piece of `length` characters that ends at `last`, or -1."""
-    window = tf.shape(matches)[1]
-    return tf.gather(tf.reshape(matches, [-1]), (last + 1) * window - length)
+    """Returns the number of the string of `length` characters that ends at `last`."""
+    return tf.gather(tf.reshape(matches, [-1]), (last + 1) * matches.shape[1] - length)
 
 
-def _unigram_solver(pieces: Sequence[Piece]) -> _Solver:
+def _unigram_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
     """Viterbi: of all segmentations the one with the highest sum of scores."""
-    piece_scores = np.array([piece.score for piece in pieces], np.float32)
+    string_scores = strings.of_pieces([piece.score for piece in pieces], -np.inf, np.float32)
     lowest = min(piece.score for piece in pieces if piece.type == "normal")
-    unknown_score = np.float32(lowest - _UNKNOWN_PENALTY)
+    unknown = ~strings.is_piece & (strings.lengths == 1)
+    string_scores[unknown] = np.float32(lowest - _UNKNOWN_PENALTY)
 
-    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        scores = tf.where(
-            matches < 0, -np.inf, tf.gather(tf.constant(piece_scores), tf.maximum(matches, 0))
-        )
-        single = tf.where(matches[:, -1:] < 0, unknown_score, scores[:, -1:])
-        scores = tf.concat([scores[:, :-1], single], 1)
-        first, size = _segment_bounds(segment)
-        length = _best_last_tokens(scores, first, size)
-        return _trace_back(length, first, first + size - 1)
+    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tf.Tensor:
+        scores = tf.gather(tf.constant(string_scores), matches)
+        sizes = tf.math.segment_sum(tf.ones_like(segment), segment)
+        ends = tf.cumsum(sizes)
+        place = tf.range(tf.size(segment)) - tf.gather(ends - sizes, segment)
+        length = _best_last_tokens(scores, segment, sizes, place)
+        return _trace_back(length, ends - 1, place)
 
     return solve
 
 
-def _segment_bounds(segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns first character and size of each segment, as (G,)."""
-    size = tf.math.segment_sum(tf.ones_like(segment), segment)
-    return tf.cumsum(size, exclusive=True), size
-
-
-def _best_last_tokens(scores: tf.Tensor, first: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def _best_last_tokens(
+    scores: tf.Tensor, segment: tf.Tensor, sizes: tf.Tensor, place: tf.Tensor
+) -> tf.Tensor:
     """For each character the length of the token that best ends there, as (C,).
 
     All segments advance by one character a step. They are sorted by size, so the ones that still
     run are a prefix.
+
+    Args:
+        scores: Of the piece of each length, the longest first, that ends at each character, (C, W).
+        segment: That of each character, (C,).
+        sizes: Numbers of characters in the segments, (G,).
+        place: The place of each character in its segment, from 0, (C,).
     """
-    total, window = tf.unstack(tf.shape(scores))
-    order = tf.argsort(size, direction="DESCENDING", stable=True)
-    first = tf.gather(first, order)
-    sizes = tf.math.bincount(size)
-    running = tf.size(size) - tf.cumsum(sizes)  # by step: segments larger than it
-    steps = tf.maximum(tf.size(sizes) - 1, 0)
+    window = scores.shape[1]
+    order = tf.argsort(sizes, direction="DESCENDING", stable=True)
+    steps = tf.maximum(tf.reduce_max(sizes), 0)
+    running = tf.math.unsorted_segment_sum(tf.ones_like(place), place, steps)
+    # Where each character lies among those of its step, after those of the steps before.
+    index = tf.gather(tf.cumsum(running, exclusive=True), place) + tf.gather(
+        tf.math.invert_permutation(order), segment
+    )
+    by_step = tf.TensorArray(tf.float32, 0, infer_shape=False, element_shape=[None, window])
+    by_step = by_step.split(tf.gather(scores, tf.math.invert_permutation(index)), running)
     # Best score of the text up to 1 ... W characters ago, the farthest in the first column.
-    nothing = tf.fill([tf.size(first), window - 1], -np.float32(np.inf))
-    before = tf.concat([nothing, tf.zeros([tf.size(first), 1])], 1)
+    before = tf.zeros([tf.size(sizes), 1])
+    before = tf.pad(before, [[0, 0], [window - 1, 0]], constant_values=-np.inf)
 
     def step(
-        index: tf.Tensor, before: tf.Tensor, ends: tf.TensorArray, lengths: tf.TensorArray
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray, tf.TensorArray]:
-        count = running[index]
-        end = first[:count] + index
-        totals = before[:count] + tf.gather(scores, end)
+        index: tf.Tensor, before: tf.Tensor, columns: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+        scores = by_step.read(index)
+        before = tf.slice(before, [0, 0], tf.shape(scores))
         # Of equal sums SentencePiece takes the longest last piece: the first column.
-        lengths = lengths.write(index, window - tf.argmax(totals, 1, tf.int32))
-        before = tf.concat([before[:count, 1:], tf.reduce_max(totals, 1, keepdims=True)], 1)
-        return index + 1, before, ends.write(index, end), lengths
+        best, column = tf.math.top_k(before + scores, 1)
+        before = tf.concat([before[:, 1:], best], 1)
+        return index + 1, before, columns.write(index, column)
 
-    *_, ends, lengths = tf.while_loop(
+    columns = tf.TensorArray(tf.int32, steps, infer_shape=False, element_shape=[None, 1])
+    *_, columns = tf.while_loop(
         lambda index, *_: index < steps,
         step,
-        (tf.constant(0), before, _growing(steps), _growing(steps)),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, None]), None, None),
+        (tf.constant(0), before, columns),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, window]), None),
     )
-    return tf.scatter_nd(ends.concat()[:, None], lengths.concat(), [total])
+    return window - tf.gather(columns.concat()[:, 0], index)
 
 
-def _trace_back(
-    length: tf.Tensor, first: tf.Tensor, last: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Follows the best tokens of all segments from their ends to their beginnings."""
+def _trace_back(length: tf.Tensor, last: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    """Follows the best tokens of all segments from their ends to their beginnings.
+
+    Args:
+        length: Of the best token that ends at each character, (C,).
+        last: The last character of each segment, (G,).
+        place: The place of each character in its segment, from 0, (C,).
+    """
+    earlier = tf.where(length > place, -1, tf.range(tf.size(length)) - length)
 
     def step(
-        index: tf.Tensor, first: tf.Tensor, last: tf.Tensor, ends: tf.TensorArray
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
-        ends = ends.write(index, last)
-        last = last - tf.gather(length, last)
-        left = tf.where(last >= first)[:, 0]
-        return index + 1, tf.gather(first, left), tf.gather(last, left), ends
+        index: tf.Tensor, end: tf.Tensor, ends: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+        left = tf.raw_ops.ListDiff(x=tf.gather(earlier, end), y=[-1]).out
+        return index + 1, left, ends.write(index, end)
 
-    vector = tf.TensorShape([None])
+    ends = tf.TensorArray(tf.int32, 0, dynamic_size=True, infer_shape=False, element_shape=[None])
     *_, ends = tf.while_loop(
-        lambda index, first, last, ends: tf.size(last) > 0,
+        lambda index, end, ends: tf.size(end) > 0,
         step,
-        (tf.constant(0), first, last, _growing(0)),
-        shape_invariants=(tf.TensorShape([]), vector, vector, None),
+        (tf.constant(0), last, ends),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), None),
     )
     end = tf.sort(ends.concat())
-    return end, tf.gather(length, end)
+    return tf.stack([end, tf.gather(length, end)], 1)
 
 
-def _growing(size: int | tf.Tensor) -> tf.TensorArray:
-    """Makes an array of vectors of unlike sizes."""
-    return tf.TensorArray(
-        tf.int32, size, dynamic_size=True, element_shape=[None], infer_shape=False
-    )
-
-
-def _bpe_solver(pieces: Sequence[Piece]) -> _Solver:
+def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
     """Merges: of all neighbours in a segment those that make the best-ranked piece come first."""
     ranks, all_at_once = _merge_ranks(pieces)
+    string_ranks = strings.of_pieces(ranks, _NEVER, np.int32)
+    at_once = strings.of_pieces(all_at_once, False, bool)
 
-    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        window = tf.shape(matches)[1]
-
+    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tf.Tensor:
         def step(
-            index: tf.Tensor,
-            last: tf.Tensor,
-            length: tf.Tensor,
-            ends: tf.TensorArray,
-            lengths: tf.TensorArray,
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray, tf.TensorArray]:
+            index: tf.Tensor, tokens: tf.Tensor, finished: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+            last, length = tf.unstack(tokens, axis=1)
             group = tf.gather(segment, last)
-            joined = length + _next(length, 0)
-            possible = tf.logical_and(tf.equal(group, _next(group, -1)), joined <= window)
-            piece = _lookup(matches, _next(last, 0), tf.minimum(joined, window))
-            possible = tf.logical_and(possible, piece >= 0)
-            piece = tf.maximum(piece, 0)
-            rank = tf.where(possible, tf.gather(tf.constant(ranks), piece), _NEVER)
+            # Each token with the next one.
+            joined = length[:-1] + length[1:]
+            possible = tf.equal(group[:-1], group[1:]) & (joined <= matches.shape[1])
+            string = _lookup(matches, last[1:], joined)
+            rank = tf.where(possible, tf.gather(tf.constant(string_ranks), string), _NEVER)
+            rank = _with_last(rank, _NEVER)
             best = tf.gather(tf.math.segment_min(rank, group), group)
 
             done = tf.where(tf.equal(best, _NEVER))[:, 0]
-            ends = ends.write(index, tf.gather(last, done))
-            lengths = lengths.write(index, tf.gather(length, done))
+            finished = finished.write(index, tf.gather(tokens, done))
 
-            candidate = tf.logical_and(possible, tf.equal(rank, best))
+            candidate = tf.equal(rank, best) & (rank < _NEVER)
             merge = tf.where(
-                tf.gather(tf.constant(all_at_once), piece),
+                _with_last(tf.gather(tf.constant(at_once), string), False),
                 _every_other(candidate),
                 _leftmost(candidate, group),
             )
-            taken = tf.where(_previous(merge, False), _previous(length, 0), 0)
-            left = tf.where(tf.logical_and(best < _NEVER, tf.logical_not(merge)))[:, 0]
-            return index + 1, tf.gather(last, left), tf.gather(length + taken, left), ends, lengths
+            taken = tf.where(merge[:-1], length[:-1], 0)
+            grown = tf.stack([last, length + tf.concat([[0], taken], 0)], 1)
+            left = tf.where((best < _NEVER) & ~merge)[:, 0]
+            return index + 1, tf.gather(grown, left), finished
 
-        vector = tf.TensorShape([None])
-        *_, ends, lengths = tf.while_loop(
-            lambda index, last, *_: tf.size(last) > 0,
-            step,
-            (
-                tf.constant(0),
-                tf.range(tf.size(segment)),
-                tf.ones_like(segment),
-                _growing(0),
-                _growing(0),
-            ),
-            shape_invariants=(tf.TensorShape([]), vector, vector, None, None),
+        characters = tf.range(tf.size(segment))
+        finished = tf.TensorArray(
+            tf.int32, 0, dynamic_size=True, infer_shape=False, element_shape=[None, 2]
         )
-        last = ends.concat()
-        order = tf.argsort(last)
-        return tf.gather(last, order), tf.gather(lengths.concat(), order)
+        *_, finished = tf.while_loop(
+            lambda index, tokens, finished: tf.size(tokens) > 0,
+            step,
+            (tf.constant(0), tf.stack([characters, tf.ones_like(characters)], 1), finished),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 2]), None),
+        )
+        tokens = finished.concat()
+        return tf.gather(tokens, tf.argsort(tokens[:, 0]))
 
     return solve
 
@@ -441,18 +443,14 @@ def _merge_ranks(pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _next(values: tf.Tensor, after: int) -> tf.Tensor:
-    return tf.concat([values[1:], tf.fill([1], after)], 0)
-
-
-def _previous(values: tf.Tensor, before: int | bool) -> tf.Tensor:
-    return tf.concat([tf.fill([1], before), values[:-1]], 0)
+def _with_last(values: tf.Tensor, last: int | bool) -> tf.Tensor:
+    return tf.concat([values, [last]], 0)
 
 
 def _every_other(candidate: tf.Tensor) -> tf.Tensor:
     """Keeps the first, third, ... of each run of neighbours: the ones that do not overlap."""
     index = tf.range(tf.size(candidate))
-    begins = tf.logical_and(candidate, tf.logical_not(_previous(candidate, False)))
+    begins = candidate & ~tf.concat([[False], candidate[:-1]], 0)
     run = tf.cumsum(tf.cast(begins, tf.int32))
     first = tf.gather(tf.math.segment_min(index, run), run)
     return tf.logical_and(candidate, tf.equal((index - first) % 2, 0))
@@ -475,7 +473,7 @@ def _check_pieces(pieces: Sequence[Piece]) -> None:
         )
 
 
-_SOLVERS: dict[str, Callable[[Sequence[Piece]], _Solver]] = {
+_SOLVERS: dict[str, Callable[[Sequence[Piece], _Strings], _Solver]] = {
     "unigram": _unigram_solver,
     "bpe": _bpe_solver,
 }
