@@ -94,7 +94,7 @@ class GraphTokenizer(tf.Module):
         self.table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 np.fromiter(strings.numbers, np.int64),
-                np.fromiter(strings.numbers.values(), np.int64),
+                np.fromiter(strings.numbers.values(), np.int32),
             ),
             default_value=0,
         )
@@ -178,7 +178,8 @@ class GraphTokenizer(tf.Module):
         while size < self._longest:
             # What ends `size` characters earlier, followed by the `size` characters that end here.
             first, second = found[:-size, size - self._longest :], found[size:]
-            both = self.table.lookup(first * 2**_KEY_BITS + second[:, :1])
+            first, second_number = tf.cast(first, tf.int64), tf.cast(second[:, :1], tf.int64)
+            both = self.table.lookup(first * 2**_KEY_BITS + second_number)
             found = tf.concat([both, second], 1)
             size *= 2
         return found
@@ -239,7 +240,9 @@ class _Strings:
         self.lengths = np.array([len(text) for text in self._texts], np.int32)
         self.is_piece = self.of_pieces([True] * len(pieces), False, bool)
 
-    def of_pieces(self, values: Sequence[Any], otherwise: Any, dtype: Any) -> np.ndarray:
+    def of_pieces(
+        self, values: Sequence[Any] | np.ndarray, otherwise: Any, dtype: Any
+    ) -> np.ndarray:
         """Returns what a piece has, by number; `otherwise` for a string that is none."""
         out = np.full(len(self._texts), otherwise, dtype)
         for number, piece in self._piece.items():
@@ -392,18 +395,20 @@ def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
             rank = _with_last(rank, _NEVER)
             best = tf.gather(tf.math.segment_min(rank, group), group)
 
-            done = tf.where(tf.equal(best, _NEVER))[:, 0]
+            goes_on = best < _NEVER
+            done = tf.where(~goes_on)[:, 0]
             finished = finished.write(index, tf.gather(tokens, done))
 
-            candidate = tf.equal(rank, best) & (rank < _NEVER)
+            candidate = tf.equal(rank, best) & goes_on
+            place = tf.range(tf.size(last))
             merge = tf.where(
                 _with_last(tf.gather(tf.constant(at_once), string), False),
-                _every_other(candidate),
-                _leftmost(candidate, group),
+                _every_other(candidate, place),
+                _leftmost(candidate, group, place),
             )
             taken = tf.where(merge[:-1], length[:-1], 0)
             grown = tf.stack([last, length + tf.concat([[0], taken], 0)], 1)
-            left = tf.where((best < _NEVER) & ~merge)[:, 0]
+            left = tf.where(goes_on & ~merge)[:, 0]
             return index + 1, tf.gather(grown, left), finished
 
         characters = tf.range(tf.size(segment))
@@ -447,20 +452,19 @@ def _with_last(values: tf.Tensor, last: int | bool) -> tf.Tensor:
     return tf.concat([values, [last]], 0)
 
 
-def _every_other(candidate: tf.Tensor) -> tf.Tensor:
+def _every_other(candidate: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
     """Keeps the first, third, ... of each run of neighbours: the ones that do not overlap."""
-    index = tf.range(tf.size(candidate))
     begins = candidate & ~tf.concat([[False], candidate[:-1]], 0)
     run = tf.cumsum(tf.cast(begins, tf.int32))
-    first = tf.gather(tf.math.segment_min(index, run), run)
-    return tf.logical_and(candidate, tf.equal((index - first) % 2, 0))
+    first = tf.gather(tf.math.segment_min(place, run), run)
+    return candidate & tf.equal((place - first) % 2, 0)
 
 
-def _leftmost(candidate: tf.Tensor, group: tf.Tensor) -> tf.Tensor:
+def _leftmost(candidate: tf.Tensor, group: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
     """Keeps the first candidate of each group."""
-    index = tf.where(candidate, tf.range(tf.size(group)), _NEVER)
-    first = tf.gather(tf.math.segment_min(index, group), group)
-    return tf.logical_and(candidate, tf.equal(index, first))
+    place_of_candidate = tf.where(candidate, place, _NEVER)
+    first = tf.gather(tf.math.segment_min(place_of_candidate, group), group)
+    return tf.equal(place_of_candidate, first) & candidate
 
 
 def _check_pieces(pieces: Sequence[Piece]) -> None:

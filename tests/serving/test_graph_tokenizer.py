@@ -1,3 +1,4 @@
+import math
 import unicodedata
 
 import numpy as np
@@ -121,6 +122,53 @@ def test_property_any_unicode(tiny_tokenizers, text):
     text = unicodedata.normalize("NFKC", text)
     for tokenizer, graph_tokenizer in tiny_tokenizers[::2]:
         assert tokenized(graph_tokenizer, [text]) == [tokenizer.encode(text)]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("longest", [1, 2, 3, 4, 5, 8, 9, 23])
+def test_pieces_of_any_length(kind, longest, tmp_path):
+    tokenizer = _with_longest_piece(longest, kind, tmp_path)
+    assert max(len(piece.text) for piece in tokenizer.pieces if piece.type == "normal") == longest
+    texts = [" ".join(_LONG_WORDS), "".join(_LONG_WORDS), *(word[3:] for word in _LONG_WORDS), "x"]
+    assert tokenized(GraphTokenizer(tokenizer), texts) == tokenizer.encode_batch(texts)
+
+
+_LONG_WORDS = [letter * 4 + "abcdefghijklmnopqrs"[:n] for letter in "uvw" for n in (1, 4, 18)]
+
+
+def _with_longest_piece(longest, kind, folder):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"{word} " * 9 for word in _LONG_WORDS]),
+        model_prefix=str(folder / "long"),
+        model_type=kind,
+        vocab_size=27 + 20 * longest,
+        hard_vocab_limit=False,
+        max_sentencepiece_length=longest,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    return Tokenizer.load(folder / "long.model")
+
+
+@pytest.mark.parametrize("kind, loops", [("unigram", 2), ("bpe", 1)])
+def test_few_operations(texts, kind, loops):
+    """A look-up for each doubling of the longest piece, and few operations for each character."""
+    tokenizer = Tokenizer.train(texts, vocabulary_size=300, kind=kind)
+    graph_tokenizer = GraphTokenizer(tokenizer)
+    graph = graph_tokenizer.tokenize.get_concrete_function().graph
+    operations = [operation.type for operation in graph.get_operations()]
+    longest = max(len(piece.text) for piece in tokenizer.pieces if piece.type == "normal")
+    assert operations.count("LookupTableFindV2") == 1 + math.ceil(math.log2(longest))
+    assert sum(name.endswith("While") for name in operations) == loops
+    bodies = [
+        [node for node in function.node_def if node.op not in ("Const", "Identity")]
+        for function in graph.as_graph_def().library.function
+        if "body" in function.signature.name
+    ]
+    assert max(map(len, bodies)) <= {"unigram": 10, "bpe": 64}[kind]
 
 
 def test_text_that_is_not_nfkc_is_taken_as_it_is(tokenizer, graph_tokenizer):
