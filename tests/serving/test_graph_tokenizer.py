@@ -124,33 +124,38 @@ def test_property_any_unicode(tiny_tokenizers, text):
         assert tokenized(graph_tokenizer, [text]) == [tokenizer.encode(text)]
 
 
+_LONG_WORDS = [letter * 4 + "abcdefghijklmnopqrs"[:n] for letter in "uvw" for n in (1, 4, 18)]
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("longest", [1, 2, 3, 4, 5, 8, 9, 23])
 def test_pieces_of_any_length(kind, longest, tmp_path):
-    tokenizer = _with_longest_piece(longest, kind, tmp_path)
+    tokenizer = _trained(
+        [f"{word} " * 9 for word in _LONG_WORDS],
+        tmp_path,
+        model_type=kind,
+        vocab_size=27 + 20 * longest,
+        hard_vocab_limit=False,
+        max_sentencepiece_length=longest,
+    )
     assert max(len(piece.text) for piece in tokenizer.pieces if piece.type == "normal") == longest
     texts = [" ".join(_LONG_WORDS), "".join(_LONG_WORDS), *(word[3:] for word in _LONG_WORDS), "x"]
     assert tokenized(GraphTokenizer(tokenizer), texts) == tokenizer.encode_batch(texts)
 
 
-_LONG_WORDS = [letter * 4 + "abcdefghijklmnopqrs"[:n] for letter in "uvw" for n in (1, 4, 18)]
-
-
-def _with_longest_piece(longest, kind, folder):
+def _trained(texts, folder, **settings):
+    """A vocabulary that `Tokenizer.train` does not make."""
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([f"{word} " * 9 for word in _LONG_WORDS]),
-        model_prefix=str(folder / "long"),
-        model_type=kind,
-        vocab_size=27 + 20 * longest,
-        hard_vocab_limit=False,
-        max_sentencepiece_length=longest,
+        sentence_iterator=iter(texts),
+        model_prefix=str(folder / "mine"),
         pad_id=0,
         bos_id=1,
         eos_id=2,
         unk_id=3,
         minloglevel=2,
+        **settings,
     )
-    return Tokenizer.load(folder / "long.model")
+    return Tokenizer.load(folder / "mine.model")
 
 
 @pytest.mark.parametrize("kind, loops", [("unigram", 2), ("bpe", 1)])
@@ -197,17 +202,6 @@ def test_it_is_saved_with_its_tables_and_core_operations_only(
 
 
 def test_other_types_of_pieces_are_refused(texts, tmp_path):
-    prefix = str(tmp_path / "bytes")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
-        model_prefix=prefix,
-        vocab_size=400,
-        byte_fallback=True,
-        pad_id=0,
-        bos_id=1,
-        eos_id=2,
-        unk_id=3,
-        minloglevel=2,
-    )
+    tokenizer = _trained(texts, tmp_path, vocab_size=400, byte_fallback=True)
     with pytest.raises(ValueError, match="pieces of type byte, which the graph"):
-        GraphTokenizer(Tokenizer.load(prefix + ".model"))
+        GraphTokenizer(tokenizer)
