@@ -50,8 +50,8 @@ _SPACES = "[{}]".format(
 )
 
 # matches (C, W), segment of each character (C,) -> (last character, length) of every token, in
-# order, as (tokens, 2).
-_Solver = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+# order.
+_Solver = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class GraphTokenizer(tf.Module):
@@ -160,7 +160,7 @@ class GraphTokenizer(tf.Module):
         )
         matches = self._match(characters.values)  # (C, W)
         segment = _segments(tf.gather(tf.constant(self._span_of_string), matches))
-        last, length = tf.unstack(self._solve(matches, segment), axis=1)
+        last, length = self._solve(matches, segment)
         ids = tf.gather(tf.constant(self._id_of_string), _lookup(matches, last, length))
         ends = tf.cast(characters.row_splits, tf.int32)
         return tf.RaggedTensor.from_row_splits(ids, _lower_bounds(last, ends), validate=False)
@@ -170,6 +170,7 @@ class GraphTokenizer(tf.Module):
 
         None spans two words, since no piece has the mark of a word's beginning inside.
         """
+        # Each step below leaves out the first `size` rows.
         before = 2 ** (self._longest - 1).bit_length() - 1
         keys = -1 - tf.cast(characters, tf.int64)
         found = self.table.lookup(tf.pad(keys, [[before, 0]]))[:, None]
@@ -178,9 +179,8 @@ class GraphTokenizer(tf.Module):
         while size < self._longest:
             # What ends `size` characters earlier, followed by the `size` characters that end here.
             first, second = found[:-size, size - self._longest :], found[size:]
-            first, second_number = tf.cast(first, tf.int64), tf.cast(second[:, :1], tf.int64)
-            both = self.table.lookup(first * 2**_KEY_BITS + second_number)
-            found = tf.concat([both, second], 1)
+            keys = tf.cast(first, tf.int64) * 2**_KEY_BITS + tf.cast(second[:, :1], tf.int64)
+            found = tf.concat([self.table.lookup(keys), second], 1)
             size *= 2
         return found
 
@@ -289,7 +289,7 @@ def _unigram_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
     unknown = ~strings.is_piece & (strings.lengths == 1)
     string_scores[unknown] = np.float32(lowest - _UNKNOWN_PENALTY)
 
-    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tf.Tensor:
+    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         scores = tf.gather(tf.constant(string_scores), matches)
         sizes = tf.math.segment_sum(tf.ones_like(segment), segment)
         ends = tf.cumsum(sizes)
@@ -348,7 +348,9 @@ def _best_last_tokens(
     return window - tf.gather(columns.concat()[:, 0], index)
 
 
-def _trace_back(length: tf.Tensor, last: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+def _trace_back(
+    length: tf.Tensor, last: tf.Tensor, place: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Follows the best tokens of all segments from their ends to their beginnings.
 
     Args:
@@ -372,7 +374,7 @@ def _trace_back(length: tf.Tensor, last: tf.Tensor, place: tf.Tensor) -> tf.Tens
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None]), None),
     )
     end = tf.sort(ends.concat())
-    return tf.stack([end, tf.gather(length, end)], 1)
+    return end, tf.gather(length, end)
 
 
 def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
@@ -381,7 +383,7 @@ def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
     string_ranks = strings.of_pieces(ranks, _NEVER, np.int32)
     at_once = strings.of_pieces(all_at_once, False, bool)
 
-    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tf.Tensor:
+    def solve(matches: tf.Tensor, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def step(
             index: tf.Tensor, tokens: tf.Tensor, finished: tf.TensorArray
         ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
@@ -422,7 +424,8 @@ def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
             shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 2]), None),
         )
         tokens = finished.concat()
-        return tf.gather(tokens, tf.argsort(tokens[:, 0]))
+        last, length = tf.unstack(tf.gather(tokens, tf.argsort(tokens[:, 0])), axis=1)
+        return last, length
 
     return solve
 

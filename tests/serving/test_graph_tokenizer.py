@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.serving import GraphTokenizer
+from keras_addnorm.serving.slim import function_definitions
 
 HOSTILE = [
     "",
@@ -170,7 +171,7 @@ def test_few_operations(texts, kind, loops):
     assert sum(name.endswith("While") for name in operations) == loops
     bodies = [
         [node for node in function.node_def if node.op not in ("Const", "Identity")]
-        for function in graph.as_graph_def().library.function
+        for function in function_definitions(graph.as_graph_def())
         if "body" in function.signature.name
     ]
     assert max(map(len, bodies)) <= {"unigram": 10, "bpe": 64}[kind]
