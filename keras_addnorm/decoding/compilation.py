@@ -12,6 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.layers.shapes import leading_sizes
+
 Tensor = Any
 Function = Callable[..., Any]
 """Takes tensors, returns tensors in any structure."""
@@ -115,12 +117,11 @@ def with_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tenso
     """
     import tensorflow as tf
 
-    begin = tf.stack([0] * axis + [start])
     whole = 2**axis - 1  # A bit for each axis before.
     return tf.raw_ops.TensorStridedSliceUpdate(
         input=x,
-        begin=begin,
-        end=begin + part.shape[axis],
+        begin=tf.stack([0] * axis + [start]),
+        end=tf.stack([0] * axis + [start + part.shape[axis]]),
         strides=[1] * (axis + 1),
         value=part,
         begin_mask=whole,
@@ -156,8 +157,9 @@ def product_of_rows(x: Tensor, y: Tensor) -> Tensor:
 def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Return `x` with its axes in another order.
 
-    TensorFlow only. oneDNN takes over transpositions of floating-point numbers, with the same wait
-    for other threads; those of integers it does not.
+    TensorFlow only. oneDNN takes over transpositions of floating-point numbers, with a wait for
+    other threads; those of integers it does not. Each number takes its time, whatever its size:
+    where the last axis stays, two go as one.
 
     Args:
         x: A tensor.
@@ -168,9 +170,31 @@ def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """
     import tensorflow as tf
 
+    last, width = len(axes) - 1, x.shape[-1]
     if x.dtype != tf.float32:
         return tf.transpose(x, axes)
-    return tf.bitcast(tf.transpose(tf.bitcast(x, tf.int32), axes), x.dtype)
+    if axes[last] != last or width is None or width % 2:
+        return tf.bitcast(tf.transpose(tf.bitcast(x, tf.int32), axes), x.dtype)
+    pairs = tf.reshape(x, (*leading_sizes(x, last), width // 2, 2))
+    turned = tf.bitcast(tf.transpose(tf.bitcast(pairs, tf.int64), axes), x.dtype)
+    return tf.reshape(turned, (*leading_sizes(turned, last), width))
+
+
+def largest(x: Tensor) -> Tensor:
+    """Return where the largest number of each row stands, the first of equals.
+
+    TensorFlow only, and without XLA, which makes one loop on one thread of it.
+
+    Args:
+        x: `(N, M)`.
+
+    Returns:
+        `(N,)` int32.
+    """
+    import tensorflow as tf
+
+    # Keras' operation looks for negative zeros first.
+    return tf.argmax(x, axis=-1, output_type=tf.int32)
 
 
 def select(rows: Tensor, order: Tensor) -> Tensor:

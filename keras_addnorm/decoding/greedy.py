@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from keras import ops
-
 from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.rows import search_rows
+from keras_addnorm.decoding.rows import Choose, search_rows
 from keras_addnorm.decoding.steps import Cache, Found, Step
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Task
@@ -64,11 +62,8 @@ class Greedy(Strategy):
         Returns:
             One hypothesis a sentence.
         """
-        return search_rows(self, lambda task: _most_probable, step, cache, task)
 
+        def most_probable(task: Task) -> Choose:
+            return lambda log_p, index: task.columns.largest(log_p)
 
-def _most_probable(log_p: Tensor, index: Tensor) -> Tensor:
-    # Two plain reductions. XLA makes one scalar loop of an argmax, which takes four times as long.
-    best = ops.max(log_p, axis=-1, keepdims=True)
-    tokens = ops.arange(log_p.shape[-1], dtype="int32")
-    return ops.min(ops.where(ops.equal(log_p, best), tokens, log_p.shape[-1] - 1), axis=-1)
+        return search_rows(self, most_probable, step, cache, task)

@@ -1,4 +1,4 @@
-"""Caches as TensorFlow writes and reads them fastest without XLA."""
+"""Caches and logits as TensorFlow writes and reads them fastest without XLA."""
 
 from __future__ import annotations
 
@@ -6,11 +6,42 @@ from typing import Any, Self
 
 from keras import ops
 
-from keras_addnorm.decoding.compilation import product_of_rows, transposed, with_slice
+from keras_addnorm.decoding.compilation import largest, product_of_rows, transposed, with_slice
+from keras_addnorm.decoding.steps import IMPOSSIBLE, Columns
 from keras_addnorm.layers.caches import HeadsFirst, KeysValues
 from keras_addnorm.layers.shapes import first_size, size_of
 
 Tensor = Any
+
+
+class InPlaceColumns(Columns):
+    """What is forbidden is written over, and the largest number found in one pass."""
+
+    def without(self, x: Tensor, columns: tuple[int, ...]) -> Tensor:
+        """See `Columns`.
+
+        Args:
+            x: `(N, V)`.
+            columns: Which ones.
+
+        Returns:
+            The same numbers, but in these columns.
+        """
+        impossible = ops.full_like(x[:, :1], IMPOSSIBLE)
+        for column in columns:
+            x = with_slice(x, impossible, 1, column)
+        return x
+
+    def largest(self, x: Tensor) -> Tensor:
+        """See `Columns`.
+
+        Args:
+            x: `(N, V)`.
+
+        Returns:
+            `(N,)` int32.
+        """
+        return largest(x)
 
 
 class InPlaceHeadsFirst(HeadsFirst):
@@ -98,20 +129,31 @@ class InPlaceHeadsFirst(HeadsFirst):
             return cls.transposed(x, (0, 2, 1, 3))
         return ops.reshape(x, (-1, second, first, width))
 
-    @staticmethod
-    def with_piece(cache: Tensor, piece: Tensor, axis: int, index: int | Tensor) -> Tensor:
-        """See `HeadsFirst`.
+    def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> Self:
+        """See `HeadsFirst`. Written as rows of a matrix: each axis more takes half as long again.
 
         Args:
-            cache: Keys or values.
-            piece: Their new entries.
-            axis: Of the positions.
+            keys: `(B, n, G, K)`.
+            values: Of the same shape.
             index: The position.
 
         Returns:
-            A tensor of the shape of `cache`.
+            The cache.
         """
-        return with_slice(cache, piece, axis, index * piece.shape[axis])
+        count, num_groups, width = keys.shape[1:]
+        new = self.of(keys, values, self.keys.dtype)
+        num_slots = size_of(self.slots if ops.is_tensor(self.slots) else self.keys, -1)
+
+        def with_piece(cache: Tensor, piece: Tensor, slot: int, shape: tuple[Any, ...]) -> Tensor:
+            rows = ops.reshape(cache, (-1, num_slots * slot))
+            piece = ops.reshape(piece, (-1, count * slot))
+            rows = with_slice(rows, piece, 1, index * (count * slot))
+            return ops.reshape(rows, shape)
+
+        return type(self)(
+            with_piece(self.keys, new.keys, 1, (-1, num_groups, width, num_slots)),
+            with_piece(self.values, new.values, width, (-1, num_groups, num_slots, width)),
+        )
 
     @staticmethod
     def softmax(logits: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -16,11 +17,11 @@ from keras_addnorm.decoding.compilation import of_any_size, take
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
-from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneBeam
+from keras_addnorm.decoding.in_place import InPlaceColumns, InPlaceHeadsFirst, OneBeam
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.stages import IN_GROUPS, IN_ONE_LOOP
-from keras_addnorm.decoding.steps import Cache, Found, SpecialIds, Step, write_column
+from keras_addnorm.decoding.steps import Cache, Columns, Found, SpecialIds, Step, write_column
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.task import Growth, Task
@@ -97,7 +98,7 @@ def search(
     """Encode a batch and search for its outputs; like `decode`, with all that was found.
 
     Args:
-        model: See `decode`.
+        model: See `decode`. Not under XLA, its `decoder` is asked for its `joined_weights`, too.
         source_ids: See `decode`.
         request: How to search.
         prefix: Tokens that the outputs begin with; see `Task`.
@@ -148,6 +149,7 @@ def search(
         bonus,
         tokens,
         growth,
+        Columns() if request.under_xla else InPlaceColumns(),
     )
     found = strategy.search(step, cache, task)
     return found if tokens is None else found._replace(ids=take(tokens, found.ids))
@@ -179,6 +181,8 @@ def _cached_step(
         # all that is ever reordered.
         rows["ancestors"] = ops.zeros((num_beams * count, length), dtype="int32")
         fixed["own"] = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
+    # XLA sees by itself that three products have the same rows.
+    joined = () if request.under_xla else model.decoder.joined_weights()
     start = Cache(rows, [layer["self_attention"] for layer in layers], fixed)
     # Torch compiles nothing, and takes longer for the slices' calls than it gains by them.
     gains_by_slices = request.under_xla and keras.backend.backend() != "torch"
@@ -189,7 +193,7 @@ def _cached_step(
             ancestors = write_column(rows["ancestors"], index, fixed["own"])
             by_beam = ops.reshape(ancestors, (-1, count, size_of(ancestors, 1)))
             rows = {**rows, "ancestors": ancestors}
-        own = _of_one_size(cache.shared, count)
+        own = _equipped(cache.shared, count, joined)
         layers = [
             {**memory, "self_attention": entry}
             for memory, entry in zip(fixed["layers"], own, strict=True)
@@ -227,12 +231,16 @@ def _with_room(count: int, cache: Cache, length: int | Tensor) -> Cache:
     return cache._replace(rows=rows, shared=shared)
 
 
-def _of_one_size(caches: list[Any], count: int) -> list[Any]:
-    """Return the caches of all layers, which have the same slots: one of them asks for its size."""
+def _equipped(caches: list[Any], count: int, joined: Sequence[tuple[Tensor, ...]]) -> list[Any]:
+    """Return the caches of all layers with what the layers read of them besides.
+
+    All have the same slots: one of them asks for its size.
+    """
     first = next((entry for entry in caches if isinstance(entry, HeadsFirst)), None)
     if first is None:
         return caches
     slots = first.positions(count)
     return [
-        entry._replace(slots=slots) if isinstance(entry, HeadsFirst) else entry for entry in caches
+        entry._replace(slots=slots, joined=weights) if isinstance(entry, HeadsFirst) else entry
+        for entry, weights in itertools.zip_longest(caches, joined, fillvalue=())
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -71,12 +72,48 @@ class Found(NamedTuple):
     bad_step: Tensor
 
 
-def log_probabilities(logits: Tensor, ids: SpecialIds) -> tuple[Tensor, Tensor]:
+class Columns:
+    """How the numbers of a vocabulary are looked at. `in_place` has the way of some loops."""
+
+    def without(self, x: Tensor, columns: tuple[int, ...]) -> Tensor:
+        """Return `x` with columns that cannot be chosen.
+
+        Args:
+            x: `(N, V)`.
+            columns: Which ones.
+
+        Returns:
+            The same numbers, but `IMPOSSIBLE` in these columns.
+        """
+        tokens = ops.arange(x.shape[-1], dtype="int32")
+        is_left_out = functools.reduce(
+            ops.logical_or, (ops.equal(tokens, column) for column in columns)
+        )
+        return ops.where(is_left_out, IMPOSSIBLE, x)
+
+    def largest(self, x: Tensor) -> Tensor:
+        """Return where the largest number of each row stands, the first of equals.
+
+        Args:
+            x: `(N, V)`.
+
+        Returns:
+            `(N,)` int32.
+        """
+        # Two plain reductions. XLA makes one scalar loop of an argmax, which takes four times as
+        # long.
+        best = ops.max(x, axis=-1, keepdims=True)
+        tokens = ops.arange(x.shape[-1], dtype="int32")
+        return ops.min(ops.where(ops.equal(x, best), tokens, x.shape[-1] - 1), axis=-1)
+
+
+def log_probabilities(logits: Tensor, ids: SpecialIds, columns: Columns) -> tuple[Tensor, Tensor]:
     """Return float32 log-probabilities in which padding and start cannot be chosen.
 
     Args:
         logits: `(N, V)`.
         ids: The special ids.
+        columns: How they are looked at.
 
     Returns:
         `(N, V)`, and `(N,)`, True where a logit is NaN or plus infinity. The softmax runs over
@@ -84,9 +121,7 @@ def log_probabilities(logits: Tensor, ids: SpecialIds) -> tuple[Tensor, Tensor]:
     """
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     total = ops.logsumexp(logits, axis=-1, keepdims=True)
-    tokens = ops.arange(logits.shape[-1], dtype="int32")
-    is_forbidden = ops.logical_or(ops.equal(tokens, ids.pad_id), ops.equal(tokens, ids.start_id))
-    log_p = ops.cast(ops.where(is_forbidden, IMPOSSIBLE, logits - total), "float32")
+    log_p = columns.without(ops.cast(logits - total, "float32"), (ids.pad_id, ids.start_id))
     return log_p, ops.logical_not(ops.isfinite(total[:, 0]))
 
 

@@ -14,6 +14,7 @@ from keras_addnorm.decoding.constraints import Constraint, View
 from keras_addnorm.decoding.steps import (
     IMPOSSIBLE,
     Cache,
+    Columns,
     Found,
     SpecialIds,
     best_first,
@@ -73,6 +74,7 @@ class Task:
         tokens: `(V,)` int32: the token that each column of the logits stands for, where they are a
             `Shortlist`'s; `None` where columns are tokens. The special ids are in their own place.
         growth: How `run_in_stages` goes on from stage to stage, or `None` for one stage.
+        columns: How the numbers of the vocabulary are looked at.
     """
 
     source_ids: Tensor
@@ -84,6 +86,7 @@ class Task:
     bonus: Callable[[Cache], Tensor] | None = None
     tokens: Tensor | None = None
     growth: Growth | None = None
+    columns: Columns = dataclasses.field(default_factory=Columns)
 
     def of(self, sentences: Tensor) -> Task:
         """Return the task of some sentences.
@@ -133,7 +136,7 @@ class Task:
             prefix = ops.repeat(self.prefix, rows_per_sentence, axis=0)
 
         def read(logits: Tensor, sequences: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-            own, is_bad = log_probabilities(logits, self.ids)
+            own, is_bad = log_probabilities(logits, self.ids, self.columns)
             log_p = own
             if self.constraints:
                 view = View(

@@ -26,7 +26,12 @@ from keras_addnorm.layers.masks import (
 )
 from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
-from keras_addnorm.layers.projection import Projection, require_hidden_dim
+from keras_addnorm.layers.projection import (
+    Projection,
+    joined_weights,
+    project_jointly,
+    require_hidden_dim,
+)
 from keras_addnorm.layers.shapes import leading_sizes, size_of
 
 Tensor = Any
@@ -159,8 +164,11 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         return projection
 
     def _project_queries(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        # (B, T, D) -> (B, T, H, K)
-        queries = self._split_heads(self.query_projection(x), self.num_heads)
+        return self._as_queries(self.query_projection(x), at)
+
+    def _as_queries(self, x: Tensor, at: Tensor | None) -> Tensor:
+        # (B, T, H K) -> (B, T, H, K)
+        queries = self._split_heads(x, self.num_heads)
         if self.attention.query_key_norm is not None:
             queries = self.query_norm(queries)
         # The scale goes on the query: in float16, unscaled logits can overflow.
@@ -169,11 +177,16 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     def _project_keys_values(
         self, memory: Tensor, at: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        # (B, S, D) -> (B, S, G, K), twice
-        keys = self._split_heads(self.key_projection(memory), self._num_groups)
+        return self._as_keys_values(self.key_projection(memory), self.value_projection(memory), at)
+
+    def _as_keys_values(
+        self, keys: Tensor, values: Tensor, at: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        # (B, S, G K) -> (B, S, G, K), twice
+        keys = self._split_heads(keys, self._num_groups)
         if self.attention.query_key_norm is not None:
             keys = self.key_norm(keys)
-        values = self._split_heads(self.value_projection(memory), self._num_groups)
+        values = self._split_heads(values, self._num_groups)
         return self._rotate(keys, at), values
 
     def _rotate(self, x: Tensor, at: Tensor | None) -> Tensor:
@@ -410,8 +423,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             )
         is_causal = use_causal_mask or cache is not None
         at, distances = self._places(x, cache, cache_update_index)
-        queries = self._project_queries(x, at)
-        keys, values = self._project_keys_values(x, at)
+        queries, keys, values = self._project(x, at, cache)
         if cache is None:
             padding_mask = explicit_or_implicit(padding_mask, x)
             store: PositionsFirst | HeadsFirst = PositionsFirst(keys, values)
@@ -436,6 +448,33 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         # With a cache the mask speaks of other positions than those of x.
         y = self._project_output(context, padding_mask if cache is None else None, training)
         return pack(y, weights if return_attention_scores else None, cache)
+
+    def joined_weights(self) -> tuple[Tensor, ...]:
+        """Return the weights of the projections to queries, keys and values as those of one.
+
+        For a loop that calls the layer at each step without XLA, with a `HeadsFirst` that holds
+        them. TensorFlow hands products that could run side by side over to other threads, which
+        takes longer than a product of one row.
+
+        Returns:
+            The kernel `(D, (H + 2 G) K)` and, with `use_bias`, the bias. `()` if the projections
+            are quantised: each has its own scale.
+        """
+        return joined_weights(self._projections)
+
+    @property
+    def _projections(self) -> list[Projection]:
+        return [self.query_projection, self.key_projection, self.value_projection]
+
+    def _project(
+        self, x: Tensor, at: Tensor, cache: Tensor | HeadsFirst | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries `(B, T, H, K)`, keys and values `(B, T, G, K)`."""
+        if isinstance(cache, HeadsFirst) and cache.joined:
+            queries, keys, values = project_jointly(x, self._projections, cache.joined)
+        else:
+            queries, keys, values = (project(x) for project in self._projections)
+        return self._as_queries(queries, at), *self._as_keys_values(keys, values, at)
 
     def _places(
         self, x: Tensor, cache: Tensor | HeadsFirst | None, index: int | Tensor | None

@@ -21,11 +21,14 @@ class KeysValues(NamedTuple):
         values: Likewise.
         slots: The positions of the keys, int32 `(S,)`, where they are not worked out of the shape:
             several caches may share them. `()` if they are.
+        joined: The weights that queries, keys and values are projected by at once; see
+            `MultiHeadSelfAttention.joined_weights`. `()` if each is projected by its own.
     """
 
     keys: Tensor
     values: Tensor
     slots: Tensor | tuple[()] = ()
+    joined: tuple[Tensor, ...] = ()
 
     def batch_size(self, num_groups: int) -> int | Tensor:
         """Return B.

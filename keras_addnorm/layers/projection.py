@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -99,6 +100,51 @@ class Projection(keras.layers.Dense):
         kernel = ops.take(ops.cast(self.kernel, self.compute_dtype), units, axis=1)
         bias = ops.take(ops.cast(self.bias, self.compute_dtype), units) if self.use_bias else 0.0
         return lambda x: ops.matmul(ops.cast(x, self.compute_dtype), kernel) + bias
+
+
+def joined_weights(projections: Sequence[Projection]) -> tuple[Tensor, ...]:
+    """Return the weights of several projections of the same rows as those of one.
+
+    Args:
+        projections: The projections, of `(N, D)`.
+
+    Returns:
+        The kernel `(D, units)`, with the units of all of them, and, if they have biases, the bias.
+        `()` if one is quantised.
+    """
+    if any(one.quantization_mode for one in projections):
+        return ()
+    dtype = projections[0].compute_dtype
+    kernel = ops.concatenate([ops.cast(one.kernel, dtype) for one in projections], axis=1)
+    if not projections[0].use_bias:
+        return (kernel,)
+    return kernel, ops.concatenate([ops.cast(one.bias, dtype) for one in projections])
+
+
+def project_jointly(
+    x: Tensor, projections: Sequence[Projection], weights: tuple[Tensor, ...]
+) -> Sequence[Tensor]:
+    """Return what several projections return of the same rows, by one product.
+
+    Args:
+        x: `(..., D)`.
+        projections: The projections.
+        weights: Their `joined_weights`.
+
+    Returns:
+        `(..., units)` of each.
+    """
+    kernel, *bias = weights
+    leading = leading_sizes(x, len(x.shape) - 1)
+    # (..., D) -> (N, D) -> (N, units) -> (..., units)
+    y = ops.matmul(ops.reshape(ops.cast(x, kernel.dtype), (-1, x.shape[-1])), kernel)
+    y = ops.add(y, bias[0]) if bias else y
+    ends = list(itertools.accumulate(one.units for one in projections))
+    if len({one.units for one in projections}) == 1:
+        parts = ops.split(y, len(projections), axis=-1)
+    else:  # Which Keras would split by sizes that it works out at each step.
+        parts = [y[:, start:end] for start, end in itertools.pairwise([0, *ends])]
+    return [ops.reshape(part, (*leading, part.shape[-1])) for part in parts]
 
 
 def require_hidden_dim(shape: tuple[int | None, ...]) -> int:

@@ -9,7 +9,10 @@ import pytest
 import tensorflow as tf
 
 from keras_addnorm.decoding import decode, strategies
+from keras_addnorm.decoding.compilation import transposed
+from keras_addnorm.decoding.in_place import InPlaceColumns
 from keras_addnorm.decoding.search import Request, search
+from keras_addnorm.decoding.steps import IMPOSSIBLE, Columns
 from keras_addnorm.layers import projection
 from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -162,8 +165,11 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
         ids = tf.TensorSpec([2, 5], tf.int32)
         body = step_of(tf.function(functools.partial(search, model, request=request), [ids]))
         operations = Counter(node.op for node in body.node_def)
-        counts.append((operations["Shape"], operations["Range"]))
-        assert operations["TensorStridedSliceUpdate"] == 2 * num_layers
+        # An export merges those that ask for the size of the same.
+        asked = {node.input[0] for node in body.node_def if node.op == "Shape"}
+        counts.append((len(asked), operations["Range"]))
+        # The keys and values of each layer; and padding and start are written over.
+        assert operations["TensorStridedSliceUpdate"] == 2 * num_layers + 2
     assert counts[0] == counts[1]
 
 
@@ -179,7 +185,14 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     made = [node.op for node in body.node_def if "self_attention" in node.name]
     assert made.count("TensorStridedSliceUpdate") == 2  # The keys and values of one layer.
     assert made.count("BatchMatMulV3") == 2
-    assert not {"Shape", "ConcatV2", "Tile"} & set(made)
+    assert not {"ConcatV2", "Tile"} & set(made)
+    # The number of slots, which all layers share.
+    asked = {n.input[0] for n in body.node_def if n.op == "Shape" and "self_attention" in n.name}
+    assert len(asked) == 1
+    # Queries, keys and values are one product, besides that of the output and the two of the norm.
+    assert made.count("BiasAdd") == 2 and made.count("Split") == 1
+    # The best token is found in one pass.
+    assert [n.op for n in body.node_def].count("ArgMax") == (num_beams == 1)
     # The table is turned before the loop: oneDNN would turn it again in each product.
     products = [n for n in body.node_def if n.op == "MatMul"]
     assert products and not any(n.attr["transpose_b"].b for n in products)
@@ -188,7 +201,8 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     assert not {"BatchMatMul", "BatchMatMulV2", "Softmax"} & {n.op for n in body.node_def}
     # Heads of one position are turned by a reshape, those of a beam as integers.
     turned = [n for n in body.node_def if n.op == "Transpose" and "attention" in n.name]
-    assert [tf.as_dtype(n.attr["T"].type) for n in turned] == [tf.int32] * 6 * (num_beams > 1)
+    kinds = Counter(tf.as_dtype(n.attr["T"].type) for n in turned)
+    assert kinds == ({} if num_beams == 1 else {tf.int32: 6})
     # The source's length is in no shape of a head's own.
     sizes = [n for n in body.node_def if n.op == "Shape" and "cross_attention" in n.name]
     assert not sizes
@@ -196,6 +210,40 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     found = find(SOURCE)
     np.testing.assert_array_equal(found.ids[:, 0], expected[0])
     np.testing.assert_allclose(found.scores[:, 0], expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_slots", [None, 5])
+@pytest.mark.parametrize("axes", [(0, 2, 1, 3), (0, 2, 3, 1)])
+@pytest.mark.parametrize("width", [1, 3, 4, 6])
+def test_numbers_are_turned_in_pairs_where_the_last_axis_stays(num_slots, axes, width):
+    x = np.random.default_rng(0).normal(size=(2, 5, 3, width)).astype("float32")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, num_slots, 3, width])], autograph=False)
+    def turn(x):
+        return transposed(x, axes)
+
+    np.testing.assert_array_equal(turn(x), np.transpose(x, axes))
+    nodes = turn.get_concrete_function().graph.get_operations()
+    (kind,) = [node.get_attr("T") for node in nodes if node.type == "Transpose"]
+    assert kind == (tf.int64 if axes[-1] == 3 and width % 2 == 0 else tf.int32)
+    half = x.astype("float16")
+    np.testing.assert_array_equal(transposed(tf.constant(half), axes), np.transpose(half, axes))
+
+
+@pytest.mark.parametrize("columns", [(0, 1), (4, 2), (1, 0)])
+def test_columns_in_place_are_those_of_all_others(columns):
+    """Of equal numbers the first one is the largest, and a zero has no sign."""
+    x = [[3.0, 7.0, 7.0, 1.0, 7.0], [-1.0, -0.0, 0.0, -2.0, 0.0], [-5.0, -4.0, -1e9, -1e9, -3.0]]
+    x = tf.constant(x, "float32")
+    usual, in_place = Columns(), InPlaceColumns()
+    expected = np.array(x)
+    expected[:, list(columns)] = IMPOSSIBLE
+    for kind in (usual, in_place):
+        np.testing.assert_array_equal(kind.without(x + 0.0, columns), expected)
+        for numbers in (np.array(x), expected):
+            found = kind.largest(tf.constant(numbers))
+            np.testing.assert_array_equal(found, np.argmax(numbers, axis=-1))
+            assert found.dtype == tf.int32
 
 
 @pytest.mark.parametrize("under_xla", [True, False])

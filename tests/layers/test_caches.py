@@ -122,7 +122,10 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
 )
 def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how, n):
-    """As do rows with caches of their own, which are copied when hypotheses are reordered."""
+    """As do rows with caches of their own, which are copied when hypotheses are reordered.
+
+    Those without XLA project to queries, keys and values at once, as their searches do.
+    """
     rng = np.random.default_rng(5)
     embedding, decoder = make("pre_ln", kind, attention)
     cache = decoder.initial_cache(B * n, T, MEMORY)
@@ -132,6 +135,9 @@ def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how
         tokens = rng.integers(3, 11, B * n).astype("int32")
         expected, cache = step(embedding, decoder, tokens, cache, t)
         ancestors[:, :, t] = np.arange(n)
+        if how is not HeadsFirst:
+            (weights,), (layer,) = decoder.joined_weights(), shared
+            shared = [{**layer, "self_attention": layer["self_attention"]._replace(joined=weights)}]
         y, shared = decoder(
             ops.reshape(embedding(tokens[:, None], start_index=t), (B, n, D)),
             memory_padding_mask=MEMORY_MASK,
