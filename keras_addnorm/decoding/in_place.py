@@ -25,7 +25,7 @@ class InPlaceColumns(Columns):
             columns: Which ones.
 
         Returns:
-            The same numbers, but in these columns.
+            The same numbers, but `IMPOSSIBLE` in these columns.
         """
         impossible = ops.full_like(x[:, :1], IMPOSSIBLE)
         for column in columns:
@@ -130,7 +130,7 @@ class InPlaceHeadsFirst(HeadsFirst):
         return ops.reshape(x, (-1, second, first, width))
 
     def written(self, keys: Tensor, values: Tensor, index: int | Tensor) -> Self:
-        """See `HeadsFirst`. Written as rows of a matrix: each axis more takes half as long again.
+        """See `HeadsFirst`. An update of four axes takes twice as long as one of a matrix.
 
         Args:
             keys: `(B, n, G, K)`.
