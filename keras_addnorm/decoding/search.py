@@ -181,7 +181,7 @@ def _cached_step(
         # all that is ever reordered.
         rows["ancestors"] = ops.zeros((num_beams * count, length), dtype="int32")
         fixed["own"] = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
-    # XLA sees by itself that three products have the same rows.
+    # XLA hands none of these products over to another thread.
     joined = () if request.under_xla else model.decoder.joined_weights()
     start = Cache(rows, [layer["self_attention"] for layer in layers], fixed)
     # Torch compiles nothing, and takes longer for the slices' calls than it gains by them.

@@ -163,10 +163,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         projection.build(input_shape)
         return projection
 
-    def _project_queries(self, x: Tensor, at: Tensor | None = None) -> Tensor:
-        return self._as_queries(self.query_projection(x), at)
-
-    def _as_queries(self, x: Tensor, at: Tensor | None) -> Tensor:
+    def _as_queries(self, x: Tensor, at: Tensor | None = None) -> Tensor:
         # (B, T, H K) -> (B, T, H, K)
         queries = self._split_heads(x, self.num_heads)
         if self.attention.query_key_norm is not None:
@@ -174,13 +171,11 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         # The scale goes on the query: in float16, unscaled logits can overflow.
         return self._rotate(queries, at) * self._by_head(self._scale, (-1, 1), queries.dtype)
 
-    def _project_keys_values(
-        self, memory: Tensor, at: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        return self._as_keys_values(self.key_projection(memory), self.value_projection(memory), at)
+    def _project_keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        return self._as_keys_values(self.key_projection(memory), self.value_projection(memory))
 
     def _as_keys_values(
-        self, keys: Tensor, values: Tensor, at: Tensor | None
+        self, keys: Tensor, values: Tensor, at: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         # (B, S, G K) -> (B, S, G, K), twice
         keys = self._split_heads(keys, self._num_groups)
@@ -564,7 +559,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         Raises:
             ValueError: If there is neither a memory nor a cache.
         """
-        queries = self._project_queries(x)
+        queries = self._as_queries(self.query_projection(x))
         if cache is not None:
             store = read(cache)
             queries = store.by_memory(queries, self._num_groups)
