@@ -72,10 +72,15 @@ def page(report: Report, log: Sequence[ResidualRow], title: str) -> str:
     plotly = _plotly()
     stacks = list(dict.fromkeys(item.stack for item in report.sublayers))
     charts = {}
-    for number, stack in enumerate(stacks):
-        items = [item for item in report.sublayers if item.stack == stack]
-        charts[f"stream-{number}"] = _lines(items, _STREAM, "root mean square")
-        charts[f"gradients-{number}"] = _lines(items, _GRADIENTS, "norm of the gradient")
+    for name, fields, unit in (
+        ("stream", _STREAM, "root mean square"),
+        ("gradients", _GRADIENTS, "norm of the gradient"),
+    ):
+        # Stacks stand side by side: on one kind of axis they can be compared.
+        scale = _scale(getattr(item, field) for item in report.sublayers for field in fields)
+        for number, stack in enumerate(stacks):
+            items = [item for item in report.sublayers if item.stack == stack]
+            charts[f"{name}-{number}"] = _lines(items, fields, unit, scale)
     maps = [_map(number, stack, report.sublayers) for number, stack in enumerate(stacks)]
     heads = [item for item in report.sublayers if item.attention is not None]
     data = {
@@ -145,7 +150,9 @@ def _stack_name(stack: str) -> str:
     return stack.replace("_", " ").capitalize() or "Model"
 
 
-def _lines(items: Sequence[SublayerReport], fields: dict[str, str], unit: str) -> dict[str, Any]:
+def _lines(
+    items: Sequence[SublayerReport], fields: dict[str, str], unit: str, scale: dict[str, Any]
+) -> dict[str, Any]:
     """Lines over the sublayers of a stack, as plotly's data and layout."""
     depth = list(range(1, len(items) + 1))
     names = [html.escape(item.name) for item in items]
@@ -179,7 +186,13 @@ def _lines(items: Sequence[SublayerReport], fields: dict[str, str], unit: str) -
             "ticktext": [html.escape(_layer_label(items[index])) for index in starts],
             "zeroline": False,
         },
-        "yaxis": {**_AXIS, **_scale(data), "title": {"text": unit}},
+        "yaxis": {
+            **_AXIS,
+            **scale,
+            "title": {"text": unit},
+            "automargin": True,
+            "exponentformat": "power",
+        },
     }
     return {"data": data, "layout": layout}
 
@@ -192,13 +205,13 @@ def _layer_label(item: SublayerReport) -> str:
     return item.layer.rpartition("/")[2] or item.name
 
 
-def _scale(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _scale(values: Iterable[float | None]) -> dict[str, Any]:
     """A logarithmic axis where the numbers span more than a power of ten and a half."""
-    values = [v for line in lines for v in line["y"] if v is not None and 0 < v < math.inf]
-    span = math.log10(max(values) / min(values)) if values else 0
+    shown = [value for value in values if value is not None and 0 < value < math.inf]
+    span = math.log10(max(shown) / min(shown)) if shown else 0
     if span < 1.5:
         return {"type": "linear", "rangemode": "tozero"}
-    return {"type": "log", "exponentformat": "power", "dtick": 1 if span > 3 else "D2"}
+    return {"type": "log", "dtick": 1 if span > 3 else "D2"}
 
 
 def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def _both(name: str) -> tuple[tuple[str, str], ...]:
 
 
 _PANELS = (
-    _Panel("Loss per token", _both("loss"), "min", "{:.3f}"),
+    _Panel("Loss per token", _both("loss"), "min", "{:.4g}"),
     _Panel("Accuracy per token", _both("accuracy"), "max", "{:.1%}", scale="percent"),
     _Panel("Perplexity", _both("perplexity"), "min", "{:.2f}", scale="log"),
     _Panel("Translations", (("val_chrf", "chrF"), ("val_bleu", "BLEU")), "max", "{:.1f}"),

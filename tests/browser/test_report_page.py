@@ -120,6 +120,48 @@ def test_every_chart_is_drawn(page):
     assert page.locator("#entropy .barlayer .point").count() == 2
 
 
+@pytest.mark.parametrize("largest, tick", [(9.7e-4, "0.0008"), (9e-4, "8×10−4")])
+def test_titles_of_axes_leave_the_numbers_alone(browser, tmp_path, largest, tick):
+    report = _report()
+    small = [
+        dataclasses.replace(item, gradient_norm=2e-4 + 1e-6 * index, weight_gradient_norm=largest)
+        for index, item in enumerate(report.sublayers)
+    ]
+    path = tmp_path / "small.html"
+    dataclasses.replace(report, sublayers=tuple(small)).to_html(path)
+    for page in _open(browser, path.as_uri(), 1200):
+        for chart in ("#gradients-0", "#gradients-1"):
+            title = page.locator(f"{chart} .ytitle").bounding_box()
+            ticks = page.locator(f"{chart} .ytick text")
+            written = [text.replace("\u200b", "") for text in ticks.all_text_contents()]
+            assert tick in written
+            for index in range(ticks.count()):
+                assert ticks.nth(index).bounding_box()["x"] >= title["x"] + title["width"]
+
+
+@pytest.mark.parametrize(
+    "low, high, ticks",
+    [
+        (0.1, 1.2, ["0.1", "0.2", "0.5", "1"]),
+        (0.23, 0.6, ["0.3", "0.4", "0.5", "0.6"]),
+        (0.31, 0.39, ["0.31", "0.39"]),
+        (np.inf, np.inf, []),
+    ],
+)
+def test_the_colours_have_a_scale(browser, tmp_path, low, high, ticks):
+    report = _report()
+    first, *others = report.sublayers
+    ratios = [
+        dataclasses.replace(first, residual_ratio=low),
+        *(dataclasses.replace(item, residual_ratio=high) for item in others),
+    ]
+    path = tmp_path / "ratios.html"
+    dataclasses.replace(report, sublayers=tuple(ratios)).to_html(path)
+    for page in _open(browser, path.as_uri(), 1200):
+        found = page.locator("#map-0 .colorbar .cbaxis text").all_text_contents()
+        assert [text.strip() for text in found] == ticks
+
+
 def test_verdicts_come_first_and_name_the_sublayer(page):
     assert page.locator("h2").first.text_content() == "Verdicts"
     verdict = _text(page, ".verdict")

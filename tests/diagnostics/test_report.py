@@ -1,5 +1,6 @@
 """A report as data, as text, as figures and as a page."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -121,6 +122,20 @@ def test_a_log_makes_frames(report):
     ratios = frames[1]["values"]["residual_ratio"]
     # A sublayer that the log does not know is a gap.
     assert ratios == [None] + 6 * [5.0]
+
+
+@pytest.mark.parametrize("decoder, scale", [(0.5, "linear"), (1e-4, "log")])
+def test_stacks_share_one_kind_of_axis(report, decoder, scale):
+    norms = {"encoder": 1.0, "decoder": decoder}
+    sublayers = tuple(
+        dataclasses.replace(
+            item, gradient_norm=norms[item.stack], weight_gradient_norm=norms[item.stack]
+        )
+        for item in report.sublayers
+    )
+    charts = _data(dataclasses.replace(report, sublayers=sublayers).to_html())["charts"]
+    for chart in ("gradients-0", "gradients-1"):
+        assert charts[chart]["layout"]["yaxis"]["type"] == scale
 
 
 def test_plotly_is_optional(report, monkeypatch):

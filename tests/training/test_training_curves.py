@@ -63,7 +63,7 @@ def test_every_column_is_drawn_with_epochs_from_one(tmp_path, drawn):
     }
     best = [axes.get_title(loc="right") for axes in drawn[0].axes]
     assert best == [
-        "best validation 2.500, epoch 2",
+        "best validation 2.5, epoch 2",
         "best validation 50.0%, epoch 3",
         "best validation 12.20, epoch 2",
         "best BLEU 30.0, epoch 3",
@@ -81,7 +81,7 @@ def test_the_picture_is_a_whole_png_of_a_size_to_look_at(tmp_path):
 def test_a_log_of_losses_alone(tmp_path, drawn):
     plot(tmp_path, "epoch,loss\n0,3.0\n1,2.0\n")
     assert [curves(axes) for axes in drawn[0].axes] == [{"training": [[1, 3.0], [2, 2.0]]}]
-    assert drawn[0].axes[0].get_title(loc="right") == "best training 2.000, epoch 2"
+    assert drawn[0].axes[0].get_title(loc="right") == "best training 2, epoch 2"
 
 
 def test_an_epoch_logged_again_counts_once(tmp_path, drawn):

@@ -15,16 +15,20 @@
     Plotly.newPlot(element(id), figure.data, figure.layout, config);
   }
 
-  // Ticks of a logarithmic colour bar: 1, 2 and 5 times powers of ten.
+  // Ticks of a logarithmic colour bar: 1, 2 and 5 times powers of ten, or all digits if these are
+  // few, or both ends.
   const ticks = (low, high) => {
-    const values = [];
-    for (let power = Math.floor(low) - 1; power <= Math.ceil(high); power++) {
-      for (const digit of [1, 2, 5]) {
-        const value = Math.log10(digit) + power;
-        if (value >= low - 1e-9 && value <= high + 1e-9) values.push(value);
+    for (const digits of [[1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]]) {
+      const values = [];
+      for (let power = Math.floor(low) - 1; power <= Math.ceil(high); power++) {
+        for (const digit of digits) {
+          const value = Math.log10(digit) + power;
+          if (value >= low - 1e-9 && value <= high + 1e-9) values.push(value);
+        }
       }
+      if (values.length > 2) return values;
     }
-    return values;
+    return Number.isFinite(low) ? [low, high] : [];
   };
   const short = (value) => (value === null ? "" : Number(value.toPrecision(3)).toString());
 
