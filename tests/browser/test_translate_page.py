@@ -12,10 +12,13 @@ BEST = ["\u2581The", "\u2581dog", "\u2581<img src=x onerror=alert(1)>", "</s>"]
 OTHER = ["\u2581A", "\u2581dog", "</s>", ""]
 TEXTS = ["The dog <img src=x onerror=alert(1)>", "A dog"]
 ALIGNMENTS = [[0, 1, 2, 3], [0, 1, 2, -1]]
+# What is said to "kurz", a text of fewer pieces.
+SHORT_SOURCE = ["\u2581kurz", "</s>", "", ""]
+SHORT_TEXTS = ["Short", "Brief"]
 
 
 class Canned(tf.Module):
-    """Says the same whatever it is asked, with words that look like HTML."""
+    """Says the same whatever it is asked but "kurz", with words that look like HTML."""
 
     def translate(self, texts):
         return {
@@ -29,14 +32,18 @@ class Canned(tf.Module):
         fine = tf.debugging.assert_equal(is_bad, False, "<i>refused</i>")
         with tf.control_dependencies([fine]):
             return {
-                "translations": tf.tile([TEXTS], [count, 1]),
+                "translations": tf.where(_is_short(texts), [SHORT_TEXTS], [TEXTS]),
                 "scores": tf.tile([[-0.25, -1.5]], [count, 1]),
                 "pieces": tf.tile([[BEST, OTHER]], [count, 1, 1]),
                 "alignments": tf.tile([ALIGNMENTS], [count, 1, 1]),
             }
 
     def tokenize(self, texts):
-        return {"pieces": tf.tile([SOURCE], [tf.size(texts), 1])}
+        return {"pieces": tf.where(_is_short(texts), [SHORT_SOURCE], [SOURCE])}
+
+
+def _is_short(texts):
+    return tf.equal(texts, "kurz")[:, None]
 
 
 def _server(directory, names):
@@ -272,6 +279,27 @@ def test_errors_are_said_and_pass(browser, server):
         assert page.locator("#translation").text_content() == TEXTS[0]
 
 
+def test_each_line_is_a_text_of_its_own(page):
+    _translate(page, "Der Hund\n\n  kurz \n")
+    lines = page.locator("#translation .line")
+    assert lines.all_text_contents() == [TEXTS[0], SHORT_TEXTS[0]]
+    assert page.locator(".choice .text").all_text_contents() == TEXTS
+    lines.nth(1).click()
+    assert [lines.nth(i).get_attribute("aria-pressed") for i in range(2)] == ["false", "true"]
+    assert page.locator(".choice .text").all_text_contents() == SHORT_TEXTS
+    assert page.locator("#source .token").all_text_contents() == ["kurz", "(end)"]
+    page.locator(".choice").nth(1).click()
+    assert lines.all_text_contents() == [TEXTS[0], SHORT_TEXTS[1]]
+    lines.nth(0).click()
+    assert page.locator("#source .token").count() == 4
+    lines.nth(1).click()  # What was chosen for a line stays.
+    assert lines.all_text_contents() == [TEXTS[0], SHORT_TEXTS[1]]
+    assert page.locator(".choice").nth(1).get_attribute("aria-pressed") == "true"
+    _translate(page, "Der Hund")
+    assert page.locator("#translation").text_content() == TEXTS[0]
+    assert lines.count() == 0
+
+
 def test_a_blank_text_gives_nothing(page):
     _translate(page)
     _translate(page, " \n ")
@@ -283,5 +311,9 @@ def test_an_export_without_hypotheses(browser, plain_server):
     for page in _open(browser, plain_server):
         _translate(page, "\ufb01ne  text")
         assert page.locator("#translation").text_content() == f"{TEXTS[0]} / fine text"
+        _translate(page, "one\ntwo")
+        assert page.locator("#translation .line").all_text_contents() == [
+            f"{TEXTS[0]} / {line}" for line in ("one", "two")
+        ]
         assert not page.locator("#several").is_visible()
         assert not page.locator("#looks").is_visible()
