@@ -19,7 +19,12 @@ _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _INK, _GRID = "#1f2933", "#e4e7eb"
 _SYMBOLS = {"cross_attention": "diamond", "feed_forward": "square"}
 
-_AXIS: dict[str, Any] = {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID}
+_AXIS: dict[str, Any] = {
+    "gridcolor": _GRID,
+    "zerolinecolor": _GRID,
+    "linecolor": _GRID,
+    "automargin": True,
+}
 _LAYOUT: dict[str, Any] = {
     "template": "none",
     "autosize": True,
@@ -190,7 +195,6 @@ def _lines(
             **_AXIS,
             **scale,
             "title": {"text": unit},
-            "automargin": True,
             "exponentformat": "power",
         },
     }

@@ -70,8 +70,8 @@
       };
       element(map.id + "-caption").textContent = map.title + ": " + metric.text;
       draw(map.id, trace, {
-        xaxis: axis({ type: "category", showgrid: false, automargin: true }),
-        yaxis: axis({ type: "category", autorange: "reversed", showgrid: false, automargin: true }),
+        xaxis: axis({ type: "category", showgrid: false }),
+        yaxis: axis({ type: "category", autorange: "reversed", showgrid: false }),
       }, Math.max(330, 110 + 26 * map.layers.length));
     }
   };
@@ -104,7 +104,7 @@
       hovertemplate: "%{y} and %{x}<br><b>%{z:.4f}</b><extra></extra>",
     }, {
       xaxis: axis({ type: "category", showgrid: false }),
-      yaxis: axis({ type: "category", autorange: "reversed", showgrid: false, automargin: true }),
+      yaxis: axis({ type: "category", autorange: "reversed", showgrid: false }),
     });
     drawAttention(item);
   };
@@ -125,7 +125,7 @@
     const grid = map.queries.map((_, i) => map.keys.map((_, j) => weight(i, j)));
     const tokens = (labels) => ({
       tickmode: "array", tickvals: labels.map((_, index) => index), ticktext: labels,
-      showgrid: false, zeroline: false, automargin: true,
+      showgrid: false, zeroline: false,
     });
     element("attention-map-caption").textContent = item.title + ": rows look at columns";
     draw("attention-map", {
