@@ -81,11 +81,21 @@ def test_the_readme_has_the_two_marked_commands():
         assert block.rstrip().endswith(command)
 
 
+def anchors(page):
+    """What links to the headings of a page end with."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", prose, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_every_link_in_the_documents_leads_somewhere():
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")):
-        for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        for link in re.findall(r"\]\(([^)]+)\)", document.read_text()):
             if not link.startswith("http"):
-                assert (document.parent / link).exists(), f"{document.name}: {link}"
+                name, _, anchor = link.partition("#")
+                page = document.parent / name if name else document
+                assert page.exists(), f"{document.name}: {link}"
+                assert not anchor or anchor in anchors(page), f"{document.name}: {link}"
 
 
 def test_the_page_of_code_runs(tmp_path, monkeypatch):
