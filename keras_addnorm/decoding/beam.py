@@ -280,7 +280,7 @@ def best_candidates(sums: Tensor, count: int) -> Candidates:
         The candidates, best first.
     """
     vocabulary_size = sums.shape[-1]
-    sums, flat = best_first(ops.reshape(sums, (-1, sums.shape[1] * vocabulary_size)), count)
+    sums, flat = best_first(sums, count)
     return Candidates(sums, flat // vocabulary_size, flat % vocabulary_size)
 
 

@@ -169,7 +169,7 @@ def _cached_step(
         stages = IN_ONE_LOOP
     length, growth = request.max_length, None
     if strategy.runs_in_stages:
-        length = stages.first(length)
+        length = stages.first(length, size_of(memory, 1))
         growth = Growth(stages, functools.partial(_with_room, count))
     num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
     layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)

@@ -6,10 +6,11 @@ small cache, and goes on with a larger one if it has to. And a step takes as lon
 have ended as for those that have not. So these are left behind.
 
 XLA wants shapes that do not change: each stage is a loop of its own, to trace and to compile
-(`IN_GROUPS`). There are few of them, then. A large batch is left when a quarter of it still runs:
-these sentences go on by themselves, and those that are left at the end of a stage in groups of that
-size, one after the other. Where sizes may change, one loop serves all stages (`IN_ONE_LOOP`), and
-there are as many as it pays to have: a batch is left when half of it still runs.
+(`IN_GROUPS`). There are few of them, then, and the first is long enough for most outputs: a little
+longer than the sources. A large batch is left when an eighth of it still runs: these sentences go
+on by themselves, and those that are left at the end of a stage in groups of that size, one after
+the other. Where sizes may change, one loop serves all stages (`IN_ONE_LOOP`), and there are as many
+as it pays to have: a batch is left when half of it still runs.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from keras_addnorm.decoding.steps import Cache, Tensor
 from keras_addnorm.decoding.task import Stages, Task
 from keras_addnorm.layers.shapes import size_of
 
-_FIRST, _GROWTH = 64, 4
-"""Positions of the first stage, and how many times as many each further one has, where every
-stage is a loop to compile."""
+_FIRST, _MARGIN, _GROWTH = 32, 16, 8
+"""Positions of the first stage at least, how many more it has than the source, and how many times
+as many each further one has, where every stage is a loop to compile."""
 
-_LARGE, _SHARE = 16, 4
-"""Sentences of a large batch, and which part of it goes on by itself there: one of 4."""
+_LARGE, _SHARE = 16, 8
+"""Sentences of a large batch, and which part of it goes on by itself there: one of 8."""
 
 _FIRST_OF_ONE_LOOP, _GROWTH_IN_ONE_LOOP = 32, 2
 """Likewise where one loop serves all stages."""
@@ -113,32 +114,39 @@ def run_in_stages(
     return growth.stages.run(loop_of, state, task, num_hypotheses, growth.with_room)
 
 
-def lengths(longest: int) -> list[int]:
+def lengths(longest: int, source_length: int | Tensor) -> list[int | Tensor]:
     """Return the lengths up to which the stages of `IN_GROUPS` decode.
 
     Args:
         longest: Number of positions at most.
+        source_length: Number of the sources' positions, S, padding included.
 
     Returns:
-        Rising lengths, `longest` last. What is less than twice as long as a stage is no stage of
-        its own.
+        Lengths, `longest` last. There are as many for each S, since it may be unknown as yet, and
+        none that is less than twice as long as the one before if S is small.
     """
-    rising = [longest]
-    stage = _FIRST
-    while 2 * stage <= longest:
-        rising.insert(-1, stage)
-        stage *= _GROWTH
-    return rising
+    largest = ops.maximum if ops.is_tensor(source_length) else max
+    smallest = ops.minimum if ops.is_tensor(source_length) else min
+    first, growth, stages = largest(source_length + _MARGIN, _FIRST), 1, []
+    while 2 * growth * _FIRST <= longest:
+        stages.append(smallest(growth * first, longest))
+        growth *= _GROWTH
+    return [*stages, longest]
 
 
 def _run_in_groups(
     loop_of: LoopOf[AnyState], state: AnyState, task: Task, num_hypotheses: int, with_room: WithRoom
 ) -> Outcome:
-    return _run_to(lengths(task.max_length), loop_of, state, task, with_room)
+    ends = lengths(task.max_length, size_of(task.source_ids, 1))
+    return _run_to(ends, loop_of, state, task, with_room)
 
 
 def _run_to(
-    ends: list[int], loop_of: LoopOf[AnyState], state: AnyState, task: Task, with_room: WithRoom
+    ends: list[int | Tensor],
+    loop_of: LoopOf[AnyState],
+    state: AnyState,
+    task: Task,
+    with_room: WithRoom,
 ) -> Outcome:
     """Run a loop in groups, in stages that decode up to these lengths."""
     here, *further = ends
@@ -214,10 +222,11 @@ def _until_few_run(
     return state
 
 
-IN_GROUPS = Stages(lambda longest: lengths(longest)[0], _run_in_groups)
-"""A loop for each stage, for groups whose sizes are known if that of the batch is."""
+IN_GROUPS = Stages(lambda *sizes: lengths(*sizes)[0], _run_in_groups)
+"""A loop for each stage, for groups whose sizes are known if that of the batch is. The room of a
+stage is known if the sources' length is."""
 
-IN_ONE_LOOP = Stages(_first_of_one_loop, _run_in_one_loop)
+IN_ONE_LOOP = Stages(lambda longest, _: _first_of_one_loop(longest), _run_in_one_loop)
 """One loop for all stages, for all sentences that still run. The sizes that change have to be
 unknown while it is traced."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ Step = Callable[[Tensor, Tensor, Cache], tuple[Tensor, Cache]]
 """`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`."""
 
 _BLOCK = 64
-"""Numbers that `best_first` looks at as one, by their largest, where there are many."""
+"""Numbers at most that `best_first` looks at as one, by their largest, where there are many."""
 
 IMPOSSIBLE = -1e9
 """Log-probability of what cannot happen. Finite, since infinities breed NaN."""
@@ -132,33 +133,49 @@ def write_column(sequences: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
 
 
 def best_first(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest of `scores` `(N, M)`, and where they stood, int32.
+    """Return the `count` largest numbers of each row, and where they stood, int32.
 
     Of equals, the one further to the front comes first.
+
+    Args:
+        scores: `(N, M)`, or `(N, K, V)`, which is read as `(N, K V)`.
+        count: How many.
+
+    Returns:
+        Numbers and places, `(N, count)` each.
     """
+    flat = ops.reshape(scores, (-1, math.prod(scores.shape[1:])))
     if keras.backend.backend() == "torch":
         # `torch.topk` breaks ties as it likes; a stable sort does not.
-        order = ops.argsort(-scores, axis=-1)[:, :count]
-        return select(scores, order), order
-    if scores.shape[-1] > 16 * count * _BLOCK:
-        return _best_of_blocks(scores, count)
-    scores, order = ops.top_k(scores, k=count)
-    return scores, ops.cast(order, "int32")
+        order = ops.argsort(-flat, axis=-1)[:, :count]
+        return select(flat, order), order
+    if flat.shape[-1] > 16 * count * _BLOCK:
+        return _best_of_blocks(flat, count, _block_size(scores.shape[-1]))
+    found, order = ops.top_k(flat, k=count)
+    return found, ops.cast(order, "int32")
 
 
-def _best_of_blocks(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _block_size(width: int) -> int:
+    """Return how many numbers of lines of some width are looked at as one.
+
+    No block goes beyond its line if there is such a size: XLA would divide to find each number.
+    """
+    divisors = (size for size in range(_BLOCK, _BLOCK // 2 - 1, -1) if width % size == 0)
+    return next(divisors, _BLOCK)
+
+
+def _best_of_blocks(scores: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
     """Return the same, faster, from the `count` blocks with the largest maxima: no other counts."""
-    size = scores.shape[-1]
-    scores = ops.pad(scores, ((0, 0), (0, -size % _BLOCK)), constant_values=-float("inf"))
-    blocks = ops.reshape(scores, (-1, -(-size // _BLOCK), _BLOCK))
+    width = scores.shape[-1]
+    scores = ops.pad(scores, ((0, 0), (0, -width % size)), constant_values=-float("inf"))
+    blocks = ops.reshape(scores, (-1, -(-width // size), size))
     _, chosen = ops.top_k(ops.max(blocks, axis=-1), k=count)
     # As they stood, so that of equals the one further to the front still comes first.
     chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)
     few = select(blocks, chosen)
-    scores, order = ops.top_k(ops.reshape(few, (-1, count * _BLOCK)), k=count)
+    scores, order = ops.top_k(ops.reshape(few, (-1, count * size)), k=count)
     order = ops.cast(order, "int32")
-    block = select(chosen, order // _BLOCK)
-    return scores, block * _BLOCK + order % _BLOCK
+    return scores, select(chosen, order // size) * size + order % size
 
 
 def is_possible(scores: Tensor) -> Tensor:

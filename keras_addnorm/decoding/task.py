@@ -33,12 +33,12 @@ class Stages:
 
     Args:
         first: Returns the length up to which the first one decodes, of `longest` positions at
-            most: `first(longest)`.
+            most, from sources that are `source_length` long: `first(longest, source_length)`.
         run: Runs a loop: `run(loop_of, state, task, num_hypotheses, with_room)`; see
             `run_in_stages` and `Growth`.
     """
 
-    first: Callable[[int], int | Tensor]
+    first: Callable[[int, int | Tensor], int | Tensor]
     run: Callable[..., Any]
 
 

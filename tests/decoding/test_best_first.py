@@ -5,20 +5,28 @@ import pytest
 from keras import ops
 
 from keras_addnorm.decoding.compilation import select
-from keras_addnorm.decoding.steps import best_first
+from keras_addnorm.decoding.steps import _block_size, best_first
 
 
-@pytest.mark.parametrize("size", [7, 1024, 4099, 6144])
+@pytest.mark.parametrize("shape", [(7,), (1024,), (4099,), (6144,), (3, 50), (2, 3000), (2, 4099)])
 @pytest.mark.parametrize("count", [1, 3, 7])
 @pytest.mark.parametrize("values", [2, 5, 10**6])
-def test_as_a_stable_sort(size, count, values):
+def test_as_a_stable_sort(shape, count, values):
     """Few values make many equals, within the blocks that are looked at as one and across them."""
-    numbers = np.random.default_rng(size + count).integers(0, values, (11, size))
+    numbers = np.random.default_rng(sum(shape) + count).integers(0, values, (11, *shape))
     scores = (-numbers).astype("float32")
+    numbers = numbers.reshape(11, -1)
     expected = np.argsort(numbers, axis=1, kind="stable")[:, :count]
     found, order = map(ops.convert_to_numpy, best_first(ops.convert_to_tensor(scores), count))
     np.testing.assert_array_equal(order, expected)
-    np.testing.assert_array_equal(found, np.take_along_axis(scores, expected, axis=1))
+    np.testing.assert_array_equal(-found, np.take_along_axis(numbers, expected, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"), [(8000, 64), (6000, 60), (10000, 50), (33 * 127, 33), (4099, 64)]
+)
+def test_blocks_end_where_lines_end(width, expected):
+    assert _block_size(width) == expected
 
 
 def test_what_cannot_happen_comes_last_and_in_its_place():

@@ -1,6 +1,7 @@
 """Searches in stages find what they find with all sentences and all positions from the start."""
 
 import functools
+import re
 
 import keras
 import numpy as np
@@ -41,9 +42,10 @@ for row, length in enumerate((7, 3, 5, 1, 6, 2, 0, 4, 7)):
 def short_stages(monkeypatch):
     """Stages of 2, 4 and 11 positions; in one loop of 2, 4, 8 and 11."""
     monkeypatch.setattr(stages, "_FIRST", 2)
+    monkeypatch.setattr(stages, "_MARGIN", -99)
     monkeypatch.setattr(stages, "_GROWTH", 2)
     monkeypatch.setattr(stages, "_FIRST_OF_ONE_LOOP", 2)
-    assert stages.lengths(T) == [2, 4, 11]
+    assert stages.lengths(T, 7) == [2, 4, 11]
 
 
 @pytest.fixture
@@ -106,20 +108,26 @@ def num_steps(ids):
 
 
 @pytest.mark.parametrize(
-    ("longest", "expected"),
+    ("longest", "source_length", "expected"),
     [
-        (1, [1]),
-        (64, [64]),
-        (127, [127]),
-        (128, [64, 128]),
-        (256, [64, 256]),
-        (511, [64, 511]),
-        (512, [64, 256, 512]),
-        (4096, [64, 256, 1024, 4096]),
+        (1, 16, [1]),
+        (63, 16, [63]),
+        (64, 16, [32, 64]),
+        (256, 1, [32, 256]),
+        (256, 16, [32, 256]),
+        (256, 32, [48, 256]),
+        (256, 64, [80, 256]),
+        (256, 256, [256, 256]),
+        (511, 16, [32, 511]),
+        (512, 16, [32, 256, 512]),
+        (512, 64, [80, 512, 512]),
+        (4096, 16, [32, 256, 2048, 4096]),
     ],
 )
-def test_the_lengths_of_the_stages(longest, expected):
-    assert stages.lengths(longest) == expected
+def test_the_lengths_of_the_stages(longest, source_length, expected):
+    assert stages.lengths(longest, source_length) == expected
+    unknown = keras.ops.convert_to_tensor(source_length)
+    assert list(map(int, stages.lengths(longest, unknown))) == expected
 
 
 @pytest.mark.parametrize("under_xla", [True, False])
@@ -213,8 +221,10 @@ MANY_LONG = [9, 2, 6, 3, 5, 2, 3, 7, 2, 2, 6, 2, 8, 2, 2, 5]
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(2, num_return=2), DiverseBeam(2)], ids=str)
 def test_who_steps(monkeypatch, strategy, lengths, under_xla, expected):
     monkeypatch.setattr(stages, "_FIRST", 4)
+    monkeypatch.setattr(stages, "_MARGIN", -99)
+    monkeypatch.setattr(stages, "_SHARE", 4)
     monkeypatch.setattr(stages, "_FIRST_OF_ONE_LOOP", 4)
-    assert stages.lengths(T) == [4, T]
+    assert stages.lengths(T, 9) == [4, T]
     assert steps_of(strategy, lengths, under_xla) == expected
 
 
@@ -264,10 +274,26 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
             return super().search(looking(step), cache, task)
 
     if under_xla:
-        compiled(model, Looking(**vars(strategy)), under_xla)(tf.constant(SOURCE, tf.int32))
+        find = compiled(model, Looking(**vars(strategy)), under_xla, SOURCE.shape)
+        find(tf.constant(SOURCE, tf.int32))
     else:  # Where a trace does not know the sizes.
         run(model, Looking(**vars(strategy)), under_xla)
     assert sorted(sizes) == sizes and set(sizes) == ({2, 4, T} if under_xla else {2, 4, 8, T})
+
+
+@pytest.mark.parametrize("length", [3, 6])
+def test_the_first_stage_is_a_little_longer_than_the_sources(monkeypatch, length):
+    """Also where a trace does not know their length: the program has caches of its room."""
+    monkeypatch.setattr(stages, "_FIRST", 2)
+    monkeypatch.setattr(stages, "_MARGIN", 2)
+    model = make_model(1.0)
+    source = tf.constant(SENTENCES[:, :length])
+    program = compiled(model, Greedy(), True).experimental_get_compiler_ir(source)(stage="hlo")
+    cache = model.initial_cache(keras.ops.zeros((1, length, model.config.hidden_dim)), 1, T)
+    _, _, _, heads, width = cache[0]["self_attention"].shape
+    shape = rf"f32\[{NUM_SENTENCES * heads},{width},(\d+)\]"
+    written = re.findall(rf"{shape}\S* dynamic-update-slice", program)
+    assert set(map(int, written)) == {length + 2, T}
 
 
 def test_a_loop_of_its_own_has_all_sentences_and_all_positions(short_stages, groups_of_few):

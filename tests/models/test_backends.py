@@ -44,8 +44,8 @@ for beams in (1, 3):
     )
 
 from keras_addnorm.decoding import decode, stages
-stages._FIRST, stages._LARGE, stages._SHARE = 2, 2, 3
-assert stages.lengths(5) == [2, 5] and len(SOURCE) == 3  # One after the other from 2 on.
+stages._FIRST, stages._MARGIN, stages._LARGE, stages._SHARE = 2, -99, 2, 3
+assert stages.lengths(5, 6) == [2, 5] and len(SOURCE) == 3  # One after the other from 2 on.
 for beams in (1, 3):
     sources = keras.ops.convert_to_tensor(SOURCE)
     ids, scores = decode(model, sources, num_beams=beams, length_penalty=0.6, max_length=5)
