@@ -122,8 +122,8 @@ def lengths(longest: int, source_length: int | Tensor) -> list[int | Tensor]:
         source_length: Number of the sources' positions, S, padding included.
 
     Returns:
-        Lengths, `longest` last. There are as many for each S, since it may be unknown as yet, and
-        none that is less than twice as long as the one before if S is small.
+        Lengths, `longest` last: as many for each S, which may be unknown as yet. From short sources
+        each is at least twice as long as the one before; from long ones some may be equal.
     """
     largest = ops.maximum if ops.is_tensor(source_length) else max
     smallest = ops.minimum if ops.is_tensor(source_length) else min

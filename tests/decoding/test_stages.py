@@ -170,6 +170,18 @@ def test_compiled_groups_change_nothing(request, strategy, under_xla, shape):
     np.testing.assert_array_equal(ids, expected)
 
 
+def test_further_stages_may_have_no_more_room(request, monkeypatch):
+    """As behind long sources, whose first stage has all of it."""
+    expected, _ = found_in_one_group(Beam(3, 0.6, num_return=2), False)
+    request.getfixturevalue("short_stages")
+    request.getfixturevalue("groups_of_few")
+    monkeypatch.setattr(stages, "_MARGIN", T)
+    assert stages.lengths(T, 7) == [T, T, T]
+    rules = rules_of_groups(False)
+    ids, _ = run(make_model(1.0), Beam(3, 0.6, num_return=2), source=SENTENCES, **rules)
+    np.testing.assert_array_equal(ids, expected)
+
+
 def steps_of(strategy, lengths, under_xla):
     """The steps of a search whose outputs have these lengths: `(index, number of sentences)`."""
     steps, count = [], strategy.rows_per_sentence
