@@ -280,7 +280,8 @@ def best_candidates(sums: Tensor, count: int) -> Candidates:
         The candidates, best first.
     """
     vocabulary_size = sums.shape[-1]
-    sums, flat = best_first(sums, count)
+    sums = ops.reshape(sums, (-1, sums.shape[1] * vocabulary_size))
+    sums, flat = best_first(sums, count, line=vocabulary_size)
     return Candidates(sums, flat // vocabulary_size, flat % vocabulary_size)
 
 

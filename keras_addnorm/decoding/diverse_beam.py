@@ -105,15 +105,16 @@ class DiverseBeam(Strategy):
     def _candidates(self, sums: Tensor, count: int) -> Candidates:
         """Return the candidates of each group, chosen one group after the other."""
         num_beams, vocabulary_size = sums.shape[1:]
-        # (B G, K, V) -> (B, G, K, V)
-        sums = ops.reshape(sums, (-1, self.num_groups, num_beams, vocabulary_size))
+        # (B G, K, V) -> (B, G, K V)
+        sums = ops.reshape(sums, (-1, self.num_groups, num_beams * vocabulary_size))
         cost = ops.zeros((ops.shape(sums)[0], vocabulary_size), dtype="float32")
         chosen = []
         for group in range(self.num_groups):
             own = sums[:, group]
-            _, flat = best_first(own - ops.expand_dims(cost, 1), count)
+            weighed = own - ops.tile(cost, (1, num_beams))
+            _, flat = best_first(weighed, count, line=vocabulary_size)
             candidates = Candidates(
-                select(ops.reshape(own, (-1, num_beams * vocabulary_size)), flat),
+                select(own, flat),
                 flat // vocabulary_size,
                 flat % vocabulary_size,
             )

@@ -115,7 +115,11 @@ def search(
     ids = SpecialIds(config.pad_id, config.start_id, config.end_id)
     memory, memory_mask = model.encode(source_ids)
     tokens = None if shortlist is None else shortlist.tokens(source_ids, ids)
-    cached_step, cache, growth = _cached_step(model, memory, memory_mask, request, tokens)
+    # Of the source, not of the memory: a model of one's own may have a shorter one.
+    source_length = size_of(source_ids, 1)
+    cached_step, cache, growth = _cached_step(
+        model, memory, memory_mask, source_length, request, tokens
+    )
     step: Step = cached_step
     bonus = None
     coverage = get_coverage(strategy.coverage_penalty)
@@ -156,7 +160,12 @@ def search(
 
 
 def _cached_step(
-    model: Any, memory: Tensor, memory_mask: Tensor, request: Request, tokens: Tensor | None
+    model: Any,
+    memory: Tensor,
+    memory_mask: Tensor,
+    source_length: int | Tensor,
+    request: Request,
+    tokens: Tensor | None,
 ) -> tuple[Callable[..., Any], Cache, Growth | None]:
     """Return the model's step, its caches before the first one, and how they grow.
 
@@ -169,7 +178,7 @@ def _cached_step(
         stages = IN_ONE_LOOP
     length, growth = request.max_length, None
     if strategy.runs_in_stages:
-        length = stages.first(length, size_of(memory, 1))
+        length = stages.first(length, source_length)
         growth = Growth(stages, functools.partial(_with_room, count))
     num_beams = ops.shape(memory)[0] * (strategy.rows_per_sentence // count)
     layers = heads_first(model.initial_cache(memory, num_beams, count * length), kind)

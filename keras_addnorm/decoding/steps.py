@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -132,27 +131,29 @@ def write_column(sequences: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
     return ops.where(is_here, ops.expand_dims(tokens, -1), sequences)
 
 
-def best_first(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def best_first(scores: Tensor, count: int, line: int | None = None) -> tuple[Tensor, Tensor]:
     """Return the `count` largest numbers of each row, and where they stood, int32.
 
     Of equals, the one further to the front comes first.
 
     Args:
-        scores: `(N, M)`, or `(N, K, V)`, which is read as `(N, K V)`.
+        scores: `(N, M)`.
         count: How many.
+        line: How many numbers were a line of their own before they came to a row, such as the V of
+            one of K hypotheses; all of them unless given.
 
     Returns:
         Numbers and places, `(N, count)` each.
     """
-    flat = ops.reshape(scores, (-1, math.prod(scores.shape[1:])))
     if keras.backend.backend() == "torch":
         # `torch.topk` breaks ties as it likes; a stable sort does not.
-        order = ops.argsort(-flat, axis=-1)[:, :count]
-        return select(flat, order), order
-    if flat.shape[-1] > 16 * count * _BLOCK:
-        return _best_of_blocks(flat, count, _block_size(scores.shape[-1]))
-    found, order = ops.top_k(flat, k=count)
-    return found, ops.cast(order, "int32")
+        order = ops.argsort(-scores, axis=-1)[:, :count]
+        return select(scores, order), order
+    width = scores.shape[-1]
+    if width > 16 * count * _BLOCK:
+        return _best_of_blocks(scores, count, _block_size(line or width))
+    scores, order = ops.top_k(scores, k=count)
+    return scores, ops.cast(order, "int32")
 
 
 def _block_size(width: int) -> int:

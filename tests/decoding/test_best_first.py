@@ -14,12 +14,13 @@ from keras_addnorm.decoding.steps import _block_size, best_first
 def test_as_a_stable_sort(shape, count, values):
     """Few values make many equals, within the blocks that are looked at as one and across them."""
     numbers = np.random.default_rng(sum(shape) + count).integers(0, values, (11, *shape))
-    scores = (-numbers).astype("float32")
     numbers = numbers.reshape(11, -1)
+    scores = (-numbers).astype("float32")
     expected = np.argsort(numbers, axis=1, kind="stable")[:, :count]
-    found, order = map(ops.convert_to_numpy, best_first(ops.convert_to_tensor(scores), count))
+    best = best_first(ops.convert_to_tensor(scores), count, line=shape[-1])
+    found, order = map(ops.convert_to_numpy, best)
     np.testing.assert_array_equal(order, expected)
-    np.testing.assert_array_equal(-found, np.take_along_axis(numbers, expected, axis=1))
+    np.testing.assert_array_equal(found, np.take_along_axis(scores, expected, axis=1))
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,30 @@ def test_further_stages_may_have_no_more_room(request, monkeypatch):
     np.testing.assert_array_equal(ids, expected)
 
 
+class ShortMemory:
+    """A model whose encoder keeps less than all positions."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def encode(self, source_ids):
+        memory, mask = self.model.encode(source_ids)
+        return memory[:, :2], mask[:, :2]
+
+
+def test_room_is_made_for_the_source_not_for_the_memory(monkeypatch):
+    model = ShortMemory(make_model(-9.0))
+    expected, _ = run(model, Beam(3, 0.6))
+    monkeypatch.setattr(stages, "_FIRST", 2)
+    monkeypatch.setattr(stages, "_MARGIN", 0)
+    assert stages.lengths(T, SOURCE.shape[1])[0] > 2
+    ids, _ = run(model, Beam(3, 0.6))
+    np.testing.assert_array_equal(ids, expected)
+
+
 def steps_of(strategy, lengths, under_xla):
     """The steps of a search whose outputs have these lengths: `(index, number of sentences)`."""
     steps, count = [], strategy.rows_per_sentence
