@@ -5,19 +5,22 @@ hundreds of times in a function; each layer asks anew for the size of the batch 
 same mask; it reads weights that the function does not need, hands tensors on by operations that do
 nothing, and transposes what a product could read as it lies. Whoever loads the model takes time for
 each of these operations. And whoever first calls one of its functions waits for TensorFlow's
-optimiser of graphs (Grappler), which then makes no search faster.
+optimiser of graphs (Grappler), which then makes no search faster. Loops of searches get a second
+way to run (`step_loops`).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence
 from pathlib import Path
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
+
+from keras_addnorm.serving.step_loops import let_one_thread_run_few_rows
 
 # The same inputs give the same outputs, and nobody else notices: about sizes, masks and positions,
 # which several layers work out alike.
@@ -66,13 +69,16 @@ def slim(folder: Path) -> None:
             _merge_equal(function)
             _drop_unread(function)
             _call_as_they_are(function.node_def)
+        let_one_thread_run_few_rows(function_definitions(meta_graph.graph_def))
         _call_as_they_are(meta_graph.graph_def.node)
     file.write_bytes(saved_model.SerializeToString(deterministic=True))
     # The checksum of the file as it was; loading asks for none.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
 
 
-def function_definitions(graph: graph_pb2.GraphDef) -> Sequence[function_pb2.FunctionDef]:
+def function_definitions(
+    graph: graph_pb2.GraphDef,
+) -> MutableSequence[function_pb2.FunctionDef]:
     """Returns all functions that a graph's nodes call, and those that these call.
 
     Args:
@@ -81,7 +87,7 @@ def function_definitions(graph: graph_pb2.GraphDef) -> Sequence[function_pb2.Fun
     Returns:
         The functions.
     """
-    functions: Sequence[function_pb2.FunctionDef] = getattr(graph, _FUNCTIONS).function
+    functions: MutableSequence[function_pb2.FunctionDef] = getattr(graph, _FUNCTIONS).function
     return functions
 
 
