@@ -63,13 +63,14 @@ def slim(folder: Path) -> None:
     file = folder / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
-        for function in function_definitions(meta_graph.graph_def):
+        definitions = function_definitions(meta_graph.graph_def)
+        let_one_thread_run_few_rows(definitions)
+        for function in definitions:
             _read_at_the_source(function)
             _fold_transposes(function)
             _merge_equal(function)
             _drop_unread(function)
             _call_as_they_are(function.node_def)
-        let_one_thread_run_few_rows(function_definitions(meta_graph.graph_def))
         _call_as_they_are(meta_graph.graph_def.node)
     file.write_bytes(saved_model.SerializeToString(deterministic=True))
     # The checksum of the file as it was; loading asks for none.

@@ -113,7 +113,8 @@ def _are_few(
     spec = tf.TensorSpec(None, tf.as_dtype(loop.attr["T"].list.type[written.place]), "cache")
     most = FEW_ROWS // written.num_columns
     asks = tf.function(lambda cache: tf.shape(cache)[0] <= most, [spec], autograph=False)
-    definition = asks.get_concrete_function().function_def
+    traced = asks.get_concrete_function()
+    definition = traced.function_def
     prefix, cache = f"{loop.name}/are_few/", loop.input[written.place]
 
     def renamed(read: str) -> str:
@@ -121,6 +122,9 @@ def _are_few(
 
     nodes = list(definition.node_def)
     for node in nodes:
+        # As other nodes of a saved model have them: what is equal can be merged.
+        shapes = (x.shape.as_proto() for x in traced.graph.get_operation_by_name(node.name).outputs)
+        node.attr["_output_shapes"].list.shape.extend(shapes)
         node.name = prefix + node.name
         for index, read in enumerate(node.input):
             node.input[index] = renamed(read)
