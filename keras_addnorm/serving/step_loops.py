@@ -67,13 +67,19 @@ def _first_written(body: function_pb2.FunctionDef) -> _Written | None:
     """Returns the cache that a loop's body writes first: keys, a column for each hypothesis."""
     nodes = {node.name: node for node in body.node_def}
     places = {argument.name: place for place, argument in enumerate(body.signature.input_arg)}
+
+    def reshape(read: str) -> node_def_pb2.NodeDef | None:
+        node = nodes.get(read.partition(":")[0])
+        return node if node is not None and node.op == "Reshape" else None
+
     for node in body.node_def:
         if node.op == _WRITE:
             cache, *_, columns = node.input
-            while (source := nodes.get(_name(cache))) and source.op == "Reshape":
+            while (source := reshape(cache)) is not None:
                 cache = source.input[0]
-            if cache in places:
-                (shape,) = nodes[_name(columns)].attr["_output_shapes"].list.shape
+            made = reshape(columns)
+            if cache in places and made is not None:
+                (shape,) = made.attr["_output_shapes"].list.shape
                 return _Written(places[cache], shape.dim[-1].size)
     return None
 
@@ -146,8 +152,3 @@ def _condition(
         condition.attr[attribute].func.name = branch.signature.name
     condition.attr[_IS_TAKEN_APART].b = True
     return condition
-
-
-def _name(read: str) -> str:
-    """Returns the node of "node:output:0"."""
-    return read.partition(":")[0]

@@ -1,7 +1,5 @@
 """Searches without XLA run their steps in two ways, which find the same."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -161,7 +159,7 @@ def doubled(x):
 def test_a_loop_that_calls_functions_stays_as_it_is(tmp_path, calls):
     module = cache_written_in_a_loop(doubled if calls else (lambda x: 2.0 * x))
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
-    slim(pathlib.Path(tmp_path))
+    slim(tmp_path)
     operations = {n.op for f in functions_of(tmp_path).values() for n in f.node_def}
     assert ("StatelessIf" in operations) != calls
     found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
