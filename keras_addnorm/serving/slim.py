@@ -5,8 +5,8 @@ hundreds of times in a function; each layer asks anew for the size of the batch 
 same mask; it reads weights that the function does not need, hands tensors on by operations that do
 nothing, and transposes what a product could read as it lies. Whoever loads the model takes time for
 each of these operations. And whoever first calls one of its functions waits for TensorFlow's
-optimiser of graphs (Grappler), which then makes no search faster. Loops of searches get a second
-way to run (`step_loops`).
+optimiser of graphs (Grappler), which then makes no search faster. Loops over steps get another way
+to run (`step_loops`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from keras_addnorm.serving.step_loops import let_one_thread_run_few_rows
+from keras_addnorm.serving.step_loops import let_one_thread_run_few_rows, let_one_thread_run_named
 
 # The same inputs give the same outputs, and nobody else notices: about sizes, masks and positions,
 # which several layers work out alike.
@@ -65,6 +65,7 @@ def slim(folder: Path) -> None:
     for meta_graph in saved_model.meta_graphs:
         definitions = function_definitions(meta_graph.graph_def)
         let_one_thread_run_few_rows(definitions)
+        let_one_thread_run_named(definitions)
         for function in definitions:
             _read_at_the_source(function)
             _fold_transposes(function)

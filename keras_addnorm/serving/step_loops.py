@@ -3,12 +3,13 @@
 A step of a search is hundreds of operations of microseconds. TensorFlow takes a loop apart and
 hands operations that are ready to other threads, which takes longer than many of them do. A loop
 that it keeps as one operation, and whose steps a single thread runs, is faster for a few rows. For
-many it is slower: in a loop that is taken apart oneDNN has the products.
+many it is slower: in a loop that is taken apart oneDNN has the products. Merging the pieces of BPE
+has none; one thread does it for any number of texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -16,6 +17,9 @@ from tensorflow.core.framework import function_pb2, node_def_pb2
 
 FEW_ROWS = 16
 """Hypotheses of a batch at most whose steps one thread runs."""
+
+IN_ONE_THREAD = "in_one_thread"
+"""The name of a `tf.while_loop` whose steps one thread runs in an export, on the CPU."""
 
 _CONDITION_OF = {"StatelessWhile": "StatelessIf", "While": "If"}
 _IS_TAKEN_APART = "_lower_using_switch_merge"
@@ -49,6 +53,27 @@ def let_one_thread_run_few_rows(definitions: MutableSequence[function_pb2.Functi
             nodes.append(node)
         del function.node_def[:]
         function.node_def.extend(nodes)
+
+
+def let_one_thread_run_named(definitions: Iterable[function_pb2.FunctionDef]) -> None:
+    """Lets one thread run the steps of all loops that are named `IN_ONE_THREAD`.
+
+    Args:
+        definitions: All functions of a graph; changed in place.
+    """
+    for function in definitions:
+        for node in function.node_def:
+            if node.op in _CONDITION_OF and node.name.split("/")[-1].startswith(IN_ONE_THREAD):
+                _let_one_thread_run(node)
+                # One operation is on one device with all of its steps, which GPUs may not know.
+                node.device = "/device:CPU:0"
+
+
+def _let_one_thread_run(loop: node_def_pb2.NodeDef) -> None:
+    """Keeps a loop as one operation, and its steps in the executor of one thread."""
+    loop.attr[_IS_TAKEN_APART].b = False
+    for part in ("body", "cond"):
+        loop.attr[part].func.attr[_EXECUTOR].s = _ONE_THREAD
 
 
 class _Written(NamedTuple):
@@ -106,9 +131,7 @@ def _branch(
         inner.input.append(f"input_{place}")
         branch.ret[f"output_{place}"] = f"loop:output:{place}"
     if are_few:
-        inner.attr[_IS_TAKEN_APART].b = False
-        for part in ("body", "cond"):
-            inner.attr[part].func.attr[_EXECUTOR].s = _ONE_THREAD
+        _let_one_thread_run(inner)
     return branch
 
 

@@ -7,10 +7,11 @@ from exported import MAX_LENGTH, make_model, make_tokenizers
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
+from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import Beam, DiverseBeam, Greedy, Sample
-from keras_addnorm.serving import export_saved_model
+from keras_addnorm.serving import GraphTokenizer, export_saved_model
 from keras_addnorm.serving.slim import function_definitions, slim
-from keras_addnorm.serving.step_loops import FEW_ROWS
+from keras_addnorm.serving.step_loops import FEW_ROWS, IN_ONE_THREAD
 
 BATCH = FEW_ROWS + 1  # More than a few, for greedy search, too.
 STRATEGIES = {
@@ -73,12 +74,17 @@ def test_one_thread_runs_the_steps_of_few_rows(functions, conditions):
     assert len(conditions) == len(STRATEGIES)
     for condition, _ in conditions:
         few, many = loops(functions, condition)
-        assert not few.attr["_lower_using_switch_merge"].b
+        assert_one_thread_runs(few)
         assert many.attr["_lower_using_switch_merge"].b
         for part in ("body", "cond"):
             assert called(few, part) == called(many, part)  # What takes time to load stands once.
-            assert few.attr[part].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
             assert not many.attr[part].func.attr
+
+
+def assert_one_thread_runs(loop):
+    assert not loop.attr["_lower_using_switch_merge"].b
+    for part in ("body", "cond"):
+        assert loop.attr[part].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
 
 
 def test_rows_are_the_hypotheses_of_all_beams(conditions):
@@ -166,3 +172,45 @@ def test_a_loop_that_calls_functions_stays_as_it_is(tmp_path, calls):
     for count in (1, FEW_ROWS // 2, FEW_ROWS // 2 + 1):
         cache = tf.random.normal([count, 1, 8])
         np.testing.assert_array_equal(found(cache)["cache"], module.call(cache)["cache"])
+
+
+def loops_of(functions):
+    return [
+        n for f in functions.values() for n in f.node_def if n.op in ("While", "StatelessWhile")
+    ]
+
+
+def test_one_thread_merges_the_pieces_of_bpe(tmp_path, texts):
+    class Module(tf.Module):
+        def __init__(self):
+            tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
+            self.tokenizer = GraphTokenizer(tokenizer)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+        def call(self, texts):
+            return {"ids": self.tokenizer.tokenize(texts).to_tensor()}
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path), signatures=module.call)
+    slim(tmp_path)
+    (loop,) = loops_of(functions_of(tmp_path))
+    assert_one_thread_runs(loop)
+    assert loop.device == "/device:CPU:0"
+    found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](tf.constant(texts))
+    np.testing.assert_array_equal(found["ids"], module.call(tf.constant(texts))["ids"])
+
+
+@pytest.mark.parametrize("name", ["while", IN_ONE_THREAD])
+def test_loops_of_other_names_stay_as_they_are(tmp_path, name):
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.int32)], autograph=False)
+        def call(self, x):
+            return {"y": tf.while_loop(lambda y: y < 100, lambda y: 2 * y, [x], name=name)[0]}
+
+    module = Module()
+    tf.saved_model.save(module, str(tmp_path), signatures=module.call)
+    slim(tmp_path)
+    (loop,) = loops_of(functions_of(tmp_path))
+    assert loop.attr["_lower_using_switch_merge"].b == (name != IN_ONE_THREAD)
+    found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    assert int(found(tf.constant(3))["y"]) == 192
