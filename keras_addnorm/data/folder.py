@@ -11,7 +11,6 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from keras_addnorm.data.builders import quietly, translation_info
 from keras_addnorm.data.text_files import (
     LineChecker,
     LineReport,
@@ -19,6 +18,7 @@ from keras_addnorm.data.text_files import (
     content_fingerprint,
     find_parallel_files,
 )
+from keras_addnorm.data.tfds_common import quietly, translation_info
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -282,7 +282,7 @@ def _open_demo(
     data_dir: str | os.PathLike[str] | None,
     max_chars: int,
 ) -> _Corpus:
-    from keras_addnorm.data.builders import prepare_quietly
+    from keras_addnorm.data.tfds_common import prepare_quietly
 
     pair = tuple(name.split("/", 1)[1].split("-")) if "/" in name else ()
     if pair and (len(pair) != 2 or "en" not in pair or not {*pair} < {"en", *TARGETS}):
@@ -313,8 +313,8 @@ def _open_folder(
     data_dir: str | os.PathLike[str] | None,
     max_chars: int,
 ) -> _Corpus:
-    from keras_addnorm.data.builders import prepare_quietly
     from keras_addnorm.data.folder import folder_builder
+    from keras_addnorm.data.tfds_common import prepare_quietly
 
     label = f"the folder {folder}"
     direction = _direction(find_languages(folder), None, source, target, label)
@@ -333,7 +333,7 @@ def _open_named(
 ) -> _Corpus:
     import tensorflow_datasets as tfds
 
-    from keras_addnorm.data.builders import quietly
+    from keras_addnorm.data.tfds_common import quietly
 
     dataset, _, config = re.sub(r":[^/]*", "", name).partition("/")
     known = tfds.list_builders(with_community_datasets=False)
@@ -384,8 +384,8 @@ def _open_builder(
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> None:
-    from keras_addnorm.data.builders import prepare, prepare_quietly, quietly
     from keras_addnorm.data.downloads import check_before_downloading
+    from keras_addnorm.data.tfds_common import prepare, prepare_quietly, quietly
 
     if _checked_length(builder) is not None:
         prepare_quietly(builder)

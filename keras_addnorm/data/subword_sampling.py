@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from keras_addnorm.data.pieces import SPACE_MARK, Piece
+from keras_addnorm.data.vocabulary import SPACE_MARK, Piece
 
 Ids = tuple[int, ...]
 Draw = Callable[[], float]

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_addnorm import __version__
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.data.pieces import SPACE_MARK
+from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
 

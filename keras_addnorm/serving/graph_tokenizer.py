@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import Piece, Tokenizer
-from keras_addnorm.data.pieces import SPACE_MARK
+from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.step_loops import IN_ONE_THREAD
 
 _INVALID = 0xFFFD

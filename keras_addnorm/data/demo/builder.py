@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import tensorflow_datasets as tfds
 
-from keras_addnorm.data.builders import translation_info
 from keras_addnorm.data.demo.generate import Pair, demo_splits
+from keras_addnorm.data.tfds_common import translation_info
 
 
 @dataclasses.dataclass(eq=False)

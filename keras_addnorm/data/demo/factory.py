@@ -49,8 +49,8 @@ def demo_builder(
         5
     """
     _require_libraries()
-    from keras_addnorm.data.builders import quietly
     from keras_addnorm.data.demo.builder import Demo, DemoConfig
+    from keras_addnorm.data.tfds_common import quietly
 
     sizes = f"{train_size}-{validation_size}-{test_size}"
     config = DemoConfig(
