@@ -239,7 +239,7 @@ class Tokenizer:
 
         Args:
             texts: Any texts.
-            sampling: How far the pieces stray from the pieces of `encode`.
+            sampling: How far the pieces may differ from those of `encode`.
             seed: The same seed gives the same pieces, in any process.
 
         Returns:
@@ -258,7 +258,7 @@ class Tokenizer:
 
         Args:
             rows: The ids of each text, as `encode` returns them.
-            sampling: How far the pieces stray from `rows`.
+            sampling: How far the pieces may differ from `rows`.
             seed: The same seed gives the same pieces, in any process.
 
         Returns:
