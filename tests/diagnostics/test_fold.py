@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from looking import SOURCE, SUBLAYERS, array, batch, tiny_model
+from tiny_model import SOURCE, SUBLAYERS, array, batch, tiny_model
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.diagnostics import fold, is_foldable

@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from looking import LABELS, SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
+from tiny_model import LABELS, SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
 
 from keras_addnorm import layers
 from keras_addnorm.diagnostics import Sentence, inspect, loss_gradients, observe

@@ -8,7 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from looking import LABELS, SUBLAYERS, array, batch, tiny_model
+from tiny_model import LABELS, SUBLAYERS, array, batch, tiny_model
 
 from keras_addnorm.diagnostics import loss_gradients, observe
 from keras_addnorm.diagnostics.observe import named_add_norms
@@ -84,7 +84,7 @@ import sys
 import keras
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-from looking import LABELS, array, batch, tiny_model
+from tiny_model import LABELS, array, batch, tiny_model
 from keras_addnorm.diagnostics import inspect, loss_gradients, observe
 
 assert "tensorflow" not in sys.modules or keras.backend.backend() == "tensorflow"

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from looking import SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
+from tiny_model import SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
 
 from keras_addnorm import schemes
 from keras_addnorm.diagnostics import observe

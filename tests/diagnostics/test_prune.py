@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from looking import LABELS, SOURCE, SUBLAYERS, array, batch, tiny_model
 from tensorflow.core.protobuf import saved_model_pb2
+from tiny_model import LABELS, SOURCE, SUBLAYERS, array, batch, tiny_model
 
 from keras_addnorm import schemes
 from keras_addnorm.data import Tokenizer

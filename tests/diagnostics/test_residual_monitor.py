@@ -8,8 +8,8 @@ import sys
 import keras
 import numpy as np
 import pytest
-from looking import LABELS, array, batch, tiny_model
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_model import LABELS, array, batch, tiny_model
 
 from keras_addnorm import training
 from keras_addnorm.diagnostics import (
