@@ -426,7 +426,7 @@ def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
     readmes = [
         (each / "assets.extra" / "README.md").read_text("utf-8") for each in (path, toy.path)
     ]
-    assert ["among the 30 target pieces" in readme for readme in readmes] == [True, False]
+    assert ["considers only the 30 target pieces" in readme for readme in readmes] == [True, False]
 
 
 def test_a_shortlist_of_another_model_is_refused(toy, tmp_path):
