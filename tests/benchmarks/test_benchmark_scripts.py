@@ -228,6 +228,24 @@ def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
         assert {"keras-addnorm, XLA", "keras-addnorm, no XLA"} < set(timings)
 
 
+def test_two_checkouts_are_compared_cell_by_cell(tmp_path):
+    path = tmp_path / "figures.json"
+    arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--json", str(path))
+    script = str(ROOT / "benchmarks" / "compare_checkouts.py")
+    # The same code on both sides exports the same file and trains to the same loss.
+    said = run_on("tensorflow", script, str(ROOT), str(ROOT), *arguments)
+    assert "DIFFER" not in said and "other losses" not in said
+    assert re.search(r"export of miniature: ([\d,]+) -> \1 bytes \(1.0000\)", said)
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    searches = [f"miniature 1 × {search}" for search in ("greedy", "beam 4")]
+    kinds = ("XLA", "no XLA")
+    assert [*figures] == [
+        *(f"{search}, {kind}" for search in searches for kind in kinds),
+        *(f"training step miniature, {kind.lower()}" for kind in kinds),
+    ]
+    assert all(row["ratio"] > 0 and row["old"]["median_ms"] > 0 for row in figures.values())
+
+
 def test_shortlists_are_timed_beside_the_whole_vocabulary(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--sizes", "16")
