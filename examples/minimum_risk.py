@@ -1,14 +1,14 @@
-"""Minimum risk training: a trained model learns which of its own translations are the better ones.
+"""Minimum risk training: a trained model learns which of its own translations are better.
 
 keras-addnorm train --config examples/multi30k_en_de.toml --data FOLDER --run-dir runs/en-de
 python examples/minimum_risk.py --runs runs/en-de --to runs/en-de-risk
 keras-addnorm evaluate --run-dir runs/en-de-risk
 
 A beam search finds eight translations of each training sentence, and each gets its sentence BLEU
-as a reward. Two epochs at a low rate then move probability to the better ones
-(`training.MinimumRisk`). With further runs behind the first, their translations are candidates,
-too; it is the first one that is trained. What comes out is a run like any other. The candidates are
-written to its folder as they are found: started again, the script goes on behind them.
+as a reward. Two epochs at a low rate then move probability to the better translations
+(`training.MinimumRisk`). Further runs in `--runs` add their translations as candidates; the first
+run is the one that is trained. The result is a run like any other. Candidates are written to its
+folder as they are found, so a second start resumes after them.
 
 docs/results.md says what it gave on Multi30k.
 

@@ -1,4 +1,4 @@
-"""What was measured, as JSON lines: a second run goes on where the first one stopped."""
+"""What was measured, as JSON lines: a second run resumes where the first one stopped."""
 
 from __future__ import annotations
 
