@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from keras_addnorm.data import demo_pairs, load_translation
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.interop.folders import new_folder
 from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.build import load_run

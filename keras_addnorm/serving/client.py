@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from keras_addnorm.serving.errors import ServingError
-from keras_addnorm.serving.translation import Translation
+from keras_addnorm.serving.translation_result import Translation
 
 _T = TypeVar("_T")
 

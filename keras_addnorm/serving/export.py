@@ -16,8 +16,8 @@ from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
 from keras_addnorm.diagnostics import fold, is_foldable
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.serving.batching import Buckets
-from keras_addnorm.serving.extras import write_extras
+from keras_addnorm.serving.assets_extra import write_extras
+from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
 from keras_addnorm.serving.slim import slim
 from keras_addnorm.serving.versions import choose_version, new_version

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_addnorm.data import load_translation
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.runs import RunConfig, RunDirectory
 
 

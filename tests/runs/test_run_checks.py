@@ -9,9 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_addnorm.data import LineReport
-from keras_addnorm.data.pipeline import PipelineReport
-from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
+from keras_addnorm.data import LineReport, PipelineReport, Tokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks
 from keras_addnorm.runs import train as train_module

@@ -10,7 +10,7 @@ from concurrent import futures
 import grpc
 import numpy as np
 import pytest
-from held import held
+from paused_signature import paused
 from small_models import scores, shout, write_broken_version, write_version
 
 from keras_addnorm.serving import Client, ServingError, Translation, client
@@ -116,7 +116,7 @@ def test_what_is_wrong(server, road):
 
 @pytest.mark.parametrize("road", ROADS)
 def test_time_is_up(server, road):
-    with held(server), connect(server, road, timeout=0.1) as client:
+    with paused(server), connect(server, road, timeout=0.1) as client:
         with pytest.raises(ServingError) as error:
             client.translate(["a"])
         assert error.value.code == "DEADLINE_EXCEEDED"

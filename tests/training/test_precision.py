@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_addnorm.data import TokenizerPair, load_translation, make_training_dataset
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
 from keras_addnorm.runs.build import compile_model

@@ -1,4 +1,4 @@
-"""A signature that stops until it is told to go on: a busy server, without a clock."""
+"""Pauses a signature until it is released: a busy server, without a clock."""
 
 import contextlib
 import dataclasses
@@ -6,7 +6,7 @@ import threading
 
 
 @contextlib.contextmanager
-def held(server, name="serving_default"):
+def paused(server, name="serving_default"):
     """Makes a signature wait. Yields (entered, release): a semaphore, counted up by each call."""
     signatures = server.service.versions.current.signatures
     original = signatures[name]

@@ -1,4 +1,4 @@
-"""Batches as NumPy arrays, without TensorFlow, and a base class for such batches."""
+"""Batches as a `keras.utils.PyDataset` of NumPy arrays, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_addnorm.data.pipeline import Batch, Epochs, PipelineReport, tokenised
-from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
+from keras_addnorm.data.batching import Batch, Batching
+from keras_addnorm.data.epochs import Epochs
+from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.data.tokenizer_pair import TokenizerPair
 
 
 class BatchesOfManySizes(keras.utils.PyDataset):
     """A `PyDataset` whose batches differ in rows and lengths, for `fit` on every backend.
 
-    Keras on TensorFlow takes what the first two batches have in common for the shape of all, and
-    ends a training at the first batch of another one. Here the second of these two has one more row
-    and position, the first two axes of each array; it is looked at and not trained on.
+    Keras on TensorFlow infers the shape of all batches from the first two, before it trains: axes
+    of equal size are taken as fixed, and a training fails at the first batch of another size. So
+    while Keras inspects the first two batches, this class makes the first two axes of the second
+    batch longer by one. Training sees the batches as they are.
 
-    A subclass has `__len__` and `batch_at`, and calls `super().on_epoch_begin()` in a method of
-    that name. Batches are read in one process and thread.
+    A subclass defines `__len__` and `batch_at`. If it defines `on_epoch_begin`, that method calls
+    `super().on_epoch_begin()`. Batches are read in one process and thread.
 
     Example:
         ```python
@@ -42,13 +46,13 @@ class BatchesOfManySizes(keras.utils.PyDataset):
 
     def __init__(self) -> None:
         super().__init__()
-        self._is_looked_at = False
+        self._is_inspected = False
 
     def batch_at(self, index: int) -> Any:
-        """What a `PyDataset` has as `__getitem__`.
+        """Makes one batch: what `__getitem__` is in a `PyDataset`.
 
         Args:
-            index: From 0.
+            index: Number of the batch, from 0.
 
         Returns:
             Inputs, or a tuple of inputs, labels and weights, of NumPy arrays.
@@ -59,21 +63,21 @@ class BatchesOfManySizes(keras.utils.PyDataset):
         raise NotImplementedError(f"{type(self).__name__} has no batch_at(index).")
 
     def __getitem__(self, index: int) -> Any:
-        """Returns `batch_at(index)`, or what Keras has to see."""
+        """Returns `batch_at(index)`; a larger second batch while Keras inspects the shapes."""
         batch = self.batch_at(index)
-        if index == 1 and self._is_looked_at:
+        if index == 1 and self._is_inspected:
             return keras.tree.map_structure(_one_larger, batch)
         return batch
 
     @property
     def workers(self) -> int:
-        """One. Keras asks for it whenever it is about to look at the first two batches."""
-        self._is_looked_at = True
+        """One. Keras reads this property right before it inspects the first two batches."""
+        self._is_inspected = True
         return 1
 
     def on_epoch_begin(self) -> None:
-        """Notes that what is read now is trained on."""
-        self._is_looked_at = False
+        """Notes that Keras trains on the batches that it reads from now on."""
+        self._is_inspected = False
 
 
 def _one_larger(x: np.ndarray) -> np.ndarray:
@@ -86,18 +90,18 @@ class TrainingBatches(BatchesOfManySizes):
 
     On TensorFlow, `make_training_dataset` has the same batches as a `tf.data.Dataset`.
 
-    Each epoch of `fit` is the next of `epochs`. Pass `shuffle=False` to `fit`: the order is
-    shuffled already, and Keras would shuffle it once more, otherwise in each run.
+    Each epoch of `fit` is the next of `epochs`. Pass `shuffle=False` to `fit`: the batches are
+    shuffled already, and Keras would shuffle them again, in another order in each run.
 
-    A `TrainingPosition` takes it as its `epochs`, and a training then goes on where it was stopped.
+    Pass an instance as the `epochs` of a `TrainingPosition` to resume a training that was stopped.
 
     Args:
-        report: What there is.
+        report: Counts of the data set.
         epochs: The epochs.
 
     Attributes:
-        report: What there is, a `PipelineReport`.
-        epoch: Number of the epoch that is served.
+        report: Counts of the data set.
+        epoch: Number of the current epoch.
     """
 
     def __init__(self, report: PipelineReport, epochs: Epochs) -> None:
@@ -115,15 +119,15 @@ class TrainingBatches(BatchesOfManySizes):
         return self.report.batches
 
     def batch_at(self, index: int) -> Batch:
-        """A batch of the epoch; one after the other costs least.
+        """Makes a batch of the epoch. Reading in order is the fastest.
 
         Args:
-            index: From 0.
+            index: Number of the batch, from 0.
 
         Returns:
-            Inputs by name, and labels.
+            Inputs by name, and labels; row weights as the third part, if asked for.
         """
-        # Behind the rest of an epoch, where nobody trains, for Keras may read a batch ahead.
+        # Keras may read one batch past the end of an epoch that was resumed inside.
         batch = (self._first + index) % len(self)
         if batch != self._next:
             self._batches = self._epochs.batches(self.epoch, batch)
@@ -132,16 +136,16 @@ class TrainingBatches(BatchesOfManySizes):
 
     @property
     def plan(self) -> str:
-        """A digest of all that decides which pairs a batch has, see `Epochs.plan`."""
+        """A digest of all that decides which pairs a batch has: ids, buckets and seed."""
         return self._epochs.plan
 
     def start_at(self, epoch: int, batch: int = 0) -> None:
-        """Says which batch is the first one from now on.
+        """Sets which batch comes first from now on.
 
         Args:
             epoch: Number of the epoch, from 0.
             batch: How many of its batches are left out. The length stays that of a whole epoch, so
-                whoever starts inside of one has to stop in time.
+                a training that resumes inside an epoch has to stop before the batches left out.
         """
         self.epoch = epoch
         self._batches = self._epochs.batches(epoch, batch)
@@ -149,12 +153,12 @@ class TrainingBatches(BatchesOfManySizes):
         self._next = batch
 
     def on_epoch_begin(self) -> None:
-        """Notes that an epoch has begun: batches were looked at before, not trained on."""
+        """Notes that an epoch has begun: Keras only inspected the batches it read before."""
         super().on_epoch_begin()
         self._begun = True
 
     def on_epoch_end(self) -> None:
-        """Goes on to the next epoch, if this one is over: Keras calls it before the first, too."""
+        """Moves to the next epoch if this one is over. Keras also calls it before the first one."""
         if self._begun and self._next == len(self):
             self.start_at(self.epoch + 1)
         self._begun = False
@@ -165,8 +169,7 @@ def make_training_batches(
 ) -> TrainingBatches:
     """Tokenises sentence pairs once and serves them as bucketed batches, without TensorFlow.
 
-    The batches of an epoch, and their order, are those of `make_training_dataset` with the same
-    options.
+    Each epoch has the batches and the order of `make_training_dataset` with the same options.
 
     Args:
         pairs: An iterable of two strings each, source and target.
@@ -178,7 +181,7 @@ def make_training_batches(
 
     Raises:
         TypeError: If an element of `pairs` is not a pair of strings, or an option is unknown.
-        ValueError: If a length is not positive, or no pair is left.
+        ValueError: As for `make_training_dataset`.
 
     Example:
         ```python
@@ -194,4 +197,6 @@ def make_training_batches(
         # model.fit(batches, epochs=10, shuffle=False)
         ```
     """
-    return TrainingBatches(*tokenised(pairs, tokenizers, **options))
+    batching = Batching(**options)
+    epochs = Epochs.from_texts(pairs, tokenizers, batching)
+    return TrainingBatches(epochs.report(batching.first_epoch), epochs)

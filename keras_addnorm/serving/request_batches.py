@@ -1,8 +1,8 @@
-"""Requests of any size, in batches that fit memory and in few shapes.
+"""Splits requests of any size into batches that fit memory and have few shapes.
 
-A request may bring thousands of texts of any length. `map_in_batches` decodes them some at a time,
-texts of like length together, and gives the results back in order. `Buckets` rounds shapes up, so
-that XLA, which compiles a program anew for every shape, compiles a bounded number of them.
+A request may have thousands of texts of any length. `map_in_batches` decodes them in batches of
+texts of similar length, and returns the results in the order of the request. `Buckets` rounds
+shapes up, so that XLA, which compiles a program for every shape, compiles a bounded number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 Outputs = dict[str, tf.Tensor]
 Function = Callable[..., Outputs]
-"""Takes matrices of token ids, (B, any length); returns tensors with B rows."""
+"""Takes matrices of token ids, each (B, its length); returns tensors with B rows."""
 
 _BATCH = (1, 4, 16, 64)
 _LENGTH = (16, 32, 64, 128, 256)
@@ -25,7 +25,7 @@ class Buckets:
     """The shapes that inputs are rounded up to.
 
     Args:
-        batch: Numbers of rows, rising. The last one is the largest batch that is decoded at once.
+        batch: Numbers of rows, rising. The last one is the largest batch.
         length: Numbers of columns, rising.
 
     Raises:
@@ -45,12 +45,12 @@ class Buckets:
 
     @classmethod
     def of(cls, batch: Sequence[int] | None, length: Sequence[int] | None, longest: int) -> Buckets:
-        """Makes buckets whose last length is the longest input there is.
+        """Makes buckets whose last length is the longest possible input.
 
         Args:
             batch: Numbers of rows, or `None` for 1, 4, 16 and 64.
             length: Numbers of columns, or `None` for 16, 32, 64, 128 and 256.
-            longest: The largest number of columns; buckets beyond it are left out.
+            longest: The largest number of columns; larger buckets are left out.
 
         Returns:
             The buckets.
@@ -60,19 +60,19 @@ class Buckets:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """Every shape there is: at most as many programs are compiled."""
+        """All shapes; XLA compiles at most one program for each."""
         return [(rows, columns) for rows in self.batch for columns in self.length]
 
     def compile(self, function: Function, pad_id: int) -> Function:
-        """Puts a function under XLA, with its inputs padded to the buckets.
+        """Compiles a function with XLA and pads its inputs to the buckets.
 
         Args:
             function: A function of token ids whose rows do not depend on each other.
             pad_id: The id of padding.
 
         Returns:
-            A function of the same results. Where an output has a column for each column of an
-            input, it has one for each column of the bucket.
+            A function with the same results. An output with a column for each column of an input
+            has a column for each column of the bucket.
         """
         compiled = tf.function(function, jit_compile=True, autograph=False)
 
@@ -99,23 +99,23 @@ def map_in_batches(
     batch_size: int,
     pad_id: int,
 ) -> Outputs:
-    """Applies a function to the rows of a request, a batch at a time, and keeps their order.
+    """Applies a function to the rows of a request in batches, and keeps their order.
 
-    Rows are taken by rising length of the first matrix, and each batch is cut to its own longest
-    row: short texts do not wait for long ones, and memory is bounded by one batch.
+    Rows are sorted by their length in the first matrix, and each batch is cut to its longest row.
+    So short texts do not wait for long ones, and one batch bounds the memory.
 
     Args:
-        function: What to apply.
+        function: The function to apply.
         ids: Matrices of token ids with B rows each.
-        outputs: For each output its shape, rows first and unknown, and its dtype.
-        batch_size: Number of rows in a batch, at most.
+        outputs: For each output its dtype and its shape, with rows as the first, unknown axis.
+        batch_size: Largest number of rows in a batch.
         pad_id: The id of padding.
 
     Returns:
         The outputs for all rows.
     """
     order = tf.argsort(_lengths(ids[0], pad_id), stable=True)
-    # A request without rows still makes one (empty) batch, whose outputs have the right shapes.
+    # A request without rows makes one empty batch, so that the outputs have the right shapes.
     num_batches = tf.maximum(1, -(-tf.size(order) // batch_size))
     arrays = {
         name: tf.TensorArray(spec.dtype, num_batches, infer_shape=False, element_shape=spec.shape)
@@ -132,7 +132,7 @@ def map_in_batches(
             for name, array in arrays.items()
         }
 
-    # One at a time: batches that ran side by side would add up their memory.
+    # One batch at a time, to bound the memory.
     _, arrays = tf.while_loop(
         lambda index, arrays: index < num_batches, step, (0, arrays), parallel_iterations=1
     )
@@ -145,7 +145,7 @@ def _lengths(ids: tf.Tensor, pad_id: int) -> tf.Tensor:
 
 
 def _trim(ids: tf.Tensor, pad_id: int) -> tf.Tensor:
-    # At least one column stays, even if no row has a token.
+    # Keep at least one column, even if no row has a token.
     return ids[:, : tf.reduce_max(tf.concat([_lengths(ids, pad_id), [1]], 0))]
 
 

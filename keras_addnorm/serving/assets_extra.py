@@ -1,6 +1,6 @@
-"""What lies beside the graph in a version: cards, settings for the server, and warm-up requests.
+"""Writes `assets.extra/` of an export: model card, README, server settings, warm-up requests.
 
-Everything is in `assets.extra/`. TensorFlow Serving looks for its warm-up requests there.
+TensorFlow Serving reads the warm-up requests from this folder.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import tensorflow as tf
 
 from keras_addnorm import __version__
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.data.pieces import SPACE_MARK
+from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.serving.batching import Buckets
+from keras_addnorm.serving.request_batches import Buckets
 
 FOLDER = "assets.extra"
 _LIBRARIES = ("keras", "tensorflow", "sentencepiece")
 _DEFAULT = "serving_default"
-_MOST_WARMUP_RECORDS = 1000  # TensorFlow Serving refuses a version with more
+_MOST_WARMUP_RECORDS = 1000  # TensorFlow Serving refuses a version with more of them
 
 _README = """\
 # {name}: a translation model
@@ -33,12 +33,12 @@ A TensorFlow SavedModel with its tokenizer inside. `model.json` says how it was 
 |---|---|---|
 {signatures}
 
-`serving_default` is the signature in the row below it. One that ends in `_xla` is the one without
-that ending, its numeric part compiled by XLA: faster, but stock TensorFlow Serving switches XLA off
-and then refuses it (start the server with `--xla_cpu_compilation_enabled` to allow it). Blank texts
-give "" and the score 0; a text of more than {max_source_tokens} tokens is cut there. A request of
-more than {batch_size} texts is decoded {batch_size} at a time. A score is a log-probability,
-divided by the length penalty.{shortlist}
+`serving_default` is the signature in the row below it. A signature that ends in `_xla` computes the
+same with XLA: faster, but stock TensorFlow Serving switches XLA off and then refuses it (start the
+server with `--xla_cpu_compilation_enabled` to allow it). A blank text gives "" and the score 0; a
+text of more than {max_source_tokens} tokens is cut there. A request of more than {batch_size} texts
+is decoded {batch_size} at a time. A score is a log-probability divided by the length penalty.
+{shortlist}
 
 ## TensorFlow Serving
 
@@ -51,10 +51,10 @@ docker run --rm -p 8500:8500 -p 8501:8501 -v "$PWD/{name}:/models/{name}:ro" ten
     --tensorflow_intra_op_parallelism=1
 ```
 
-The last line keeps an operation on one core: a step of the search has hundreds of them, each a few
-microseconds long, and handing them over takes longer. It serves the highest version and takes up
-new ones. With these settings it refuses a request of
-more than {batch_size} texts: send several, or leave out `--enable_batching` and
+The last line runs each operation on one core: a step of the search has hundreds of operations of a
+few microseconds each, and handing them to other threads takes longer. The server loads the highest
+version, and new versions as they appear. With these settings it refuses a request of
+more than {batch_size} texts: send several requests, or leave out `--enable_batching` and
 `--batching_parameters_file`. Over REST:
 
 ```
@@ -85,8 +85,7 @@ model = tf.saved_model.load("{name}/{version}")
 print(model.signatures["serving_default"](texts=tf.constant(["a text"])))
 ```
 
-With keras-addnorm, which also brings texts into Unicode form NFKC, the form that the model was
-trained on:
+With keras-addnorm, which also normalises texts to Unicode form NFKC, as in training:
 
 ```python
 from keras_addnorm.serving import load_translator
@@ -96,10 +95,10 @@ print(load_translator("{name}")(["a text"]))
 """
 
 _SHORTLIST = """
-
-A batch is searched among the {size:,} target pieces that its texts are likely to need, which is
-faster than all, and not exact: a translation can depend on the other texts of its batch, and
-scores are a little higher than those of `score`."""
+The search considers only the {size:,} target pieces that the texts of a batch are likely to need.
+This is faster than the whole vocabulary, and not exact: a translation can depend on the other texts
+of its batch, and scores are a little higher than those of `score`.
+"""
 
 _MODELS = """\
 model_config_list {{
@@ -130,17 +129,17 @@ def write_extras(
     settings: Mapping[str, Any],
     card: Mapping[str, Any],
 ) -> None:
-    """Writes everything that lies beside the graph.
+    """Writes the folder `assets.extra` of a version.
 
     Args:
         folder: The folder of the version, as it is being written.
-        place: Where the version will lie: `<name>/<version>`.
+        place: The final folder of the version: `<name>/<version>`.
         model: The model.
         tokenizers: Its tokenizers.
         signatures: The exported functions.
         buckets: The shapes of `translate_xla`, and of the warm-up.
-        settings: How it decodes and stores, for the card.
-        card: What the user wants said about it.
+        settings: Settings of decoding and storage, for the card.
+        card: Entries of the user, for the card.
     """
     name, version = place.parent.resolve().name, place.name  # resolved: it may be "."
     extras = folder / FOLDER
@@ -177,11 +176,11 @@ def warmup_records(
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
     buckets: Buckets,
 ) -> Iterator[bytes]:
-    """Makes requests after which no user waits for TensorFlow to prepare a signature.
+    """Makes the warm-up requests, so that no user waits for TensorFlow to prepare a signature.
 
-    TensorFlow prepares each signature at its first request; shapes hardly matter to it. So there is
-    one request of each bucket's shape for `serving_default`, and one for each other signature.
-    None asks for XLA, which a server may refuse, and with it the whole version.
+    TensorFlow prepares each signature at its first request, whatever its shape. So there is one
+    request of each bucket's shape for `serving_default`, and one for each other signature. None
+    uses XLA: a server that refuses XLA would refuse the whole version.
 
     Args:
         name: The model's name.
@@ -196,20 +195,21 @@ def warmup_records(
 
     word = _word_of_one_token(tokenizer)
     others = [key for key in signatures if key != _DEFAULT and not key.endswith("_xla")]
-    room = _MOST_WARMUP_RECORDS - len(others)
-    shapes = [(_DEFAULT, *shape) for shape in buckets.shapes[:room]]
+    most_shapes = _MOST_WARMUP_RECORDS - len(others)
+    shapes = [(_DEFAULT, *shape) for shape in buckets.shapes[:most_shapes]]
     for signature, rows, columns in [*shapes, *((key, 1, 1) for key in others)]:
         log = prediction_log_pb2.PredictionLog()
         request = log.predict_log.request
         request.model_spec.name = name
         request.model_spec.signature_name = signature
-        text = " ".join([word] * max(1, columns - 1))  # and the token that ends the source
+        text = " ".join([word] * max(1, columns - 1))  # the end token takes the last column
         for argument in _inputs(signatures[signature]):
             request.inputs[argument].CopyFrom(tf.make_tensor_proto([text] * rows))
         yield log.SerializeToString()
 
 
 def _word_of_one_token(tokenizer: Tokenizer) -> str:
+    """A word that the tokenizer does not split; "a" if there is none."""
     for token, piece in enumerate(tokenizer.pieces):
         word = piece.text.removeprefix(SPACE_MARK)
         if word and word != piece.text and tokenizer.encode(word) == [token]:

@@ -1,9 +1,13 @@
-"""An entry of a vocabulary."""
+"""Entries of a vocabulary and its special ids."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+KINDS = ("unigram", "bpe")
+PAD_ID, START_ID, END_ID, UNKNOWN_ID = 0, 1, 2, 3
+
+# What SentencePiece puts in place of a space.
 SPACE_MARK = "\u2581"
 
 

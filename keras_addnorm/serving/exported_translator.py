@@ -1,4 +1,4 @@
-"""Runs an exported model from Python."""
+"""Loads and runs an exported model in Python."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer
-from keras_addnorm.serving.translation import Translation
+from keras_addnorm.serving.translation_result import Translation
 from keras_addnorm.serving.versions import existing_versions, version_number
 
 
 class Translator:
     """An exported model as a function of texts.
 
-    It brings texts into Unicode form NFKC, the form that the model was trained on; the graph by
-    itself cannot.
+    It normalises texts to Unicode form NFKC, as in training, which the graph itself cannot do.
 
     Args:
         path: The folder of one version, as `export_saved_model` returns it.
 
     Attributes:
         path: The folder.
-        version: Its number.
-        card: What `assets.extra/model.json` says about the model.
+        version: The number of the version.
+        card: The content of `assets.extra/model.json`.
 
     Example: see `export_saved_model`.
     """
@@ -37,7 +36,7 @@ class Translator:
         self.version = version_number(self.path.name)
         card = self.path / "assets.extra" / "model.json"
         self.card: dict[str, Any] = json.loads(card.read_text("utf-8")) if card.is_file() else {}
-        # The module has to live as long as its signature, which refers to its weights weakly.
+        # The signature has only weak references to the weights, so the module must stay alive.
         self._module = tf.saved_model.load(str(self.path))
         self._translate = self._module.signatures["serving_default"]
 
@@ -45,7 +44,7 @@ class Translator:
         """Translates texts, all in one batch.
 
         Args:
-            texts: The texts; a blank one gives an empty translation with the score 0.
+            texts: The texts; a blank text gives an empty translation with the score 0.
 
         Returns:
             One translation a text, in order.
@@ -72,15 +71,15 @@ def load_translator(directory: str | os.PathLike[str]) -> Translator:
     """Loads an exported model.
 
     Args:
-        directory: The folder of the versions, of which the highest is loaded, or the folder of one
-            version.
+        directory: The folder of one version, or the folder of all versions, of which the highest is
+            loaded.
 
     Returns:
         The translator.
 
     Raises:
         FileNotFoundError: If there is no exported model.
-        ValueError: If what is there is not a translation model.
+        ValueError: If the folder holds another kind of model.
     """
     directory = Path(directory)
     if (directory / "saved_model.pb").is_file():

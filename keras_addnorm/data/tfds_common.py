@@ -1,4 +1,4 @@
-"""What our own TensorFlow Datasets builders share. Imports TensorFlow Datasets: import it late."""
+"""Shared code of our TensorFlow Datasets builders. Imports TensorFlow Datasets: import it late."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def translation_info(
     Args:
         builder: The builder that is described.
         languages: The two languages; the first is the source of ``as_supervised``.
-        description: What the set is.
+        description: A description of the set for people.
 
     Returns:
         The description that TFDS stores with the data.
@@ -29,18 +29,14 @@ def translation_info(
         description=description,
         features=tfds.features.Translation(languages=languages),
         supervised_keys=languages,
-        # A test set stays in the order of its file, so that outputs can be laid beside it.
+        # A test set keeps the order of its file, so that outputs can be compared line by line.
         disable_shuffling=True,
         metadata=tfds.core.MetadataDict(),
     )
 
 
 def prepare(builder: tfds.core.DatasetBuilder) -> None:
-    """Prepares a set, unless another run that began at the same time has done so meanwhile.
-
-    Args:
-        builder: The builder to prepare; nothing happens if its data is there already.
-    """
+    """Prepares a set, unless its data exists or another process has prepared it meanwhile."""
     try:
         builder.download_and_prepare()
     except OSError:
@@ -50,11 +46,7 @@ def prepare(builder: tfds.core.DatasetBuilder) -> None:
 
 
 def prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
-    """Prepares a set that needs no download, without the messages of one that does.
-
-    Args:
-        builder: The builder to prepare; nothing happens if its data is there already.
-    """
+    """Prepares a set that needs no download, without progress bars and messages."""
     shown = getattr(tqdm_utils, "_active", True)
     tfds.display_progress_bar(False)
     try:
@@ -66,7 +58,7 @@ def prepare_quietly(builder: tfds.core.DatasetBuilder) -> None:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keeps TFDS' remarks on configurations and folders that it has not seen off the console."""
+    """Silences TFDS' warnings about configurations and folders that it does not know."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What an exported model does with texts before and after it computes."""
+"""Texts to matrices of token ids, inside the graph of an export."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
 
 
-class Texts:
-    """Rows of ids from texts, each function traced once wherever it is called.
+class TextEncoder:
+    """Encodes texts as padded rows of ids, with functions that are traced once.
 
-    No `tf.Module`: the functions are saved with those that call them, and not by themselves.
+    It is no `tf.Module`: the functions are saved as parts of the signatures that call them.
 
     Args:
         tokenizers: The tokenizers.
         max_source_tokens: Longer sources are cut.
-        max_target_tokens: So are longer targets.
+        max_target_tokens: Longer targets are cut.
     """
 
     def __init__(
@@ -34,24 +34,24 @@ class Texts:
 
     @property
     def tables(self) -> list[tf.lookup.StaticHashTable]:
-        """The look-up tables, each once."""
+        """The lookup tables of both sides, without duplicates."""
         return list(dict.fromkeys([self.source.table, self.target.table]))
 
     def _source_ids(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns the rows that the encoder reads, (B, S); those of blank texts are padding."""
+        """The ids that the encoder reads, (B, S); the rows of blank texts are padding."""
         tokens = self.source.tokenize(texts)
         lengths = tf.minimum(tokens.row_lengths(), self._max_source_tokens)
         return self._with_ends(tokens, lengths, tf.where(lengths > 0, lengths, -1))
 
     def _target_ids(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns the rows that the decoder is to predict, (B, T)."""
+        """The ids that the decoder must predict, (B, T)."""
         tokens = self.target.tokenize(texts)
         lengths = tf.minimum(tokens.row_lengths(), self._max_target_tokens)
         return self._with_ends(tokens, lengths, lengths)
 
     def _with_ends(self, tokens: tf.RaggedTensor, lengths: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Cuts rows to their lengths and puts the end id into the columns `ends`."""
-        # The encoder wants a column, even if there is no text.
+        # The encoder needs at least one column, even without a text.
         width = tf.maximum(tf.reduce_max(lengths), 0) + 1
         rows = tokens.to_tensor(self._pad_id, shape=tf.stack([-1, width]))
         return tf.where(tf.equal(tf.range(width), ends[:, None]), self._end_id, rows)

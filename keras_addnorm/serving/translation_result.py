@@ -1,4 +1,4 @@
-"""One translated text."""
+"""The result type that `Client` and `Translator` share; imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses a demo set by language, sizes and seed."""
+"""Makes the builder of a demo set, without importing TensorFlow Datasets before it is needed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def demo_builder(
     seed: int = 0,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> tfds.core.GeneratorBasedBuilder:
-    """Makes the TensorFlow Datasets builder of a demo set, for other sizes than the default's.
+    """Makes the TensorFlow Datasets builder of a demo set of any size.
 
-    The prepared data is kept under a name that says all of this and changes with the sentences
-    themselves, so that no stale set is ever read.
+    The name of the prepared data contains all arguments and a fingerprint of the sentences, so that
+    no stale set is ever read.
 
     Args:
         language: The language beside English: ``"de"``, ``"fr"`` or ``"es"``.
         train_size: The number of pairs to train on.
         validation_size: The number of pairs to choose checkpoints by.
         test_size: The number of pairs to measure with.
-        seed: Where the random choices start. Held-out sentences stay held out under every seed.
+        seed: Seed of the random choices. Held-out sentences stay held out under every seed.
         data_dir: Where prepared data is kept; by default where TensorFlow Datasets keeps it.
 
     Returns:
@@ -49,8 +49,8 @@ def demo_builder(
         5
     """
     _require_libraries()
-    from keras_addnorm.data.builders import quietly
     from keras_addnorm.data.demo.builder import Demo, DemoConfig
+    from keras_addnorm.data.tfds_common import quietly
 
     sizes = f"{train_size}-{validation_size}-{test_size}"
     config = DemoConfig(

@@ -14,9 +14,9 @@ from google.protobuf import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_addnorm.serving.batching import Buckets
-from keras_addnorm.serving.extras import FOLDER, write_extras
-from keras_addnorm.serving.texts import TEXTS
+from keras_addnorm.serving.assets_extra import FOLDER, write_extras
+from keras_addnorm.serving.request_batches import Buckets
+from keras_addnorm.serving.text_encoder import TEXTS
 
 ROWS = (1, 4, 12)
 

@@ -1,4 +1,4 @@
-"""Which version of a model is served, and what became of the others."""
+"""Loads new versions of a model, and keeps the state of each version."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class VersionState:
-    """What `GetModelStatus` says of a version.
+    """The state of a version, as `GetModelStatus` returns it.
 
     Args:
-        version: Its number.
+        version: The number of the version.
         state: `"LOADING"`, `"AVAILABLE"`, `"UNLOADING"` or `"END"`.
-        error_code: `"OK"`, or why it was refused.
-        error_message: The same in words.
+        error_code: `"OK"`, or the status code of the error if the version was refused.
+        error_message: The message of the error.
     """
 
     version: int
@@ -34,22 +34,22 @@ class VersionState:
 
 
 class Versions:
-    """The versions in a folder, of which the highest good one is served.
+    """The versions in a folder, of which the highest valid one is served.
 
-    `refresh` takes a new version up: it is loaded and warmed beside the one that is served, and
-    then takes its place in one step. Requests that have begun finish where they began. A version
-    that cannot be loaded is refused until its files change.
+    `refresh` loads a new version and warms it up while the old one is served, and then replaces the
+    old one in one step. Requests in progress finish with the version that they started with. A
+    version that cannot be loaded is refused until its files change.
 
     Args:
         directory: The folder of the versions.
         name: The model's name.
-        warm_up: Whether a version answers its warm-up requests before it is served.
-        timeout: Seconds after which a computation is given up; `None` for never.
+        warm_up: Whether a version computes its warm-up requests before it is served.
+        timeout: Seconds after which a computation is cancelled; `None` for never.
         intra_op_threads: How many threads share one operation; 0 is one for each core.
 
     Attributes:
         name: The model's name.
-        current: The version that is served; `None` before the first one.
+        current: The served version; `None` before the first one.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Versions:
     ) -> None:
         self.name = name
         self.current: LoadedVersion | None = None
-        # Resolved once: the folder itself may be a link, what is in it may not lead out of it.
+        # Resolved once: the folder itself may be a link, but links in it may not lead out of it.
         self._directory = directory.resolve()
         self._warm_up = warm_up
         self._timeout = timeout
@@ -73,9 +73,9 @@ class Versions:
         self._is_tidy = True
 
     def refresh(self) -> None:
-        """Looks at the folder. Blocks while it loads; call it in one thread at a time."""
+        """Loads a new version, if there is one. Blocks meanwhile; call it in one thread only."""
         if not self._is_tidy:
-            gc.collect()  # a graph refers to itself: nobody else would free it
+            gc.collect()  # a graph refers to itself, so reference counting does not free it
             _give_memory_back()
             self._is_tidy = all(state.state != "UNLOADING" for state in self._states.values())
         found = existing_versions(self._directory)
@@ -87,7 +87,7 @@ class Versions:
             files = _files(path)
             if self._refused.get(version) == files:
                 continue
-            if self._take_up(path, version):
+            if self._replace_current(path, version):
                 return
             self._refused[version] = files
 
@@ -96,13 +96,13 @@ class Versions:
 
         Args:
             name: The model's name.
-            version: The number; `None` for the one that is served.
+            version: The number; `None` for the served one.
 
         Returns:
             The version.
 
         Raises:
-            ServingError: If it is not there: `NOT_FOUND`.
+            ServingError: If the version is not served (`NOT_FOUND`) or still loads (`UNAVAILABLE`).
         """
         current = self.current
         if name == self.name and current is None:
@@ -113,17 +113,17 @@ class Versions:
         return current
 
     def states(self, name: str, version: int | None = None) -> list[VersionState]:
-        """Tells how the versions fare.
+        """Returns the states of the versions.
 
         Args:
             name: The model's name.
-            version: The number of one of them; `None` for all.
+            version: The number of one version; `None` for all.
 
         Returns:
-            Their states, the highest version first.
+            The states, the highest version first.
 
         Raises:
-            ServingError: If there is none: `NOT_FOUND`.
+            ServingError: If there is no such version: `NOT_FOUND`.
         """
         states = dict(self._states) if name == self.name else {}
         if version is None:
@@ -136,12 +136,13 @@ class Versions:
             raise ServingError("NOT_FOUND", missing)
         return found
 
-    def _take_up(self, path: Path, version: int) -> bool:
+    def _replace_current(self, path: Path, version: int) -> bool:
+        """Serves a new version in place of the current one, if it can be loaded."""
         _log.info("Loading version %d of model '%s'.", version, self.name)
         self._states[version] = VersionState(version, "LOADING")
         try:
             new = self._load(path)
-        except Exception as error:  # whatever it is, the version that is served goes on
+        except Exception as error:  # any error: the current version stays
             self._refuse(version, error)
             return False
         old, self.current = self.current, new
@@ -166,7 +167,7 @@ class Versions:
         self._is_tidy = False  # its graph may have been loaded before it failed
         _log.error("Refused version %d of model '%s'.", version, self.name, exc_info=error)
         code = error.code if isinstance(error, ServingError) else "INVALID_ARGUMENT"
-        # People outside need not know where the files lie.
+        # Clients must not learn the paths of files.
         message = str(error).replace(str(self._directory), self.name).partition("\n")[0]
         self._states[version] = VersionState(version, "END", code, f"Refused: {message[:500]}")
 
@@ -184,7 +185,7 @@ class Versions:
 
 
 def _give_memory_back() -> None:
-    """Gives freed memory to the system, as TensorFlow Serving does; the C library would keep it."""
+    """Returns freed memory to the system, as TensorFlow Serving does; the C library keeps it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:
         trim(0)
@@ -194,7 +195,7 @@ _Files = tuple[tuple[str, int, int], ...]
 
 
 def _files(path: Path) -> _Files:
-    """What shows whether somebody has worked on a version: name, size and time of its files."""
+    """Name, size and time of each file of a version, which show whether it has changed."""
     found = []
     for entry in sorted(path.rglob("*")):
         status = entry.lstat()
