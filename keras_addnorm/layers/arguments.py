@@ -118,13 +118,13 @@ def did_you_mean(unknown: Any, known: Any) -> str:
     return f" Did you mean {' and '.join(map(repr, near))}?" if near else ""
 
 
-def document(cls: type, arguments: type) -> None:
-    """Add the `Args` of a dataclass to the docstring of a class that takes them."""
+def document(cls: type, block: type) -> None:
+    """Put the `Args` of a dataclass in the place of the line `**block: ...` of a docstring."""
     # Python drops docstrings under -OO.
-    if cls.__doc__ and arguments.__doc__:
-        own, added = inspect.cleandoc(cls.__doc__), inspect.cleandoc(arguments.__doc__)
-        section = added.split("Args:\n", 1)[1].split("\n\n", 1)[0].rstrip()
-        cls.__doc__ = own.replace("Args:\n", f"Args:\n{section}\n", 1)
+    if cls.__doc__ and block.__doc__:
+        section = inspect.cleandoc(block.__doc__).split("Args:\n")[1].split("\n\n")[0]
+        line = f"    **block: The fields of `{block.__name__}`."
+        cls.__doc__ = inspect.cleandoc(cls.__doc__).replace(line, section)
 
 
 def _hash(self: Any) -> int:

@@ -26,9 +26,10 @@ class TransformerEncoderLayer(TransformerBlock):
     of `x` goes on to the output.
 
     Args:
+        **block: The fields of `BlockConfig`.
         position: Where the layer stands, a `StackPosition` or its config.
         pruned_sublayers: Names of sublayers to leave out: `F(x) = 0` in their place.
-        **kwargs: The fields of `BlockConfig`, and the arguments of a Keras layer.
+        **kwargs: The arguments of a Keras layer.
 
     Raises:
         ValueError: If a size, a name or the position does not fit.
@@ -55,11 +56,7 @@ class TransformerEncoderLayer(TransformerBlock):
     sublayers = ("self_attention", "feed_forward")
 
     def build(self, x_shape: Shape) -> None:
-        """Make the two sublayers.
-
-        Args:
-            x_shape: `(B, T, D)`.
-        """
+        """Make the two sublayers, for an input `(B, T, D)`."""
         self._build_attention(
             "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
         )

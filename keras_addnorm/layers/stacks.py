@@ -31,9 +31,8 @@ class _Depth:
     num_layers: int
 
 
-# Of two bases, the fields of the second come first.
 @dataclasses.dataclass(frozen=True)
-class StackArguments(BlockConfig, _Depth, KerasArguments):
+class StackArguments(BlockConfig, _Depth, KerasArguments):  # `num_layers` comes first
     """What the constructor of a stack takes; `TransformerEncoder` says what each field means."""
 
     num_other_layers: int = 0
@@ -64,14 +63,7 @@ class TransformerStack(ConfiguredLayer):
 
     @classmethod
     def sublayer_names(cls, num_layers: int) -> tuple[str, ...]:
-        """Return the names of all sublayers that such a stack can have.
-
-        Args:
-            num_layers: Number of layers.
-
-        Returns:
-            `"0/self_attention"` and so on, in the order in which they run.
-        """
+        """Return all sublayers' names, `"0/self_attention"` and so on, in their order."""
         indices = range(num_layers)
         return tuple(f"{index}/{name}" for index in indices for name in cls.layer_class.sublayers)
 
@@ -80,16 +72,7 @@ class TransformerStack(ConfiguredLayer):
         """Run the layers; see the subclasses."""
 
     def compute_output_spec(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return shape and dtype of the output, of a plain call without tracing the layers.
-
-        Args:
-            x: As in `call`.
-            *args: As in `call`.
-            **kwargs: As in `call`.
-
-        Returns:
-            The symbolic output.
-        """
+        """Return shape and dtype of the output, of a plain call without tracing the layers."""
         if kwargs.get("cache") is not None or kwargs.get("return_attention_scores"):
             return super().compute_output_spec(x, *args, **kwargs)
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
@@ -155,14 +138,15 @@ class TransformerEncoder(TransformerStack):
 
     Args:
         num_layers: Number of layers, L.
+        **block: The fields of `BlockConfig`.
         num_other_layers: Depth of the stack on the other side (the decoder that reads this
             encoder, or the encoder that a decoder reads), 0 if there is none. Schemes that depend
             on the depth of both, such as DeepNorm, read it.
         pruned_sublayers: Sublayers to leave out, such as `"0/self_attention"`: `F(x) = 0` in their
             place.
-        gradient_checkpointing: Whether training keeps what goes into each layer only, and computes
-            its inside again for the gradients: the same numbers with less memory and more time.
-        **kwargs: The fields of `BlockConfig`, and the arguments of a Keras layer.
+        gradient_checkpointing: Whether training keeps the input of each layer only, and computes
+            its activations again for the gradients: the same numbers with less memory, more time.
+        **kwargs: The arguments of a Keras layer.
 
     Raises:
         ValueError: If a size or a name does not fit.
@@ -186,11 +170,7 @@ class TransformerEncoder(TransformerStack):
     layer_class = TransformerEncoderLayer
 
     def build(self, x_shape: Shape) -> None:
-        """Make the layers.
-
-        Args:
-            x_shape: `(B, T, D)`.
-        """
+        """Make the layers, for an input `(B, T, D)`."""
         self._build_layers(x_shape)
 
     def call(
@@ -259,12 +239,7 @@ class TransformerDecoder(TransformerStack):
     layer_class = TransformerDecoderLayer
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
-        """Make the layers.
-
-        Args:
-            x_shape: `(B, T, D)`.
-            memory_shape: `(B, S, D_memory)`, or `None`.
-        """
+        """Make the layers, with cross-attention if there is a memory `(B, S, D_memory)`."""
         self._build_layers(x_shape, memory_shape)
 
     def call(

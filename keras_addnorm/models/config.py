@@ -10,7 +10,6 @@ from keras_addnorm import norms
 from keras_addnorm.layers.arguments import checked, did_you_mean, document
 from keras_addnorm.layers.attention import divide_heads
 from keras_addnorm.layers.block_config import BlockConfig
-from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
@@ -57,11 +56,11 @@ class _Sizes:
 
 @checked
 @dataclasses.dataclass(frozen=True)
-class Seq2SeqConfig(BlockConfig, _Sizes):  # of two bases, the fields of the second come first
-    """The shape of a `Seq2SeqTransformer`: that of its blocks, a `BlockConfig`, and what is around.
+class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
+    """The shape of a `Seq2SeqTransformer`: a `BlockConfig` and what is not in the blocks.
 
-    All values are plain ones: names, numbers and dicts. `dropout` also drops from the embeddings;
-    `norm` may differ between encoder and decoder; `positions` may be absolute kinds too.
+    Values are kept as plain ones, names, numbers and dicts. `dropout` drops from the embeddings
+    too. `positions` may be a kind that the embeddings add, `"sinusoidal"` or `"learned"`.
 
     Args:
         source_vocabulary_size: Number of source tokens.
@@ -69,6 +68,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # of two bases, the fields of the sec
         num_encoder_layers: Depth of the encoder.
         num_decoder_layers: Depth of the decoder.
         hidden_dim: Width of the residual stream, D.
+        **block: The fields of `BlockConfig`.
         max_length: Number of learned positions, and the default limit on generated tokens.
         tie_embeddings: Whether the output projection is the transposed target embedding.
         share_embeddings: Whether source and target use one embedding (a joint vocabulary).
@@ -77,8 +77,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # of two bases, the fields of the sec
         end_id: The id that ends a sequence.
         pruned_sublayers: Sublayers that are left out, `F(x) = 0` in their place, by the names in
             `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
-        gradient_checkpointing: Whether training computes the inside of each layer twice instead of
-            keeping it. See `TransformerEncoder`.
+        gradient_checkpointing: Whether training computes the activations of each layer twice
+            instead of keeping them. See `TransformerEncoder`.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -98,7 +98,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # of two bases, the fields of the sec
     num_heads: int = 8
     intermediate_dim: int = 2048
     dropout: float = 0.1
-    positions: PositionsLike = "sinusoidal"
+    positions: str | dict[str, Any] = "sinusoidal"
     max_length: int = 256
     tie_embeddings: bool = True
     share_embeddings: bool = False
