@@ -16,15 +16,7 @@ Class = TypeVar("Class", bound=type)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KerasArguments:
-    """The arguments of `keras.layers.Layer`.
-
-    Args:
-        name: Name of the layer.
-        dtype: The dtype policy, or its name.
-        trainable: Whether the weights are trained.
-        activity_regularizer: A regulariser of the output.
-        autocast: Whether inputs are cast to the compute dtype.
-    """
+    """The arguments of `keras.layers.Layer`, as its documentation explains them."""
 
     name: str | None = None
     dtype: Any = None
@@ -85,17 +77,7 @@ def checked(cls: Class) -> Class:
 def require_arguments(
     cls: type, declared: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Refuse a call that does not fit a signature.
-
-    Args:
-        cls: The class that is made.
-        declared: The signature of its constructor, without `self`.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-
-    Raises:
-        TypeError: If an argument is unknown, missing or given twice.
-    """
+    """Refuse a call of a class with an argument that is unknown, missing or given twice."""
     unknown = [name for name in kwargs if name not in declared.parameters]
     if unknown:
         raise TypeError(

@@ -93,12 +93,12 @@ class TransformerStack(ConfiguredLayer):
 
     def _build_layers(self, *shapes: Shape | None) -> None:
         self.layers = []
-        config = dataclasses.replace(self.config, positions=self._layer_positions())
+        arguments = {**vars(self.config), "positions": self._layer_positions()}
         for index in range(self.num_layers):
             # The linear decay rule: early layers, which all later ones build on, stay longer.
-            rate = self.drop_path * (index + 1) / self.num_layers
+            arguments["drop_path"] = self.drop_path * (index + 1) / self.num_layers
             layer = self.layer_class(
-                **vars(dataclasses.replace(config, drop_path=rate)),
+                **arguments,
                 pruned_sublayers=within(self.pruned_sublayers, str(index)),
                 position=self._position(index),
                 dtype=self.dtype_policy,
