@@ -121,7 +121,10 @@ _SIZES = {
     *("source_vocabulary_size", "target_vocabulary_size", "num_encoder_layers"),
     *("num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads", "max_length"),
 }
-_ONLY_IN_TRAINING = {"dropout", "attention_dropout", "activation_dropout", "drop_path"}
+_ONLY_IN_TRAINING = {
+    *("dropout", "attention_dropout", "activation_dropout", "drop_path"),
+    *("kernel_initializer", "bias_initializer"),
+}
 _SAID_ELSEWHERE = {"activation", "attention", "scheme", "norm", "epsilon", "positions"}
 _TABLES = {"tie_embeddings", "share_embeddings"}
 # A field that is not among these has to be at its default: then it changes nothing.

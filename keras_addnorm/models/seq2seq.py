@@ -61,17 +61,19 @@ class Seq2SeqTransformer(keras.Model):
 
         encoder = TransformerEncoder(
             config.num_encoder_layers,
+            **vars(config.block),
             num_other_layers=config.num_decoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "encoder"),
-            **_stack_arguments(config),
+            gradient_checkpointing=config.gradient_checkpointing,
             dtype=dtype,
             name="encoder",
         )
         decoder = TransformerDecoder(
             config.num_decoder_layers,
+            **vars(config.block),
             num_other_layers=config.num_encoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "decoder"),
-            **_stack_arguments(config),
+            gradient_checkpointing=config.gradient_checkpointing,
             dtype=dtype,
             name="decoder",
         )
@@ -358,24 +360,6 @@ class Seq2SeqTransformer(keras.Model):
             The model.
         """
         return cls(**config)
-
-
-def _stack_arguments(config: Seq2SeqConfig) -> dict[str, Any]:
-    return {
-        "num_heads": config.num_heads,
-        "intermediate_dim": config.intermediate_dim,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
-        "drop_path": config.drop_path,
-        "gradient_checkpointing": config.gradient_checkpointing,
-        "activation": config.activation,
-        "scheme": config.scheme,
-        "norm": config.norm,
-        "epsilon": config.epsilon,
-        "attention": config.attention,
-        "positions": config.positions,
-    }
 
 
 def _embedding(

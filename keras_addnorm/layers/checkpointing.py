@@ -1,4 +1,4 @@
-"""Gradient checkpointing: a layer's activations are computed again instead of kept."""
+"""Gradient checkpointing (rematerialisation): activations are computed again instead of kept."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import keras
 Tensor = Any
 
 
-def recomputed(layer: keras.layers.Layer, *inputs: Tensor, **options: Any) -> Tensor:
-    """Call a layer so that the backward pass computes its inside a second time.
+def checkpointed(layer: keras.layers.Layer, *inputs: Tensor, **options: Any) -> Tensor:
+    """Call a layer so that the backward pass computes its activations again.
 
     Only the inputs and the output are kept. Everything that the layer reads is handed over as a
-    value, the states of its random generators too, so both times give the same, dropout included;
+    value, the states of its random generators too, so both passes give the same, dropout included;
     what it writes (those states, averages of a norm, losses) is written once.
 
     Args:
