@@ -16,25 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import __version__
-from keras_addnorm.runs.config import (
-    Leaf,
-    RunConfig,
-    convert,
-    leaves,
-    merge,
-    parse_assignment,
-    read_toml,
-)
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.export import FORMATS
-from keras_addnorm.runs.process import (
+from keras_addnorm.runs.process_startup import (
+    garbage_collection_paused,
     import_tensorflow_quietly,
-    nothing_is_garbage,
     prepare_for_keras,
     prepare_for_training,
 )
 from keras_addnorm.runs.serve import serve_settings
+from keras_addnorm.runs.setting_fields import Setting, convert, list_settings
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, parse_assignment, read_toml
 
 # A portion of a file: enough that lines of like length share batches.
 _LINES_AT_ONCE = 1024
@@ -173,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if own_process:
-            with nothing_is_garbage():
+            with garbage_collection_paused():
                 options.prepare()
         options.run(options)
     except UserError as error:
@@ -269,13 +263,13 @@ def _add_train(commands: Any, name: str) -> None:
         action="store_true",
         help="go on, and complain if there is nothing to go on with",
     )
-    _add_settings(parser, leaves())
+    _add_settings(parser, list_settings(RunConfig))
 
 
 def _train(options: argparse.Namespace) -> None:
     directory = RunDirectory(options.run_dir)
     goes_on = options.resume or directory.config.exists()
-    given = dict(_flatten(read_toml(options.config))) if options.config else {}
+    given = by_dotted_key(read_toml(options.config)) if options.config else {}
     given |= _given(options)
     start = given.get("training.start_from")
     before = directory if goes_on else RunDirectory(start) if start else None
@@ -291,7 +285,7 @@ def _add_evaluate(commands: Any, name: str) -> None:
     parser = _command(commands, name, "score translations", _EVALUATE, _evaluate)
     _add_run_dir(parser)
     parser.add_argument("--split", default="test", help="split to translate (default: test)")
-    _add_settings(parser, _search_leaves())
+    _add_settings(parser, _search_settings())
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -311,7 +305,7 @@ def _add_translate(commands: Any, name: str) -> None:
     origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
     parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="without: lines of stdin")
-    _add_settings(parser, _search_leaves())
+    _add_settings(parser, _search_settings())
 
 
 def _translate(options: argparse.Namespace) -> None:
@@ -362,7 +356,7 @@ def _add_export(commands: Any, name: str) -> None:
         help="default: %(default)s",
     )
     parser.add_argument("--licence", metavar="TEXT", help="the model's licence, for its card")
-    _add_settings(parser, _search_leaves())
+    _add_settings(parser, _search_settings())
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -393,7 +387,7 @@ def _add_serve(commands: Any, name: str) -> None:
 def _serve(options: argparse.Namespace) -> None:
     from keras_addnorm.runs.serve import serve
 
-    given = {leaf.key for leaf in serve_settings()} & vars(options).keys()
+    given = {one.key for one in serve_settings()} & vars(options).keys()
     serve(options.directory, **{key: getattr(options, key) for key in given})
 
 
@@ -445,11 +439,11 @@ def _add_run_dir(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _search_leaves() -> list[Leaf]:
-    return [leaf for leaf in leaves() if leaf.key.startswith("evaluation.")]
+def _search_settings() -> list[Setting]:
+    return [one for one in list_settings(RunConfig) if one.key.startswith("evaluation.")]
 
 
-def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Leaf]) -> None:
+def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Setting]) -> None:
     """Adds a flag for each setting, and one for those that have none."""
     group = parser.add_argument_group("settings")
     _add_flags(group, settings)
@@ -462,19 +456,21 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Leaf]) -> 
     )
 
 
-def _add_flags(group: Any, settings: Iterable[Leaf]) -> None:
+def _add_flags(group: Any, settings: Iterable[Setting]) -> None:
     """Adds a flag for each setting; one that is not given stays out of the options."""
-    for leaf in settings:
+    for one in settings:
+        limits = f"{one.limits}; " if one.limits else ""
+        text = f"{one.help} ({limits}default: {_shown(one.default)})"
         shape: dict[str, Any] = {
-            "dest": leaf.key,
+            "dest": one.key,
             "default": argparse.SUPPRESS,
-            "help": f"{leaf.help} (default: {_shown(leaf.default)})".replace("%", "%%"),
+            "help": text.replace("%", "%%"),
         }
-        if leaf.kind is bool:
+        if one.kind is bool:
             shape["action"] = argparse.BooleanOptionalAction
         else:
-            shape |= _reader(leaf.kind)
-        group.add_argument(f"--{leaf.flag}", **shape)
+            shape |= _reader(one.kind)
+        group.add_argument(f"--{one.flag}", **shape)
 
 
 def _reader(kind: Any) -> dict[str, Any]:
@@ -487,30 +483,18 @@ def _reader(kind: Any) -> dict[str, Any]:
 
 
 def _shown(default: Any) -> str:
-    if default is None or default == ():
+    if default in (None, (), ""):
         return "none"
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given, by dotted key; `--set` after the flags."""
-    keys = {leaf.key: leaf for leaf in leaves()}
+    kinds = {one.key: one.kind for one in list_settings(RunConfig)}
     given = {
-        key: convert(key, value, keys[key].kind)
-        for key, value in vars(options).items()
-        if key in keys
+        key: convert(key, value, kinds[key]) for key, value in vars(options).items() if key in kinds
     }
     return given | dict(map(parse_assignment, options.set))
-
-
-def _flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested tables as dotted keys, down to the settings; a scheme may be a table itself."""
-    for key, value in settings.items():
-        dotted = f"{prefix}{key}"
-        if isinstance(value, dict) and not prefix:
-            yield from _flatten(value, f"{dotted}.")
-        else:
-            yield dotted, value
 
 
 def _load_run(options: argparse.Namespace) -> Any:

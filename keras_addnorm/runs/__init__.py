@@ -16,15 +16,15 @@ Importing this room is cheap, so that `keras-addnorm --help` answers at once: Ke
 are imported by its modules `train`, `evaluate` and `demo`, and by `export` when it exports.
 """
 
-from keras_addnorm.runs.config import (
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.settings import (
     EvaluationConfig,
     ModelChoice,
     RunConfig,
     TokenizerConfig,
     TrainingConfig,
 )
-from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError
 
 __all__ = [
     "EvaluationConfig",

@@ -21,9 +21,9 @@ from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.runs.config import CLIPS, RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
+from keras_addnorm.runs.settings import CLIPS, RunConfig, TrainingConfig
 from keras_addnorm.training import (
     Adam,
     Cooldown,
@@ -180,7 +180,7 @@ def _constant(training: TrainingConfig, hidden_dim: int, total_steps: int) -> An
     return training.peak_learning_rate
 
 
-# The names are those of `runs.config.SCHEDULES`, which must not import Keras.
+# The names are those of `runs.settings.SCHEDULES`, which must not import Keras.
 _SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
     "inverse_square_root": _inverse_square_root,
     "noam": _noam,

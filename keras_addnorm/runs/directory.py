@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.runs.config import RunConfig
 from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.settings import RunConfig
 
 # The temporary names of `written_whole` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(

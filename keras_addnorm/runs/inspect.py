@@ -16,7 +16,7 @@ from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.runs.build import TrainedRun, load_pairs
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.errors import UserError, as_user_errors
-from keras_addnorm.runs.pieces import readable_pieces
+from keras_addnorm.runs.piece_labels import readable_pieces
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 

@@ -32,12 +32,7 @@ from keras_addnorm.runs.build import (
     save_model_config,
 )
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder, save_average
-from keras_addnorm.runs.config import BEST_METRICS, PRECISIONS, RunConfig, TrainingConfig
-from keras_addnorm.runs.data_check import DataCheck
-from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError, as_user_errors
-from keras_addnorm.runs.progress import epoch_line, summary
-from keras_addnorm.runs.requirements import (
+from keras_addnorm.runs.checks_before_training import (
     require_consistent,
     require_room,
     require_same_run,
@@ -46,6 +41,11 @@ from keras_addnorm.runs.requirements import (
     require_start,
     usable_devices,
 )
+from keras_addnorm.runs.data_check import DataCheck
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.progress import epoch_line, summary
+from keras_addnorm.runs.settings import BEST_METRICS, PRECISIONS, RunConfig, TrainingConfig
 from keras_addnorm.training import StopRequest, TranslationScore
 from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard
 from keras_addnorm.training.resume import (

@@ -18,6 +18,7 @@ from keras_addnorm.diagnostics import fold, is_foldable
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
 from keras_addnorm.serving.extras import write_extras
+from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
 from keras_addnorm.serving.slim import slim
 from keras_addnorm.serving.versions import choose_version, new_version
@@ -196,8 +197,8 @@ def _strategies(
     strategies: Mapping[str, Any] | None, num_beams: int | None, length_penalty: float | None
 ) -> dict[str, Strategy]:
     if strategies is None:
-        num_beams = 4 if num_beams is None else num_beams
-        penalty = 0.6 if length_penalty is None else float(length_penalty)
+        num_beams = NUM_BEAMS if num_beams is None else num_beams
+        penalty = LENGTH_PENALTY if length_penalty is None else float(length_penalty)
         best = decoding_strategies.choose(None, num_beams, penalty)
         every = Beam(num_beams, penalty, num_return=num_beams) if num_beams > 1 else best
         return {"translate": best, "translate_nbest": every}

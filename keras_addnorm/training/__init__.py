@@ -22,7 +22,6 @@ Example:
 
 from typing import Any
 
-from keras_addnorm.training.callbacks import TranslationScore
 from keras_addnorm.training.checkpoints import (
     LastCheckpoints,
     average_checkpoints,
@@ -44,6 +43,7 @@ from keras_addnorm.training.schedules import (
 )
 from keras_addnorm.training.scores import Scores, evaluate_translations
 from keras_addnorm.training.stopping import Stopped, StopRequest
+from keras_addnorm.training.translation_score import TranslationScore
 
 __all__ = [
     "Adam",

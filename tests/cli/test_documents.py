@@ -9,7 +9,7 @@ import pytest
 
 from keras_addnorm import cli, norms, schemes
 from keras_addnorm.runs import RunConfig
-from keras_addnorm.runs.config import merge
+from keras_addnorm.runs.toml_files import merge
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = [

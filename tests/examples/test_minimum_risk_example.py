@@ -10,7 +10,7 @@ import pytest
 
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.build import load_run
-from keras_addnorm.runs.config import TrainingConfig
+from keras_addnorm.runs.settings import TrainingConfig
 
 
 @pytest.fixture

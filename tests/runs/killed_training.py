@@ -13,7 +13,7 @@ from pathlib import Path
 
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs import train as module
-from keras_addnorm.runs.config import RunConfig
+from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.training import files, resume
 
 

@@ -17,9 +17,9 @@ from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks
 from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.build import compile_model, go_on_with_learning_rate
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
+from keras_addnorm.runs.checks_before_training import require_room, require_same_run, require_start
 from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.progress import duration, epoch_line, summary
-from keras_addnorm.runs.requirements import require_room, require_same_run, require_start
 from keras_addnorm.runs.train import _going_on, _starting_anew, train
 from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.resume import TrainingState

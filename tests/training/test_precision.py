@@ -11,7 +11,7 @@ from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
 from keras_addnorm.runs.build import compile_model
-from keras_addnorm.runs.config import PRECISIONS
+from keras_addnorm.runs.settings import PRECISIONS
 from keras_addnorm.runs.train import _computing_in
 
 LONG = 113

@@ -11,9 +11,9 @@ from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.distribution import Devices
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.runs.config import RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 
 
 def require_consistent(training: TrainingConfig) -> None:

@@ -1,4 +1,4 @@
-"""What the command does to its own process before any work: allocator settings and quiet logs."""
+"""Prepares the process of a command before any work: allocator settings and quiet imports."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def restart_with_allocator_settings() -> None:
 
 
 @contextlib.contextmanager
-def nothing_is_garbage() -> Iterator[None]:
-    """Looks for no garbage within, and never among what is made there.
+def garbage_collection_paused() -> Iterator[None]:
+    """Pauses garbage collection, and exempts for good the objects that exist afterwards.
 
-    Python walks through all that it has imported so far again and again: a quarter of the time
-    that importing Keras takes.
+    Python would search everything imported so far again and again: a quarter of the time that
+    importing Keras takes.
     """
     gc.disable()
     try:
