@@ -26,8 +26,8 @@ from keras_addnorm.data import demo_pairs, load_translation
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.interop.folders import new_folder
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import load_run
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
 
 Pairs = list[tuple[str, str]]

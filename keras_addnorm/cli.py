@@ -411,8 +411,8 @@ def _inspect(options: argparse.Namespace) -> None:
     directory = RunDirectory(options.run_dir)
     directory.read_config()
 
-    from keras_addnorm.runs.build import load_run
     from keras_addnorm.runs.inspect import inspect, write
+    from keras_addnorm.runs.trained_run import load_run
 
     run = load_run(directory)
     report = inspect(run, options.split, batch_size=options.batch_size, sentence=options.sentence)
@@ -504,7 +504,7 @@ def _load_run(options: argparse.Namespace) -> Any:
     directory = RunDirectory(options.run_dir)
     config = directory.read_config().replace(_given(options))
 
-    from keras_addnorm.runs.build import load_run
+    from keras_addnorm.runs.trained_run import load_run
 
     return dataclasses.replace(load_run(directory), config=config)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.diagnostics import attention_maps, plot_attention
-from keras_addnorm.runs.build import TrainedRun
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary, table
@@ -20,6 +19,7 @@ from keras_addnorm.runs.export import export
 from keras_addnorm.runs.piece_labels import readable_pieces
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import TrainedRun
 
 PAIRS = ("en-de", "en-fr", "en-es")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from keras_addnorm.runs.errors import as_user_errors
 
 if TYPE_CHECKING:
-    from keras_addnorm.runs.build import TrainedRun
+    from keras_addnorm.runs.trained_run import TrainedRun
 
 
 def export(

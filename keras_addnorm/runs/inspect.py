@@ -13,10 +13,11 @@ import numpy as np
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence
 from keras_addnorm.diagnostics import inspect as inspect_model
-from keras_addnorm.runs.build import TrainedRun, load_pairs
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.piece_labels import readable_pieces
+from keras_addnorm.runs.text_data import load_pairs
+from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 

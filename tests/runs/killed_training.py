@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from keras_addnorm.runs import RunDirectory
+from keras_addnorm.runs import RunDirectory, callbacks
 from keras_addnorm.runs import train as module
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.training import files, resume
@@ -87,14 +87,14 @@ def half_written(name):
 
 def after_log(epoch):
     """Dies when an epoch is in the log but has no checkpoint."""
-    original = module.RunRecorder.on_epoch_end
+    original = callbacks.RunRecorder.on_epoch_end
 
     def callback(self, index, logs=None):
         original(self, index, logs)
         if index == epoch:
             die()
 
-    module.RunRecorder.on_epoch_end = callback
+    callbacks.RunRecorder.on_epoch_end = callback
 
 
 def train(corpus, folder, said):
