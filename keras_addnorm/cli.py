@@ -1,6 +1,6 @@
-"""The command `keras-addnorm`: reads the command line and calls the room `runs`.
+"""The command `keras-addnorm`: reads the command line and calls `keras_addnorm.runs`.
 
-Nothing heavy is imported here before a command is known, so that `--help` answers at once.
+Heavy packages are imported only once a command is known, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from keras_addnorm.runs.setting_fields import Setting, convert, list_settings
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, parse_assignment, read_toml
 
-# A portion of a file: enough that lines of like length share batches.
+# Lines of a file translated at once: enough that lines of similar length share batches.
 _LINES_AT_ONCE = 1024
 
 _DESCRIPTION = """\
@@ -52,8 +52,8 @@ Every command has its own --help with examples.
 
 _DEMO = """\
 Trains a small Pre-LN Transformer on the built-in data set (dates, prices, distances and the like
-in real language, generated offline), translates 1,000 held-out sentences, draws where the decoder
-looks, exports a SavedModel and translates with it in a new process.
+in real language, generated offline), translates 1,000 held-out sentences, draws the
+cross-attention, exports a SavedModel and translates with it in a new process.
 
 examples:
   keras-addnorm demo
@@ -65,14 +65,14 @@ Trains a model. --data takes a TensorFlow Datasets name (ted_hrlr_translate/pt_t
 parallel text (train.en, train.de, val.*, test.*, plain or .gz), or the built-in set (demo/en-de).
 
 Settings come from --config, from the flags below, and from --set for any other field of the model;
-later ones win: run directory, then file, then flags, then --set. All of them are written to
-RUN_DIR/config.toml. The same command again (or --resume and no settings) goes on where an earlier
-one stopped or was killed, and
+later ones win: run directory, then file, then flags, then --set. RUN_DIR/config.toml records all
+of them. The same command again (or --resume without settings) resumes a run that was stopped or
+killed, and
 
   keras-addnorm train --run-dir runs/mine --epochs 30
 
-trains a finished run further. --start-from makes a new run with the tokenisers, weights and
-settings of another one, for data of another kind.
+trains a finished run further. --start-from makes a new run with the tokenizers, weights and
+settings of another one, for fine-tuning on other data.
 
 examples:
   keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
@@ -93,7 +93,7 @@ examples:
 
 _TRANSLATE = """\
 Translates the given texts, or each line of the standard input, with a run or an exported model.
-Of a long file, each thousand lines are printed as soon as they are translated.
+A long file is translated and printed in portions of about a thousand lines.
 
 examples:
   keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
@@ -107,7 +107,7 @@ TensorFlow Serving, and for every program that has TensorFlow. See saved_models/
 The other formats write DIRECTORY for a runtime without TensorFlow; its README.md has the code that
 translates with it, and docs/runtimes.md says what each can do:
 
-  ctranslate2   a C++ runtime with its own search: the fastest road on a CPU in int8
+  ctranslate2   a C++ runtime with its own search: the fastest on a CPU in int8
   onnx          graphs of the encoder and of a step of the decoder, for ONNX Runtime and others
   litert        the same in one file for LiteRT, on phones and small devices
 
@@ -121,10 +121,10 @@ examples:
 
 _SERVE = """\
 Serves an exported model over REST and gRPC, with the APIs of TensorFlow Serving, and a page to try
-it at http://127.0.0.1:8501/. A new version in the folder is taken up without losing a request; a
-broken one is refused and the old one goes on. SIGTERM and Ctrl-C answer what is in flight first.
-For development and small installations; it needs: pip install 'keras-addnorm[serve]'. Serve only
-models that you trust. Everything is explained in docs/serving.md.
+it at http://127.0.0.1:8501/. A new version in the folder replaces the old one without losing a
+request; a broken version is refused. After SIGTERM or Ctrl-C the server answers the requests in
+flight and ends. It is for development and small installations and needs: pip install
+'keras-addnorm[serve]'. Serve only models that you trust. See docs/serving.md.
 
 examples:
   keras-addnorm serve saved_models/mine
@@ -133,18 +133,18 @@ examples:
 """
 
 _INSPECT = """\
-Looks into a trained model: one forward and backward pass over some sentence pairs of its own data.
-Prints what stands out, each finding with the threshold behind it, and a table of every sublayer:
+Inspects a trained model with one forward and backward pass over some sentence pairs of its own
+data. Prints the findings, each with its threshold, and a table of every sublayer:
 
-  rms x, F(x), y   the residual stream in front of the sublayer, what the sublayer says, and the
-                   stream behind its Add & Norm
-  F/x              how large the sublayer's output is beside the stream
+  rms x, F(x), y   root mean square of the residual stream before the sublayer, of the sublayer's
+                   output, and of the stream after its Add & Norm
+  F/x              ratio of the sublayer's output to the stream
   cos              cosine between x and y: 1 where the sublayer changes nothing
-  effect           how much of the stream is the sublayer's doing, whatever the scheme
+  effect           relative change of y against a sublayer that gives zeros, whatever the scheme
   dL/dx, dL/dw     the loss's gradient at the stream and at the sublayer's weights
 
 --html writes a page with charts, and attention maps of a sentence; it needs no network (and
-plotly: pip install 'keras-addnorm[report]'). Everything is explained in docs/diagnostics.md.
+plotly: pip install 'keras-addnorm[report]'). See docs/diagnostics.md.
 
 examples:
   keras-addnorm inspect runs/mine
@@ -231,7 +231,7 @@ def _add_demo(commands: Any, name: str) -> None:
         help="where the SavedModel goes (default: %(default)s)",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="only try that everything works: a useless model"
+        "--quick", action="store_true", help="try that everything works, with a useless model"
     )
 
 
@@ -251,7 +251,7 @@ def _add_train(commands: Any, name: str) -> None:
     parser = _command(
         commands,
         name,
-        "train a model, or go on training it",
+        "train a model, or resume a training",
         _TRAIN,
         _train,
         prepare=prepare_for_training,
@@ -261,7 +261,7 @@ def _add_train(commands: Any, name: str) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on, and complain if there is nothing to go on with",
+        help="resume; an error if there is no run to resume",
     )
     _add_settings(parser, list_settings(RunConfig))
 
@@ -304,7 +304,7 @@ def _add_translate(commands: Any, name: str) -> None:
     origin.add_argument("--run-dir", type=Path, metavar="DIR", help="a trained run")
     origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
     parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="without: lines of stdin")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
     _add_settings(parser, _search_settings())
 
 
@@ -355,7 +355,7 @@ def _add_export(commands: Any, name: str) -> None:
         default=next(iter(FORMATS)),
         help="default: %(default)s",
     )
-    parser.add_argument("--licence", metavar="TEXT", help="the model's licence, for its card")
+    parser.add_argument("--licence", metavar="TEXT", help="licence of the model, for its card")
     _add_settings(parser, _search_settings())
 
 
@@ -375,8 +375,8 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _add_serve(commands: Any, name: str) -> None:
-    # A served model needs no Keras; and a server is to give memory back, which the allocator's
-    # settings for training are against.
+    # A served model needs no Keras, and a server has to return memory, which the allocator settings
+    # for training prevent.
     parser = _command(
         commands, name, "serve a SavedModel", _SERVE, _serve, prepare=import_tensorflow_quietly
     )
@@ -392,7 +392,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _add_inspect(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "see what Add & Norm does", _INSPECT, _inspect)
+    parser = _command(commands, name, "inspect what Add & Norm does", _INSPECT, _inspect)
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
@@ -400,10 +400,14 @@ def _add_inspect(commands: Any, name: str) -> None:
         "--sentence", metavar="TEXT", help="draw its attention maps (default: the first pair)"
     )
     parser.add_argument(
-        "--split", default="validation", help="where the pairs are from (default: %(default)s)"
+        "--split", default="validation", help="split of the pairs (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="how many (default: %(default)s)"
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="N",
+        help="number of pairs (default: %(default)s)",
     )
 
 
@@ -489,7 +493,7 @@ def _shown(default: Any) -> str:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given, by dotted key; `--set` after the flags."""
+    """The settings that were given, by dotted key; `--set` wins over the flags."""
     kinds = {one.key: one.kind for one in list_settings(RunConfig)}
     given = {
         key: convert(key, value, kinds[key]) for key, value in vars(options).items() if key in kinds
@@ -498,7 +502,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _load_run(options: argparse.Namespace) -> Any:
-    """Loads a run, with the search settings that were given in place of its own."""
+    """Loads a run; search settings that were given replace its own."""
     import dataclasses
 
     directory = RunDirectory(options.run_dir)

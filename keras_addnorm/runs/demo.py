@@ -90,7 +90,7 @@ def demo_config(pair: str = "en-de") -> RunConfig:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demonstration found.
+    """The results of the demonstration.
 
     Attributes:
         run: The trained run.
@@ -167,7 +167,7 @@ def demo(
 
 
 def draw_attention(run: TrainedRun, sentence: str, path: Path) -> Path:
-    """Translates a sentence and draws where the decoder looked for each piece.
+    """Translates a sentence and draws the cross-attention of each piece.
 
     Args:
         run: A trained run.

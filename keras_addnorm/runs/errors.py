@@ -17,7 +17,7 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def as_user_errors() -> Iterator[None]:
-    """Turns errors of the rooms below about what the user gave into `UserError`.
+    """Turns errors about what the user gave into `UserError`.
 
     Yields:
         Nothing.

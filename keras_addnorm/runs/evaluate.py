@@ -16,7 +16,7 @@ from keras_addnorm.training import Scores, evaluate_translations
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` found.
+    """The translations of a split and their scores.
 
     Attributes:
         split: The split's name.

@@ -1,4 +1,4 @@
-"""Looks into a trained run: a batch of its data, through its model, into a report."""
+"""Inspects a trained run: a report about its model on a batch of its data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 def inspect(
     run: TrainedRun, split: str = "validation", *, batch_size: int = 32, sentence: str | None = None
 ) -> Report:
-    """Looks into a run's model with the first sentence pairs of a split.
+    """Inspects a run's model on the first sentence pairs of a split.
 
     The loss is the one of the training, label smoothing included, without dropout. A sentence
     longer than the model's positions is cut.

@@ -57,7 +57,7 @@ _SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
 def _learning_rate(
     training: TrainingConfig, hidden_dim: int, steps_per_epoch: int, total_steps: int
 ) -> Any:
-    """The schedule, or the constant; steps are batches, of which some may share an update."""
+    """The schedule, or the constant. Steps are batches, of which several may share an update."""
     together = training.batches_per_update
     updates = total_steps // together
     schedule = _SCHEDULES[training.schedule](training, hidden_dim, updates)
@@ -72,10 +72,10 @@ def _learning_rate(
 def go_on_with_learning_rate(
     model: Seq2SeqTransformer, training: TrainingConfig, steps_per_epoch: int, steps_left: int
 ) -> None:
-    """Gives a loaded optimiser the rate that the settings say from here on.
+    """Gives a loaded optimiser the learning rate of the settings from here on.
 
-    A schedule that ends with the training ends when it does, however many batches the epochs had
-    that are over.
+    A schedule that ends with the training then ends with it, however many batches the finished
+    epochs had.
 
     Args:
         model: A compiled model, its optimiser as the checkpoint has it.

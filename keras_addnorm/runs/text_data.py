@@ -52,7 +52,7 @@ def load_texts(config: RunConfig, split: str) -> tuple[list[str], list[str]]:
 
 
 def left_out_lines(config: RunConfig, split: str) -> list[LineReport]:
-    """Counts the lines that `load_pairs` never gives, because they are of no use.
+    """Counts the unusable lines that `load_pairs` leaves out.
 
     Args:
         config: The run's configuration.
@@ -72,10 +72,10 @@ def left_out_lines(config: RunConfig, split: str) -> list[LineReport]:
 def load_or_train_tokenizers(
     config: RunConfig, directory: RunDirectory, pairs: Any
 ) -> TokenizerPair:
-    """Returns the run's tokenisers, trained on its training pairs the first time.
+    """Returns the run's tokenizers; the first call trains them on the training pairs.
 
-    Where a killed process has left none, or one of two, they are trained again. A run that starts
-    from another one has its tokenisers.
+    They are trained again where a killed process has left none, or one of two. A run that starts
+    from another one takes that run's tokenizers.
 
     Args:
         config: The run's configuration.

@@ -24,12 +24,12 @@ _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
 def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
     """Makes the model's configuration.
 
-    Two things follow from the rest unless the configuration says otherwise: a joint vocabulary has
-    one embedding table, and there is a position for every token of the longest training pair.
+    Two defaults follow from the other settings: a joint vocabulary has one embedding table, and
+    there is a position for every token of the longest training pair.
 
     Args:
         config: The run's configuration.
-        tokenizers: Which give the vocabulary sizes.
+        tokenizers: The tokenizers, for the vocabulary sizes.
 
     Returns:
         The model's configuration.
@@ -57,7 +57,7 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """What a run directory holds once it is trained.
+    """A trained run.
 
     Attributes:
         directory: Where it is.
@@ -73,9 +73,9 @@ class TrainedRun:
 
     @functools.cached_property
     def shortlist(self) -> Shortlist | None:
-        """The target tokens that its searches weigh.
+        """The target tokens that its searches choose from.
 
-        Its lexicon is estimated from the training pairs the first time.
+        The first call estimates the lexicon from the training pairs.
 
         Returns:
             The shortlist; `None` for all tokens.
@@ -133,10 +133,5 @@ def load_run(directory: RunDirectory) -> TrainedRun:
 
 
 def save_model_config(config: Seq2SeqConfig, directory: RunDirectory) -> None:
-    """Writes `model.json`.
-
-    Args:
-        config: The model's configuration.
-        directory: The run.
-    """
+    """Writes a model's configuration to the `model.json` of a run."""
     write_text(directory.model, config.to_json() + "\n")

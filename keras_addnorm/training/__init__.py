@@ -1,8 +1,8 @@
 """Everything between a model and `model.fit`, on any Keras backend.
 
-The loss and the metrics count real tokens only; the schedules warm up; the callbacks score
-translations, keep checkpoints to go on from or to average, and stop at NaN; `plot_curves` draws
-the log.
+Losses and metrics over the tokens that are not padding; learning-rate schedules with a warm-up;
+callbacks that score translations, write checkpoints to resume from or to average, and stop at NaN;
+`plot_curves` draws the log.
 
 Example:
     >>> import keras, numpy as np

@@ -1,4 +1,4 @@
-"""The picture of a training log."""
+"""Plots a training log."""
 
 import csv
 import math

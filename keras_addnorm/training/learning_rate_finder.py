@@ -1,4 +1,4 @@
-"""Which learning rates a model can take: one short training with a rising rate."""
+"""Learning rate range test: one short training with a rising rate."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import keras
 from keras_addnorm.training.files import written_whole
 
 _SMOOTHING = 0.9
-# Beyond this many times the lowest loss nothing more is to be learned.
+# The test ends when the loss exceeds the lowest one by this factor.
 _TOO_HIGH = 2.0
 
 
@@ -127,7 +127,7 @@ def find_learning_rate(
 
 
 class _Recorder(keras.callbacks.Callback):
-    """Notes the loss of each batch, and stops when there is nothing more to learn."""
+    """Records the loss of each batch, and ends the test once the loss has risen too far."""
 
     def __init__(self, lowest: float, growth: float, batches: int) -> None:
         super().__init__()
