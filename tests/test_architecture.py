@@ -35,18 +35,20 @@ def _room(*rooms: str, **choices) -> Room:
     return Room(frozenset(rooms), **choices)
 
 
-_LIBRARY = ("schemes", "norms", "layers", "models", "decoding", "training", "diagnostics")
+_LIBRARY = ("basics", "schemes", "norms", "layers", "models", "decoding", "training", "diagnostics")
 
 HOUSE = {
     "__init__": _room(only=frozenset()),
-    "schemes": _room(),
-    "norms": _room(),
-    "layers": _room("schemes", "norms"),
+    "basics": _room(),
+    "schemes": _room("basics"),
+    "norms": _room("basics"),
+    "layers": _room("basics", "schemes", "norms"),
     # `Seq2SeqTransformer.generate` is a convenience over the room above it: the one exception.
     "models": _room(
-        "layers", "schemes", "norms", lazy=frozenset({("models/seq2seq.py", "decoding")})
+        "basics", "layers", "schemes", "norms", lazy=frozenset({("models/seq2seq.py", "decoding")})
     ),
     "decoding": _room(
+        "basics",
         "models",
         "layers",
         "schemes",
@@ -60,12 +62,14 @@ HOUSE = {
     # `ResidualMonitor` is a callback and is offered with the others, when it is asked for.
     # TensorFlow alone has an operation that is Adam's whole update of a variable.
     "training": _room(
+        "basics",
         "distribution",
         backend_files=frozenset({"training/optimizers.py"}),
         lazy=frozenset({("training/__init__.py", "diagnostics")}),
     ),
     # Keras has no differentiation of its own: each backend's is named in one place.
     "diagnostics": _room(
+        "basics",
         "decoding",
         "models",
         "layers",
@@ -74,11 +78,14 @@ HOUSE = {
         "training",
         backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
-    "data": _room(backends=True),
-    "serving": _room("data", "diagnostics", "decoding", "models", "schemes", backends=True),
+    "data": _room("basics", backends=True),
+    "serving": _room(
+        "basics", "data", "diagnostics", "decoding", "models", "schemes", backends=True
+    ),
     # Each of its packages is optional, and imported inside the function that needs it. Graphs for
     # other runtimes are traced with TensorFlow, inside functions as well.
     "interop": _room(
+        "basics",
         "data",
         "models",
         "layers",

@@ -228,12 +228,12 @@ class Report:
         Raises:
             ImportError: If plotly is not installed.
         """
+        from keras_addnorm.basics import atomic_file
         from keras_addnorm.diagnostics.report_page import page
-        from keras_addnorm.training.files import written_whole
 
         text = page(self, tuple(log), title)
         if path is not None:
-            with written_whole(path) as temporary:
+            with atomic_file(path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         return text
 

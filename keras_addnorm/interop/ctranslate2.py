@@ -13,9 +13,9 @@ import keras
 import numpy as np
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.interop.folders import (
-    new_folder,
     require_model,
     require_new,
     require_tokenizers,
@@ -210,7 +210,7 @@ def export_ctranslate2(
     spec.validate()
     spec.optimize()
 
-    with new_folder(directory) as folder:
+    with atomic_folder(directory) as folder:
         spec.save(str(folder))
         tokenizers.save(folder)
         readme = _README.format(name=directory.name, max_length=model.config.max_length)

@@ -1,12 +1,8 @@
-"""What all exports share: they write a folder that appears whole or not at all."""
+"""Checks that all exports share: of the model, its tokenizers and the folder."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,23 +89,3 @@ def prepare(
     if tokenizers is not None:
         require_tokenizers(model.config, tokenizers)
     return tokenizers, require_new(directory)
-
-
-@contextlib.contextmanager
-def new_folder(directory: Path) -> Iterator[Path]:
-    """Make a folder under a temporary name, which gets its own once everything is in it.
-
-    Args:
-        directory: The folder to make; missing folders above it are made, too.
-
-    Yields:
-        The folder to write to. An error leaves nothing behind.
-    """
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}-"))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        temporary.rename(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

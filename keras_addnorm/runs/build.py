@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.data import (
     LineReport,
     Tokenizer,
@@ -35,7 +36,6 @@ from keras_addnorm.training import (
     RDropCrossentropy,
     ScheduleOfUpdates,
 )
-from keras_addnorm.training.files import written_whole
 
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
 
@@ -304,7 +304,7 @@ class TrainedRun:
         with as_user_errors():
             if not self.directory.lexicon.exists():
                 lexicon = _lexicon(self.tokenizers, load_pairs(self.config, "train"))
-                with written_whole(self.directory.lexicon) as temporary:
+                with atomic_file(self.directory.lexicon) as temporary:
                     lexicon.save(temporary)
             lexicon = Lexicon.load(self.directory.lexicon)
             shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.runs.config import RunConfig
 from keras_addnorm.runs.errors import UserError, as_user_errors
 
-# The temporary names of `written_whole` and `save_weights`, for the files that a training writes.
+# The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
     r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals\.csv|curves\.png"
     r"|nonfinite-.+\.npz)"
@@ -36,10 +37,7 @@ def write_text(path: Path, text: str) -> None:
         path: The file.
         text: Its content.
     """
-    # Late, as it brings Keras along: reading a run's configuration has to stay quick.
-    from keras_addnorm.training.files import written_whole
-
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

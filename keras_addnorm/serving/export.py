@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_addnorm import schemes
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
@@ -20,7 +21,7 @@ from keras_addnorm.serving.batching import Buckets
 from keras_addnorm.serving.extras import write_extras
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
 from keras_addnorm.serving.slim import slim
-from keras_addnorm.serving.versions import choose_version, new_version
+from keras_addnorm.serving.versions import choose_version
 
 # Nobody asks a served model for gradients; our layers' own ones would be a quarter of its graph.
 _OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -140,7 +141,7 @@ def export_saved_model(
         "decoding": decoding.to_dict(),
         "storage": storage,
     }
-    with new_version(directory, version) as folder:
+    with atomic_folder(directory / str(version)) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures, options=_OPTIONS)
         slim(folder)
         write_extras(
