@@ -79,9 +79,7 @@ HOUSE = {
         backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
     "data": _room("basics", backends=True),
-    "serving": _room(
-        "basics", "data", "diagnostics", "decoding", "models", "schemes", backends=True
-    ),
+    "serving": _room("basics", "data", "decoding", "models", "schemes", backends=True),
     # Each of its packages is optional, and imported inside the function that needs it. Graphs for
     # other runtimes are traced with TensorFlow, inside functions as well.
     "interop": _room(

@@ -6,7 +6,6 @@ from keras_addnorm.diagnostics.attention_maps import (
     attention_maps,
     plot_attention,
 )
-from keras_addnorm.diagnostics.fold import fold, is_foldable
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
 from keras_addnorm.diagnostics.head_diversity import HeadDifferences, head_diversity
 from keras_addnorm.diagnostics.inspection import Sentence, inspect
@@ -23,6 +22,10 @@ from keras_addnorm.diagnostics.stability import (
     predict_stability,
 )
 from keras_addnorm.diagnostics.verdicts import Thresholds, Verdict
+from keras_addnorm.models import (  # Their former place: for who looks for them here.
+    fold,
+    is_foldable,
+)
 
 __all__ = [
     "AttentionMaps",

@@ -7,42 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-
-
-def require_model(model: Any) -> None:
-    """Check that what is to be exported is one of our models.
-
-    Args:
-        model: What was passed.
-
-    Raises:
-        TypeError: If it is something else.
-    """
-    if not isinstance(model, Seq2SeqTransformer):
-        raise TypeError(
-            f"Expected a Seq2SeqTransformer to export; received a {type(model).__name__}."
-        )
-
-
-def require_tokenizers(config: Seq2SeqConfig, tokenizers: TokenizerPair) -> None:
-    """Check that tokenizers belong to a model.
-
-    Args:
-        config: The model's config.
-        tokenizers: Its tokenizers.
-
-    Raises:
-        ValueError: If the sizes of the vocabularies are others.
-    """
-    expected = (config.source_vocabulary_size, config.target_vocabulary_size)
-    received = (tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
-    if expected != received:
-        raise ValueError(
-            "The tokenizer does not belong to the model. Expected a source and a target "
-            f"vocabulary of {expected} pieces. Received: {received}. Pass the tokenizer that the "
-            "model was trained with."
-        )
+from keras_addnorm.models.checks import require_model, require_tokenizers
 
 
 def require_new(directory: str | os.PathLike[str]) -> Path:

@@ -320,7 +320,7 @@ def test_bad_arguments(model, tokenizers, tmp_path, monkeypatch):
     def export(model=model, tokenizers=tokenizers, **options):
         return export_saved_model(model, tokenizers, tmp_path / "new", **options)
 
-    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer to export; received a int"):
+    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a int"):
         export(model=7)
     with pytest.raises(TypeError, match="Expected a TokenizerPair, or one Tokenizer"):
         export(tokenizers="t.model")
