@@ -43,18 +43,15 @@ HOUSE = {
     "schemes": _room("basics"),
     "norms": _room("basics"),
     "layers": _room("basics", "schemes", "norms"),
-    # `Seq2SeqTransformer.generate` is a convenience over the room above it: the one exception.
-    "models": _room(
-        "basics", "layers", "schemes", "norms", lazy=frozenset({("models/seq2seq.py", "decoding")})
-    ),
+    # The model is an argument of a search: whatever offers `encode` and `decode_step`.
     "decoding": _room(
         "basics",
-        "models",
         "layers",
         "schemes",
         "norms",
         backend_files=frozenset({"decoding/compilation.py"}),
     ),
+    "models": _room("basics", "decoding", "layers", "schemes", "norms"),
     # JAX joins processes and TensorFlow mirrors devices; each is imported when it is asked for.
     "distribution": _room(
         backend_files=frozenset({"distribution/devices.py", "distribution/processes.py"})
