@@ -113,7 +113,7 @@ TensorFlow Serving, and for every program that has TensorFlow. See saved_models/
 The other formats write DIRECTORY for a runtime without TensorFlow; its README.md has the code that
 translates with it, and docs/runtimes.md says what each can do:
 
-  ctranslate2   a C++ runtime with its own search: the fastest road on a CPU in int8
+  ctranslate2   a C++ runtime with its own search: the fastest way on a CPU in int8
   onnx          graphs of the encoder and of a step of the decoder, for ONNX Runtime and others
   litert        the same in one file for LiteRT, on phones and small devices
 
