@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 
-# The temporary names of `written_whole` and `save_weights`, for the files that a training writes.
+# The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
     r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals\.csv|curves\.png"
     r"|nonfinite-.+\.npz)"
@@ -31,10 +32,7 @@ def _number(text: str) -> float:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-    # Imported here because it imports Keras: reading a run's configuration has to stay quick.
-    from keras_addnorm.training.files import written_whole
-
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -7,6 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.data.tokenizer import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
@@ -15,7 +16,6 @@ from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors, unknown_name
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import load_pairs
-from keras_addnorm.training.files import written_whole
 
 # The sizes that follow from the tokenizers.
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
@@ -89,7 +89,7 @@ class TrainedRun:
         with as_user_errors():
             if not self.directory.lexicon.exists():
                 lexicon = _lexicon(self.tokenizers, load_pairs(self.config, "train"))
-                with written_whole(self.directory.lexicon) as temporary:
+                with atomic_file(self.directory.lexicon) as temporary:
                     lexicon.save(temporary)
             lexicon = Lexicon.load(self.directory.lexicon)
             shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)

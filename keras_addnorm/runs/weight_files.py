@@ -10,10 +10,10 @@ from pathlib import Path
 import h5py
 import keras
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training import average_checkpoints
 from keras_addnorm.training.checkpoints import STATE_NAME
-from keras_addnorm.training.files import written_whole
 
 
 def save_weights(model: keras.Model, path: Path) -> None:
@@ -45,7 +45,7 @@ def save_average(checkpoints: Sequence[Path], path: Path) -> None:
 
 
 def _folder_beside(path: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder on the run's own disk, named as `written_whole` names files."""
+    """A temporary folder on the run's own disk, named as `atomic_file` names files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(
         dir=path.parent, prefix=f".{os.getpid()}.", suffix=f".{path.name}"
@@ -56,7 +56,7 @@ def _copy_weights(everything: Path, path: Path) -> None:
     """Copies a weight file without the optimiser and without a training's state."""
     left_out = {"optimizer", STATE_NAME.split("/")[0]}
     with (
-        written_whole(path) as temporary,
+        atomic_file(path) as temporary,
         h5py.File(everything) as old,
         h5py.File(temporary, "w") as new,
     ):

@@ -20,8 +20,6 @@ Example:
     ['accuracy', 'loss']
 """
 
-from typing import Any
-
 from keras_addnorm.training.checkpoints import (
     LastCheckpoints,
     average_checkpoints,
@@ -60,7 +58,6 @@ __all__ = [
     "NonFiniteGuard",
     "Perplexity",
     "RDropCrossentropy",
-    "ResidualMonitor",
     "ScheduleOfUpdates",
     "Scores",
     "StopRequest",
@@ -73,16 +70,3 @@ __all__ = [
     "find_learning_rate",
     "plot_curves",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # A callback, so people look for it here; what it sees the model with lives one room above.
-    if name == "ResidualMonitor":
-        from keras_addnorm.diagnostics import ResidualMonitor
-
-        return ResidualMonitor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

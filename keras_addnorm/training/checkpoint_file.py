@@ -20,9 +20,9 @@ import h5py
 import keras
 import numpy as np
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoints import STATE_NAME
-from keras_addnorm.training.files import written_whole
 
 _DIGEST = "keras_addnorm_digest"
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
@@ -79,7 +79,7 @@ def save_checkpoint(model: keras.Model, path: Path, state: TrainingState) -> Non
         state: Where the training is.
     """
     variables = [*model.variables, *model.optimizer.variables]
-    with whole_values(variables), written_whole(path) as temporary:
+    with whole_values(variables), atomic_file(path) as temporary:
         model.save_weights(temporary)
         with h5py.File(temporary, "r+") as file:
             content = json.dumps(dataclasses.asdict(state)).encode()

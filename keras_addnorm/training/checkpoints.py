@@ -18,7 +18,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 _SUFFIX = ".weights.h5"
 # The data set of a checkpoint that holds no weight and has no mean; see `save_checkpoint`.
@@ -100,7 +100,7 @@ class LastCheckpoints(keras.callbacks.Callback):
 
 
 def _save_whole(model: keras.Model, path: Path) -> None:
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         model.save_weights(temporary)
 
 
@@ -258,7 +258,7 @@ def _write(average: dict[str, np.ndarray], template: Path, output: Path) -> None
     """Writes a copy of a weight file with other values in it."""
     if not output.name.endswith(_SUFFIX):
         raise ValueError(f"output must end in {_SUFFIX!r}, or Keras cannot load it: {output}.")
-    with written_whole(output) as temporary:
+    with atomic_file(output) as temporary:
         shutil.copyfile(template, temporary)
         with h5py.File(temporary, "r+") as file:
             for name, value in average.items():

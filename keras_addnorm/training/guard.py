@@ -11,8 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.distribution import is_first, process_count, whole_values
-from keras_addnorm.training.files import written_whole
 from keras_addnorm.training.resume import TrainingPosition
 
 
@@ -152,5 +152,5 @@ def _is_finite(tensor: Any) -> bool:
 def _save(batch: tuple[Any, ...], path: Path) -> None:
     inputs, labels = batch[:2]
     arrays = {**(inputs if isinstance(inputs, dict) else {"inputs": inputs}), "labels": labels}
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         np.savez(temporary, **arrays)

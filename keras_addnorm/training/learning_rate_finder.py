@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 _SMOOTHING = 0.9
 # The test ends when the loss exceeds the lowest one by this factor.
@@ -50,7 +50,7 @@ class LearningRateCurve:
         axes.axvline(self.suggestion, color="#9aa5b1", linestyle="--")
         axes.annotate(f" {self.suggestion:.2g}", (self.suggestion, max(self.losses)))
         axes.set(xscale="log", xlabel="learning rate", ylabel="loss (smoothed)")
-        with written_whole(path) as temporary:
+        with atomic_file(path) as temporary:
             figure.savefig(temporary, dpi=120, format="png")
         return Path(path)
 

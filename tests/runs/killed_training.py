@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+from keras_addnorm.basics import atomic
 from keras_addnorm.runs import RunDirectory, callbacks
 from keras_addnorm.runs import train as module
 from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.training import files, resume
+from keras_addnorm.training import resume
 
 
 def config(corpus):
@@ -64,14 +65,14 @@ def after_batch(epoch, batch):
 
 def before_rename(name):
     """Dies when a checkpoint is written but has not its name yet."""
-    original = files.flush_to_disk
+    original = atomic.flush_to_disk
 
     def flush(path):
         original(path)
         if path.name.endswith(name):
             die()
 
-    files.flush_to_disk = flush
+    atomic.flush_to_disk = flush
 
 
 def half_written(name):
@@ -82,7 +83,7 @@ def half_written(name):
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    files.flush_to_disk = flush
+    atomic.flush_to_disk = flush
 
 
 def after_log(epoch):
