@@ -35,11 +35,12 @@ from keras_addnorm.data import BatchesOfManySizes
 from keras_addnorm.data.buckets import Bucket, bucket_of
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import TrainedRun, load_run, load_texts, save_model_config
-from keras_addnorm.runs.callbacks import save_weights
 from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import TrainedRun, load_run, save_model_config
 from keras_addnorm.runs.translate import translate_texts
+from keras_addnorm.runs.weight_files import save_weights
 from keras_addnorm.training import Adam, MinimumRisk, TranslationScore
 
 SENTENCES_AT_ONCE = 1024

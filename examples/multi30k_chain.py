@@ -33,10 +33,11 @@ from minimum_risk import SMOKE_SETTINGS, minimum_risk
 from minimum_risk import Settings as RiskSettings
 
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import load_run, load_texts
-from keras_addnorm.runs.callbacks import save_average
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary
+from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.runs.weight_files import save_average
 
 HERE = Path(__file__).parent
 THERE, BACK = HERE / "multi30k_en_de.toml", HERE / "multi30k_de_en.toml"

@@ -21,51 +21,48 @@ class Room:
         backend_files: The single files of the room that may, where the room as a whole may not.
         only: If given, the only top-level packages (besides the standard library and the rooms
             above) that a module may import at module level.
-        lazy: Named exceptions, (file, room): an import inside a function, allowed there alone.
     """
 
     rooms: frozenset[str] = frozenset()
     backends: bool = False
     backend_files: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
-    lazy: frozenset[tuple[str, str]] = frozenset()
 
 
 def _room(*rooms: str, **choices) -> Room:
     return Room(frozenset(rooms), **choices)
 
 
-_LIBRARY = ("schemes", "norms", "layers", "models", "decoding", "training", "diagnostics")
+_LIBRARY = ("basics", "schemes", "norms", "layers", "models", "decoding", "training", "diagnostics")
 
 HOUSE = {
     "__init__": _room(only=frozenset()),
-    "schemes": _room(),
-    "norms": _room(),
-    "layers": _room("schemes", "norms"),
-    # `Seq2SeqTransformer.generate` is a convenience over the room above it: the one exception.
-    "models": _room(
-        "layers", "schemes", "norms", lazy=frozenset({("models/seq2seq.py", "decoding")})
-    ),
+    "basics": _room(),
+    "schemes": _room("basics"),
+    "norms": _room("basics"),
+    "layers": _room("basics", "schemes", "norms"),
+    # The model is an argument of a search: whatever offers `encode` and `decode_step`.
     "decoding": _room(
-        "models",
+        "basics",
         "layers",
         "schemes",
         "norms",
         backend_files=frozenset({"decoding/compilation.py"}),
     ),
+    "models": _room("basics", "decoding", "layers", "schemes", "norms"),
     # JAX joins processes and TensorFlow mirrors devices; each is imported when it is asked for.
     "distribution": _room(
         backend_files=frozenset({"distribution/devices.py", "distribution/processes.py"})
     ),
-    # `ResidualMonitor` is a callback and is offered with the others, when it is asked for.
     # TensorFlow alone has an operation that is Adam's whole update of a variable.
     "training": _room(
+        "basics",
         "distribution",
         backend_files=frozenset({"training/optimizers.py"}),
-        lazy=frozenset({("training/__init__.py", "diagnostics")}),
     ),
     # Keras has no differentiation of its own: each backend's is named in one place.
     "diagnostics": _room(
+        "basics",
         "decoding",
         "models",
         "layers",
@@ -74,11 +71,12 @@ HOUSE = {
         "training",
         backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
-    "data": _room(backends=True),
-    "serving": _room("data", "diagnostics", "decoding", "models", "schemes", backends=True),
+    "data": _room("basics", backends=True),
+    "serving": _room("basics", "data", "decoding", "models", "schemes", backends=True),
     # Each of its packages is optional, and imported inside the function that needs it. Graphs for
     # other runtimes are traced with TensorFlow, inside functions as well.
     "interop": _room(
+        "basics",
         "data",
         "models",
         "layers",
@@ -183,8 +181,6 @@ def _why_not(item: Import, name: str, house: dict[str, Room]) -> str | None:
     if target is not None:
         if target in {name, "__init__"} or target in room.rooms or item.type_checking:
             return None
-        if item.in_function and (item.file, target) in room.lazy:
-            return None
         return f"{name} may import only {sorted(room.rooms) or 'no other room'}"
     if package in BACKENDS and not room.backends and item.file not in room.backend_files:
         return f"a backend import does not belong in {name}"
@@ -194,8 +190,59 @@ def _why_not(item: Import, name: str, house: dict[str, Room]) -> str | None:
     return None
 
 
+def circles(root: Path) -> list[str]:
+    """Returns one line for each group of files that import one another in a circle.
+
+    Every import counts, also one inside a function or for the type checker. Not counted is that
+    Python runs a package's `__init__` before any of its modules.
+    """
+    below = {
+        path.relative_to(root).as_posix(): _files_imported(path, root)
+        for path in sorted(root.rglob("*.py"))
+    }
+    reached = {file: _reached_from(file, below) for file in below}
+    groups = {
+        tuple(other for other in below if other in reached[file] and file in reached[other])
+        for file in below
+        if file in reached[file]
+    }
+    return [" <-> ".join(group) for group in sorted(groups)]
+
+
+def _files_imported(path: Path, root: Path) -> set[str]:
+    return {file for item in _imports(path, root) if (file := _file_of(item.target, root))}
+
+
+def _file_of(dotted: str, root: Path) -> str | None:
+    """The file of the longest part of a dotted name that is a module of the package."""
+    parts = dotted.split(".")
+    if parts[0] != PACKAGE:
+        return None
+    for end in range(len(parts), 0, -1):
+        place = root.joinpath(*parts[1:end])
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if end > 1 and file.is_file():
+                return file.relative_to(root).as_posix()
+    return "__init__.py"
+
+
+def _reached_from(file: str, below: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = list(below[file])
+    while waiting:
+        next_file = waiting.pop()
+        if next_file not in reached:
+            reached.add(next_file)
+            waiting.extend(below.get(next_file, ()))
+    return reached
+
+
 def test_imports_point_one_way():
     assert violations(ROOT, HOUSE) == []
+
+
+def test_no_file_imports_itself_by_a_detour():
+    assert circles(ROOT) == []
 
 
 def test_the_table_has_no_way_round():
@@ -222,11 +269,12 @@ BAD = {
     "a backend in layers": ("layers/attention.py", "import tensorflow as tf"),
     "a hidden backend": ("models/seq2seq.py", "def f():\n    from jax import numpy"),
     "a backend beside its file": ("decoding/beam.py", "from tensorflow import function"),
-    "the exception at module level": ("models/seq2seq.py", "from keras_addnorm import decoding"),
-    "the exception in another file": (
-        "models/presets.py",
-        "def f():\n    from keras_addnorm.decoding import decode",
+    "models below their search": ("decoding/search.py", "from keras_addnorm.models import fold"),
+    "a hidden import of the room above": (
+        "training/__init__.py",
+        "def __getattr__(name):\n    from keras_addnorm.diagnostics import ResidualMonitor",
     ),
+    "a ground that knows a room": ("basics/table.py", "from keras_addnorm.schemes import get"),
     "a heavy import in the command": ("cli.py", "import keras"),
     "a heavy import in the package": ("__init__.py", "import numpy"),
     "an unknown room": ("attic/box.py", "import keras"),
@@ -237,10 +285,8 @@ GOOD = {
     "its own module, relative": ("layers/stacks.py", "from .masks import padding"),
     "the room below": ("layers/add_norm.py", "from keras_addnorm import norms, schemes"),
     "keras": ("layers/attention.py", "import keras\nfrom keras import ops"),
-    "the one exception": (
-        "models/seq2seq.py",
-        "def generate():\n    from keras_addnorm.decoding import decode",
-    ),
+    "the search below the models": ("models/seq2seq.py", "from keras_addnorm import decoding"),
+    "the ground": ("norms/rms_norm.py", "from keras_addnorm.basics import Table"),
     "the one backend file": ("decoding/compilation.py", "def f():\n    import tensorflow"),
     "a backend in data": ("data/folder.py", "import tensorflow_datasets as tfds"),
     "a name for the type checker": (
@@ -252,9 +298,66 @@ GOOD = {
 }
 
 
+CIRCLES = {
+    "two files": {
+        "layers/a.py": "from .b import x",
+        "layers/b.py": "import keras_addnorm.layers.a",
+    },
+    "a lazy one": {
+        "layers/a.py": "from keras_addnorm.layers.b import x",
+        "layers/b.py": "def f():\n    from keras_addnorm.layers.a import y",
+    },
+    "one for the type checker": {
+        "layers/a.py": "from keras_addnorm.layers.b import x",
+        "layers/b.py": "if TYPE_CHECKING:\n    from keras_addnorm.layers.a import y",
+    },
+    "one by name": {
+        "layers/a.py": "import importlib\nimportlib.import_module('keras_addnorm.layers.b')",
+        "layers/b.py": "from keras_addnorm.layers import a",
+    },
+    "three files and two rooms": {
+        "layers/a.py": "from keras_addnorm.layers.b import x",
+        "layers/b.py": "from keras_addnorm.schemes.c import x",
+        "schemes/c.py": "from keras_addnorm.layers.a import x",
+    },
+    "a file and its package": {
+        "layers/__init__.py": "from keras_addnorm.layers.a import x",
+        "layers/a.py": "from keras_addnorm.layers import y",
+    },
+}
+
+NO_CIRCLES = {
+    "one way": {
+        "layers/__init__.py": "from keras_addnorm.layers.a import x",
+        "layers/a.py": "from keras_addnorm.layers import b\nfrom .b import x, y",
+        "layers/b.py": "import keras",
+    },
+    "two ways to one file": {
+        "layers/a.py": "from .b import x\nfrom .c import x",
+        "layers/b.py": "from .d import x",
+        "layers/c.py": "from .d import x",
+        "layers/d.py": "import a, b",
+    },
+}
+
+
+@pytest.mark.parametrize("case", CIRCLES)
+def test_the_checker_finds_circles(case, tmp_path):
+    for file, text in CIRCLES[case].items():
+        _tree(tmp_path, file, text)
+    assert circles(tmp_path / PACKAGE) == [" <-> ".join(sorted(CIRCLES[case]))]
+
+
+@pytest.mark.parametrize("case", NO_CIRCLES)
+def test_the_checker_allows_what_is_no_circle(case, tmp_path):
+    for file, text in NO_CIRCLES[case].items():
+        _tree(tmp_path, file, text)
+    assert circles(tmp_path / PACKAGE) == []
+
+
 def _tree(folder: Path, file: str, text: str) -> Path:
     path = folder / PACKAGE / file
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return folder / PACKAGE
 

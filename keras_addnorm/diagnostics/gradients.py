@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.observe import observe
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
@@ -112,20 +113,6 @@ def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
     if compiled is not None:
         return keras.losses.get(compiled)
     return MaskedSparseCategoricalCrossentropy()
-
-
-def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as an array; half precision becomes float32, which NumPy can reckon with.
-
-    Args:
-        tensor: A tensor of the current backend.
-
-    Returns:
-        The array.
-    """
-    if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
-        tensor = ops.cast(tensor, "float32")
-    return np.asarray(ops.convert_to_numpy(tensor))
 
 
 Found = tuple[Tensor, list[Tensor], list[Tensor]]

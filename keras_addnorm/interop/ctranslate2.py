@@ -13,16 +13,15 @@ import keras
 import numpy as np
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.interop.folders import (
-    new_folder,
-    require_model,
     require_new,
-    require_tokenizers,
 )
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models.checks import require_model, require_tokenizers
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
 # itself, unless told otherwise.
@@ -213,7 +212,7 @@ def export_ctranslate2(
     spec.validate()
     spec.optimize()
 
-    with new_folder(directory) as folder:
+    with atomic_folder(directory) as folder:
         spec.save(str(folder))
         tokenizers.save(folder)
         readme = _README.format(name=directory.name, max_length=model.config.max_length)

@@ -9,7 +9,7 @@ import pytest
 
 from keras_addnorm import cli, norms, schemes
 from keras_addnorm.runs import RunConfig
-from keras_addnorm.runs.config import merge
+from keras_addnorm.runs.toml_files import merge
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = [
@@ -61,7 +61,7 @@ def test_the_commands_are_understood(arguments):
 def test_the_tour_runs(code, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     # What a page registers is forgotten.
-    monkeypatch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+    monkeypatch.setattr(schemes._TABLE, "_classes", dict(schemes._TABLE._classes))
     exec(compile(code, "a block of a page", "exec"), {})
 
 

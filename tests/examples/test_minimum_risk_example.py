@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from keras_addnorm.runs import RunDirectory
-from keras_addnorm.runs.build import load_run
-from keras_addnorm.runs.config import TrainingConfig
+from keras_addnorm.runs.settings import TrainingConfig
+from keras_addnorm.runs.trained_run import load_run
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_addnorm.runs import RunDirectory
-from keras_addnorm.runs.build import TrainedRun, load_run
+from keras_addnorm.runs.trained_run import TrainedRun, load_run
 from keras_addnorm.training import Scores
 
 STEPS = [

@@ -123,7 +123,7 @@ def test_a_config_is_frozen():
         ({"norm": "batch"}, "no such norm"),
         ({"activation": "swoosh"}, "no such activation"),
         ({"positions": "rope"}, "no such kind of positions.*alibi, t5, shaw.*Received: 'rope'"),
-        ({"positions": {"name": "t5", "buckets": 3}}, "'t5' have no such field.*num_buckets"),
+        ({"positions": {"name": "t5", "buckets": 3}}, "'t5' has no such field.*num_buckets"),
         ({"positions": {"name": "shaw", "max_distance": 0}}, "Expected max_distance >= 1"),
         ({"attention": {"heads": 3}}, "Expected fields among num_key_value_heads.*: heads"),
         (

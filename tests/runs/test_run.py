@@ -15,10 +15,10 @@ from keras_addnorm.decoding import Lexicon
 from keras_addnorm.decoding.steps import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.build import load_run
 from keras_addnorm.runs.evaluate import evaluate, exact_match, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.serving import load_translator
 

@@ -14,12 +14,13 @@ import pytest
 import tensorflow as tf
 from exported import MAX_LENGTH, OPTIONS, make_model, make_tokenizers
 
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export, export_saved_model, load_translator
 from keras_addnorm.serving.signatures import TranslationModule
-from keras_addnorm.serving.versions import choose_version, existing_versions, new_version
+from keras_addnorm.serving.versions import choose_version, existing_versions
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +270,7 @@ def test_a_version_that_appears_meanwhile_wins(model, tokenizers, tmp_path, monk
         (tmp_path / "1" / "theirs").write_bytes(b"")
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    with pytest.raises(FileExistsError, match="Version 1 exists already"):
+    with pytest.raises(FileExistsError, match="1': it exists already"):
         export_saved_model(model, tokenizers, tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["1", "theirs"]
 
@@ -280,7 +281,7 @@ def test_a_version_that_cannot_be_written_is_not_said_to_exist(tmp_path, monkeyp
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "rename", fail)
-    with pytest.raises(OSError, match=os.strerror(number)) as raised, new_version(tmp_path, 1):
+    with pytest.raises(OSError, match=os.strerror(number)) as raised, atomic_folder(tmp_path / "1"):
         pass
     assert raised.value.errno == number and list(tmp_path.iterdir()) == []
 
@@ -288,7 +289,7 @@ def test_a_version_that_cannot_be_written_is_not_said_to_exist(tmp_path, monkeyp
 CRASH = """
     import os, signal, sys
     from pathlib import Path
-    from keras_addnorm.serving.versions import new_version
+    from keras_addnorm.basics import atomic_folder
 
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -296,7 +297,7 @@ CRASH = """
     _, directory, moment = sys.argv
     if moment != "writing":
         setattr(os, moment, die)
-    with new_version(Path(directory), 2) as folder:
+    with atomic_folder(Path(directory, "2")) as folder:
         (folder / "saved_model.pb").write_bytes(b"half of it")
         if moment == "writing":
             die()
@@ -319,7 +320,7 @@ def test_bad_arguments(model, tokenizers, tmp_path, monkeypatch):
     def export(model=model, tokenizers=tokenizers, **options):
         return export_saved_model(model, tokenizers, tmp_path / "new", **options)
 
-    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer to export; received a int"):
+    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a int"):
         export(model=7)
     with pytest.raises(TypeError, match="Expected a TokenizerPair, or one Tokenizer"):
         export(tokenizers="t.model")

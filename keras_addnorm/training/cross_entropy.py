@@ -1,8 +1,8 @@
-"""What the loss and the metrics share: which labels count, and the cross-entropy of each.
+"""Cross-entropy per token, and the checks and weights that losses and metrics share.
 
-Shape letters: B batch, T target length, V vocabulary. A label is real if and only if it differs
-from `pad_id`; Keras masks that happen to hang on the logits are not looked at, so the same batch
-gives the same number however the model came by its padding.
+Shape letters: B batch, T target length, V vocabulary. A label counts if and only if it differs from
+`pad_id`. Keras masks attached to the logits are ignored, so that a batch gives the same number
+whether the model computes masks or not.
 """
 
 import operator
@@ -12,7 +12,7 @@ from keras import ops
 
 
 def checked_labels_and_logits(labels: Any, logits: Any, where: str) -> tuple[Any, Any]:
-    """Returns both as tensors, or says what is wrong with them.
+    """Returns labels and logits as tensors, after checking their types and shapes.
 
     Args:
         labels: Integer token ids, (B, T).
@@ -54,7 +54,7 @@ def checked_labels_and_logits(labels: Any, logits: Any, where: str) -> tuple[Any
 
 
 def checked_pad_id(pad_id: int) -> int:
-    """Returns the id as a plain int, or says that it is none."""
+    """Returns the id as a plain int; raises a `ValueError` if it is none."""
     try:
         return operator.index(pad_id)
     except TypeError:
@@ -65,7 +65,7 @@ def checked_pad_id(pad_id: int) -> int:
 
 
 def checked_smoothing(label_smoothing: float) -> float:
-    """Returns the smoothing as a plain float, or says that it is none."""
+    """Returns the smoothing as a plain float; raises a `ValueError` if it is out of range."""
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(
             "label_smoothing is the share of the label's probability that is spread over the "
@@ -116,7 +116,7 @@ def token_weights(labels: Any, pad_id: int, sample_weight: Any, dtype: str) -> A
 
 
 def softmax_parts(z: Any) -> tuple[Any, Any, Any]:
-    """What a softmax over the last axis is made of; two losses of the same logits compute it once.
+    """The parts of a softmax over the last axis, which two losses of the same logits can share.
 
     Args:
         z: Logits, (..., V).

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.diagnostics.gradients import to_numpy
-from keras_addnorm.diagnostics.observe import named_add_norms
-from keras_addnorm.diagnostics.rebuild import rebuild, require_model
+from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.layers import AddNorm
-from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.layers.sublayers import named_add_norms
+from keras_addnorm.models.checks import require_model
+from keras_addnorm.models.rebuild import rebuild
+from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 from keras_addnorm.schemes import Folding
 
 _SIDES: tuple[Literal["encoder", "decoder"], ...] = ("encoder", "decoder")
@@ -51,7 +52,7 @@ def fold(
         A new model, not compiled.
 
     Raises:
-        ValueError: If it is no `Seq2SeqTransformer`.
+        TypeError: If it is no `Seq2SeqTransformer`.
 
     Example:
         >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -88,7 +89,7 @@ def is_foldable(model: Seq2SeqTransformer) -> bool:
         Whether its scheme has gains, and its weights can take them.
 
     Raises:
-        ValueError: If it is no `Seq2SeqTransformer`.
+        TypeError: If it is no `Seq2SeqTransformer`.
 
     Example:
         >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from keras_addnorm.diagnostics.gradients import to_numpy
-from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 
 
 def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
@@ -25,13 +25,3 @@ def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
     for weight in new.weights:
         weight.assign(to_numpy(weights[weight.path]))
     return new
-
-
-def require_model(model: Any) -> Seq2SeqTransformer:
-    """Return a model that can be rebuilt, or say what is needed."""
-    if not isinstance(model, Seq2SeqTransformer):
-        raise ValueError(
-            "This kind of model cannot be built anew from a config. Expected a "
-            f"Seq2SeqTransformer. Received: {type(model).__name__}."
-        )
-    return model

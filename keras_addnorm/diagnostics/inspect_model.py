@@ -10,24 +10,25 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics import statistics
-from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients, to_numpy
+from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
+from keras_addnorm.diagnostics.layer_hooks import watch_attention, watch_feed_forward, watch_norms
 from keras_addnorm.diagnostics.observe import (
-    Sublayer,
     SublayerRecord,
-    named_sublayers,
     observe,
 )
-from keras_addnorm.diagnostics.report import (
+from keras_addnorm.diagnostics.report import Report
+from keras_addnorm.diagnostics.report_data import (
     AttentionMap,
     AttentionStatistics,
     NormStatistics,
-    Report,
     SublayerReport,
+    Thresholds,
 )
-from keras_addnorm.diagnostics.verdicts import Thresholds, judge
-from keras_addnorm.diagnostics.watching import watch_attention, watch_feed_forward, watch_norms
+from keras_addnorm.diagnostics.verdicts import judge
 from keras_addnorm.layers.pruned import PrunedSublayer
+from keras_addnorm.layers.sublayers import Sublayer, named_sublayers
 
 Tensor = Any
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.diagnostics.observe import named_sublayers
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.outputs import pack
+from keras_addnorm.layers.sublayers import named_sublayers
 
 Tensor = Any
 Call = Callable[..., Any]

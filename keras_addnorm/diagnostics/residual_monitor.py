@@ -12,10 +12,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.compiled import compiled
-from keras_addnorm.diagnostics.gradients import LossLike, differentiate, loss_of, to_numpy
-from keras_addnorm.diagnostics.observe import SublayerRecord, named_add_norms, observe
+from keras_addnorm.diagnostics.gradients import LossLike, differentiate, loss_of
+from keras_addnorm.diagnostics.observe import SublayerRecord, observe
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
+from keras_addnorm.layers.sublayers import named_add_norms
 
 Tensor = Any
 

@@ -1,4 +1,4 @@
-"""What a training needs: what is missing or does not fit is said before an hour is lost."""
+"""Checks before a training: settings, directory, devices, model, batches and disk space."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from keras_addnorm.data.pipeline import PipelineReport
 from keras_addnorm.distribution import Devices
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.runs.config import RunConfig, TrainingConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 
 
 def require_consistent(training: TrainingConfig) -> None:
-    """Settings that need or exclude one another.
+    """Checks settings that need or exclude one another.
 
     Args:
         training: The settings.
@@ -39,7 +39,7 @@ def require_consistent(training: TrainingConfig) -> None:
 
 
 def require_start(config: RunConfig, directory: RunDirectory) -> None:
-    """A run to start from has to be trained, and its model has to be the one that is asked for.
+    """Checks that the run to start from is trained and has the same model.
 
     Args:
         config: What is to be trained.
@@ -62,7 +62,7 @@ def require_start(config: RunConfig, directory: RunDirectory) -> None:
 
 
 def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
-    """A second command may train longer or otherwise, but on the same data with the same model.
+    """Checks that a second command has the data and the model of the first one.
 
     Args:
         config: What is to be trained.
@@ -91,7 +91,7 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
 def _require_same_optimizer(
     before: dict[str, Any], now: dict[str, Any], directory: RunDirectory
 ) -> None:
-    """Keras would drop all moments if a setting changes which variables an optimiser has."""
+    """Keras would drop all moments if a setting changed the variables of the optimiser."""
     same: dict[str, Callable[[Any], Any]] = {
         "ema": lambda ema: ema > 0,
         "batches_per_update": lambda batches: batches > 1,
@@ -108,7 +108,7 @@ def _require_same_optimizer(
 
 
 def usable_devices(training: TrainingConfig) -> Devices:
-    """The devices that are asked for, if all else that is asked for works on them.
+    """Returns the chosen devices, if the other settings work on them.
 
     Args:
         training: The settings.
@@ -143,7 +143,7 @@ def usable_devices(training: TrainingConfig) -> Devices:
 
 
 def require_shareable_model(model: Seq2SeqConfig, devices: Devices) -> None:
-    """Every device that holds a part of the weights has to get an equal one.
+    """Checks that the weights divide evenly among the devices of a model.
 
     Args:
         model: The model's configuration.
@@ -188,7 +188,7 @@ def require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
 def require_room(
     directory: RunDirectory, model: Seq2SeqTransformer, training: TrainingConfig
 ) -> None:
-    """A full disk is found out now and not after an hour.
+    """Checks that the disk has room for all files of the training.
 
     Args:
         directory: Where the files will be.

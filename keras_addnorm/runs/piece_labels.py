@@ -1,4 +1,4 @@
-"""The pieces of a sentence as people read them, for the axes of attention maps."""
+"""Readable labels of a sentence's pieces, for the axes of attention maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command does to its own process before any work: allocator settings and quiet logs."""
+"""Prepares the process of a command before any work: allocator settings and quiet imports."""
 
 from __future__ import annotations
 
@@ -13,35 +13,30 @@ from collections.abc import Callable, Iterator
 
 from keras_addnorm.runs.errors import UserError
 
-# The allocator keeps large tensors instead of handing them back to the system after each step:
-# about a tenth of a training step. It reads its settings when a process starts.
+# With these the allocator keeps large tensors instead of returning them to the system after each
+# step, which saves about a tenth of a training step. It reads them when a process starts.
 _ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
 }
-# JAX computes in threads of its own, whose arenas of 64 MiB hand every larger tensor back. Where
-# all threads share one, it stays: a quarter of a training step of the tiny size. TensorFlow under
-# XLA does not need it, and compiles more slowly with it.
+# JAX computes in threads of its own, whose arenas of 64 MiB return every larger tensor to the
+# system. One arena for all threads keeps it, which saves a quarter of a training step of the tiny
+# size. TensorFlow under XLA does not need it, and compiles more slowly with it.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 
 def allocator_settings() -> dict[str, str]:
-    """Returns what glibc's allocator is told for the backend that the environment names.
-
-    Keras is not asked: where the process starts anew, it would be imported twice.
-
-    Returns:
-        Variables of the environment.
-    """
+    """Returns the environment variables of glibc's allocator, for `KERAS_BACKEND`."""
+    # Keras itself is not asked: if the process restarts, it would be imported twice.
     on_jax = os.environ.get("KERAS_BACKEND") == "jax"
     return {**_ALLOCATOR, **ONE_ARENA} if on_jax else _ALLOCATOR
 
 
 def restart_with_allocator_settings() -> None:
-    """Starts this process anew with a better allocator setting, unless it has one.
+    """Restarts this process with better allocator settings, unless it has some.
 
-    `KERAS_ADDNORM_ALLOCATOR=default` leaves the allocator alone. Nothing happens with another C
-    library than glibc, which would not know the settings.
+    `KERAS_ADDNORM_ALLOCATOR=default` leaves the allocator alone. So does a C library other than
+    glibc, which would not know the settings.
     """
     wanted = os.environ.get("KERAS_ADDNORM_ALLOCATOR", "tuned") != "default"
     settings = allocator_settings()
@@ -52,11 +47,11 @@ def restart_with_allocator_settings() -> None:
 
 
 @contextlib.contextmanager
-def nothing_is_garbage() -> Iterator[None]:
-    """Looks for no garbage within, and never among what is made there.
+def garbage_collection_paused() -> Iterator[None]:
+    """Pauses garbage collection, and exempts for good the objects that exist afterwards.
 
-    Python walks through all that it has imported so far again and again: a quarter of the time
-    that importing Keras takes.
+    Python would search everything imported so far again and again: a quarter of the time that
+    importing Keras takes.
     """
     gc.disable()
     try:
@@ -67,7 +62,7 @@ def nothing_is_garbage() -> Iterator[None]:
 
 
 def prepare_for_training() -> None:
-    """Readies the process of a training, which may be one of several."""
+    """Prepares the process of a training, which may be one of several."""
     restart_with_allocator_settings()
 
     def start() -> None:
@@ -82,18 +77,18 @@ def prepare_for_training() -> None:
 
 
 def prepare_for_keras() -> None:
-    """Readies the process of a command that computes with Keras."""
+    """Prepares the process of a command that computes with Keras."""
     restart_with_allocator_settings()
     import_keras_quietly()
 
 
 def import_keras_quietly() -> None:
-    """Imports Keras without what TensorFlow writes about its build and missing GPUs.
+    """Imports Keras without TensorFlow's messages about its build and missing GPUs.
 
-    It writes that to the file descriptor itself, before its log level counts. Python's own errors
-    are raised as always. `TF_CPP_MIN_LOG_LEVEL`, if set, decides instead.
+    TensorFlow writes them to the file descriptor itself, before its log level takes effect.
+    Python's errors are raised as always. `TF_CPP_MIN_LOG_LEVEL`, if set, decides instead.
     """
-    # The first tensor is where the GPU is looked for.
+    # TensorFlow looks for a GPU when the first tensor is made.
     _quietly(lambda: importlib.import_module("keras").ops.zeros(()))
 
 
