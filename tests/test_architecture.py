@@ -1,10 +1,13 @@
 """Imports point one way only: this reads them with `ast` and knows the rooms by one table."""
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+import keras_addnorm
 
 PACKAGE = "keras_addnorm"
 ROOT = Path(__file__).resolve().parents[1] / PACKAGE
@@ -33,8 +36,6 @@ def _room(*rooms: str, **choices) -> Room:
     return Room(frozenset(rooms), **choices)
 
 
-_LIBRARY = ("basics", "schemes", "norms", "layers", "models", "decoding", "training", "diagnostics")
-
 HOUSE = {
     "__init__": _room(only=frozenset()),
     "basics": _room(),
@@ -42,49 +43,53 @@ HOUSE = {
     "norms": _room("basics"),
     "layers": _room("basics", "schemes", "norms"),
     # The model is an argument of a search: whatever offers `encode` and `decode_step`.
-    "decoding": _room(
-        "basics",
-        "layers",
-        "schemes",
-        "norms",
-        backend_files=frozenset({"decoding/compilation.py"}),
-    ),
-    "models": _room("basics", "decoding", "layers", "schemes", "norms"),
+    "decoding": _room("basics", "layers", backend_files=frozenset({"decoding/compilation.py"})),
+    "models": _room("basics", "schemes", "norms", "layers", "decoding"),
     # JAX joins processes and TensorFlow mirrors devices; each is imported when it is asked for.
     "distribution": _room(
         backend_files=frozenset({"distribution/devices.py", "distribution/processes.py"})
     ),
     # TensorFlow alone has an operation that is Adam's whole update of a variable.
     "training": _room(
-        "basics",
-        "distribution",
-        backend_files=frozenset({"training/optimizers.py"}),
+        "basics", "distribution", backend_files=frozenset({"training/optimizers.py"})
     ),
     # Keras has no differentiation of its own: each backend's is named in one place.
     "diagnostics": _room(
         "basics",
-        "decoding",
-        "models",
-        "layers",
         "schemes",
-        "norms",
+        "layers",
+        "models",
         "training",
         backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
     "data": _room("basics", backends=True),
-    "serving": _room("basics", "data", "decoding", "models", "schemes", backends=True),
+    "serving": _room("basics", "schemes", "decoding", "models", "data", backends=True),
     # Each of its packages is optional, and imported inside the function that needs it. Graphs for
     # other runtimes are traced with TensorFlow, inside functions as well.
     "interop": _room(
         "basics",
-        "data",
-        "models",
-        "layers",
         "schemes",
         "norms",
+        "layers",
+        "models",
+        "data",
         backend_files=frozenset({"interop/graphs.py", "interop/onnx.py", "interop/litert.py"}),
     ),
-    "runs": _room(*_LIBRARY, "distribution", "data", "serving", "interop", backends=True),
+    "runs": _room(
+        "basics",
+        "schemes",
+        "norms",
+        "layers",
+        "decoding",
+        "models",
+        "distribution",
+        "training",
+        "diagnostics",
+        "data",
+        "serving",
+        "interop",
+        backends=True,
+    ),
     # `keras-addnorm --help` answers at once because nothing heavy is imported for it.
     "cli": _room("runs", "__init__", only=frozenset()),
 }
@@ -252,6 +257,95 @@ def test_the_table_has_no_way_round():
         ground = {name for name, rooms in below.items() if not rooms & below.keys()}
         assert ground, f"these rooms may import one another in a circle: {sorted(below)}"
         below = {name: rooms for name, rooms in below.items() if name not in ground}
+
+
+EVERY_ROOM = "every room above"
+
+
+def page_differences(page: str, house: dict[str, Room]) -> list[str]:
+    """Returns one line for each thing that the architecture page says otherwise than the table."""
+    found = _rows(page)
+    rooms = {name: room for name, room in house.items() if name != "__init__"}
+    wrong = [f"the page has no row for {name}" for name in rooms.keys() - found.keys()]
+    wrong += [f"the page has a row for {name}" for name in found.keys() - rooms.keys()]
+    for name in rooms.keys() & found.keys():
+        room, (imports, backends) = rooms[name], found[name]
+        may = EVERY_ROOM if name == "runs" else room.rooms - {"__init__"} or "none"
+        who = "all" if room.backends else room.backend_files or "none"
+        wrong += [f"{name}: page: {imports}, table: {may}"] * (imports != may)
+        wrong += [f"{name}: page: {backends}, table: {who}"] * (backends != who)
+    lines = _lines_of_the_picture(page)
+    for name, room in rooms.items():
+        if name not in lines:
+            wrong.append(f"the picture has no {name}")
+            continue
+        beside = {other for other in room.rooms if lines.get(other, -1) <= lines[name]}
+        wrong += [f"{name} stands no higher than {other}" for other in beside - {"__init__"}]
+    for lower, upper in re.findall(r"^    (\w+) --> (\w+)$", page, re.MULTILINE):
+        if upper not in rooms or lower not in rooms[upper].rooms:
+            wrong.append(f"the drawing has an arrow from {lower} to {upper}")
+    return sorted(wrong)
+
+
+def _rows(page: str) -> dict[str, tuple[frozenset[str] | str, frozenset[str] | str]]:
+    rows = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 4:
+            name = cells[0].strip("`").removesuffix("/").removesuffix(".py")
+            rows[name] = (_names_in(cells[2]), _names_in(cells[3]))
+    return rows
+
+
+def _names_in(cell: str) -> frozenset[str] | str:
+    return frozenset(re.findall(r"`([^`]+)`", cell)) or cell
+
+
+def _lines_of_the_picture(page: str) -> dict[str, int]:
+    (picture,) = re.findall(r"^```\n(cli\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return {name: i for i, line in enumerate(picture.splitlines()) for name in line.split()}
+
+
+PAGE = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_page_says_what_the_table_says():
+    assert page_differences(PAGE, HOUSE) == []
+    (every_room,) = {name for name, (imports, _) in _rows(PAGE).items() if imports == EVERY_ROOM}
+    assert HOUSE[every_room].rooms == HOUSE.keys() - {"__init__", every_room, "cli"}
+
+
+WRONG_PAGES = {
+    "a room too many to import": ("| `basics`, `distribution` |", "| `basics`, `layers` |", 1),
+    "an exception less": ("`distribution/devices.py`, ", "", 1),
+    "a backend for all": ("| `basics` | all |", "| `basics` | none |", 1),
+    "no row": ("| `interop/` |", "| interop |", 1),
+    "a row too many": ("| `interop/` |", "| `attic/` | boxes | none | none |\n| `interop/` |", 1),
+    "a room in the wrong line": (
+        "\nlayers\nschemes        norms\n",
+        "\nnorms\nlayers schemes\n",
+        2,
+    ),
+    "a room not in the picture": ("decoding       distribution\n", "decoding\n", 3),
+    "an arrow down": ("    runs --> cli\n", "    runs --> cli\n    runs --> data\n", 1),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_PAGES)
+def test_the_checker_finds_a_page_that_has_drifted(case):
+    old, new, differences = WRONG_PAGES[case]
+    assert PAGE.count(old) == 1
+    assert len(page_differences(PAGE.replace(old, new), HOUSE)) == differences
+
+
+def test_every_room_is_an_attribute_of_the_package():
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert set(keras_addnorm._ROOMS) == folders == HOUSE.keys() - {"__init__", "cli"}
+    for room in keras_addnorm._ROOMS:
+        assert getattr(keras_addnorm, room).__name__ == f"keras_addnorm.{room}"
+        assert room in dir(keras_addnorm)
+    with pytest.raises(AttributeError, match="no attribute 'attic'"):
+        _ = keras_addnorm.attic
 
 
 BAD = {

@@ -12,14 +12,7 @@ Tensor = Any
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as an array; half precision becomes float32, which NumPy can reckon with.
-
-    Args:
-        tensor: A tensor of the current backend.
-
-    Returns:
-        The array.
-    """
+    """Return a tensor as an array; half precision becomes float32, which NumPy can compute with."""
     if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
         tensor = ops.cast(tensor, "float32")
     return np.asarray(ops.convert_to_numpy(tensor))

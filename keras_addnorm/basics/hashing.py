@@ -42,15 +42,7 @@ def lowbias32(x: Tensor, key: Tensor | None = None) -> Tensor:
 
 
 def word(number: int, dtype: Any) -> Tensor:
-    """Return the constant of these 32 bits.
-
-    Args:
-        number: From 0 to 2^32 - 1.
-        dtype: int32 or uint32.
-
-    Returns:
-        A scalar.
-    """
+    """Return the scalar int32 or uint32 of these 32 bits, a number from 0 to 2^32 - 1."""
     return ops.convert_to_tensor(np.uint32(number).astype(keras.backend.standardize_dtype(dtype)))
 
 

@@ -20,16 +20,7 @@ _MANTISSA = 23
 
 
 def sentence_keys(source_ids: Tensor, source_mask: Tensor, seed: int | Tensor) -> Tensor:
-    """Return a random int32 for each sentence, `(B,)`; padding does not matter.
-
-    Args:
-        source_ids: `(B, S)` int32.
-        source_mask: `(B, S)`, True at real tokens.
-        seed: An int32.
-
-    Returns:
-        `(B,)`, int32.
-    """
+    """Return a random int32 for each sentence, `(B,)`, whatever its padding."""
     positions = ops.arange(ops.shape(source_ids)[1], dtype="int32")
     hashes = lowbias32(source_ids + lowbias32(positions * _GOLDEN))
     total = ops.sum(ops.where(source_mask, hashes, 0), axis=-1)
@@ -37,30 +28,13 @@ def sentence_keys(source_ids: Tensor, source_mask: Tensor, seed: int | Tensor) -
 
 
 def spread(keys: Tensor, numbers: Tensor) -> Tensor:
-    """Return a new key for each pair of a key and a number; the shapes broadcast.
-
-    Args:
-        keys: int32.
-        numbers: int32, whatever tells the new keys apart.
-
-    Returns:
-        int32.
-    """
+    """Return a new int32 key for each pair of a key and a number; the shapes broadcast."""
     numbers = ops.convert_to_tensor(numbers, "int32")
     return lowbias32(keys + lowbias32(numbers * _GOLDEN))
 
 
 def gumbel(keys: Tensor) -> Tensor:
-    """Return a number drawn from the Gumbel distribution for each key.
-
-    The index of the largest of `log_p + gumbel` is a draw from the distribution of `log_p`.
-
-    Args:
-        keys: int32.
-
-    Returns:
-        float32, of the same shape.
-    """
+    """Return a draw from the Gumbel distribution for each key, float32 of the same shape."""
     bits = ops.bitwise_and(ops.right_shift(lowbias32(keys), 32 - _MANTISSA), 2**_MANTISSA - 1)
     # Half a step up: neither 0 nor 1, whose logarithms are not finite.
     uniform = (ops.cast(bits, "float32") + 0.5) / 2.0**_MANTISSA

@@ -1,4 +1,4 @@
-"""Looking into a model from outside, without a line in any layer."""
+"""Looking into a model from outside: reports, monitor, forecasts, the cost of pruning."""
 
 from keras_addnorm.diagnostics.admin import initialize_admin
 from keras_addnorm.diagnostics.attention_maps import (

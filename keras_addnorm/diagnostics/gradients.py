@@ -98,15 +98,7 @@ def loss_gradients(
 
 
 def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
-    """Settle which loss a diagnosis uses.
-
-    Args:
-        model: The model.
-        loss: The loss that was asked for, or `None`.
-
-    Returns:
-        It; or the loss that the model was compiled with; or masked cross-entropy.
-    """
+    """Return the loss asked for, or the one compiled, or masked cross-entropy."""
     if loss is not None:
         return loss
     compiled = getattr(model, "loss", None)

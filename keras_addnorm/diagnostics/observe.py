@@ -67,11 +67,7 @@ class Observation:
         self._records.clear()
 
     def append(self, record: SublayerRecord) -> None:
-        """Add a record.
-
-        Args:
-            record: The latest record.
-        """
+        """Add a record."""
         self._records.append(record)
 
 

@@ -17,14 +17,7 @@ _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at th
 
 
 def figures(report: ReportData) -> dict[str, Figure]:
-    """Draw a report.
-
-    Args:
-        report: The report.
-
-    Returns:
-        Figures by name; see `Report.plot`.
-    """
+    """Draw a report; returns figures by name, see `Report.plot`."""
     return {
         "stream": _lines(report, _STREAM, "root mean square"),
         "gradients": _lines(report, _GRADIENTS, "norm of the gradient"),

@@ -104,21 +104,13 @@ class ResidualMonitor(keras.callbacks.Callback):
         self._batch_index = -1
 
     def set_model(self, model: Any) -> None:
-        """Takes the model that `fit` trains.
-
-        Args:
-            model: The model.
-        """
+        """Take the model that `fit` trains."""
         if model is not self._model:
             self._probe = None
         super().set_model(model)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Finds out which step this is, and logs it if it is the first.
-
-        Args:
-            logs: Not read.
-        """
+        """Find out which step this is, and log it if it is the first."""
         named_add_norms(self.model)
         self._require_fitting_batch()
         self._step = self._logged = int(ops.convert_to_numpy(self.model.optimizer.iterations))
@@ -128,32 +120,18 @@ class ResidualMonitor(keras.callbacks.Callback):
             self._record()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Starts counting batches.
-
-        Args:
-            epoch: Not read.
-            logs: Not read.
-        """
+        """Start counting batches."""
         self._batch_index = -1
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Logs the step if it is its turn.
-
-        Args:
-            batch: Index of the latest batch; several at once with `steps_per_execution`.
-            logs: Not read.
-        """
+        """Log the step if it is due; `batch` jumps with `steps_per_execution`."""
         self._step += batch - self._batch_index
         self._batch_index = batch
         if self._step // self.every > self._logged // self.every:
             self._record()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Closes the TensorBoard log.
-
-        Args:
-            logs: Not read.
-        """
+        """Close the TensorBoard log."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

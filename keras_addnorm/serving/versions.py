@@ -12,14 +12,7 @@ _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
 
 
 def version_number(name: str) -> int | None:
-    """Reads the name of a folder.
-
-    Args:
-        name: The name.
-
-    Returns:
-        The version whose folder has this name, or `None`: "007" is not the folder of 7.
-    """
+    """Return the version whose folder has this name, or `None`: "007" is not the folder of 7."""
     if not (name.isascii() and name.isdecimal()):
         return None
     number = int(name)
@@ -27,14 +20,7 @@ def version_number(name: str) -> int | None:
 
 
 def existing_versions(directory: Path) -> list[int]:
-    """Lists the versions in a directory.
-
-    Args:
-        directory: The folder; it need not exist.
-
-    Returns:
-        The numbers of its versions, rising.
-    """
+    """Return the numbers of the versions in a directory, rising; none if there is no directory."""
     if not directory.is_dir():
         return []
     folders = (entry.name for entry in directory.iterdir() if entry.is_dir())

@@ -89,12 +89,7 @@ class TranslationScore(keras.callbacks.Callback):
         return {"bleu": self.scores.bleu_signature, "chrf": self.scores.chrf_signature}
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Scores the epoch if it is its turn.
-
-        Args:
-            epoch: Counted from 0.
-            logs: Gets `val_bleu` and `val_chrf`.
-        """
+        """Score the epoch if it is due, and add `val_bleu` and `val_chrf` to `logs`."""
         logs = {} if logs is None else logs
         if not self._is_due(epoch):
             logs["val_bleu"] = logs["val_chrf"] = float("nan")

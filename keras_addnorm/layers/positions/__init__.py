@@ -114,14 +114,7 @@ def relative(identifier: PositionsLike, **kwargs: Any) -> RelativePositions | No
 
 
 def serialize(identifier: PositionsLike) -> str | dict[str, Any]:
-    """Return the choice as plain values.
-
-    Args:
-        identifier: What `relative` takes.
-
-    Returns:
-        A name or a dict.
-    """
+    """Return the choice as plain values: a name or a dict."""
     if not isinstance(identifier, RelativePositions):
         return identifier if isinstance(identifier, str) else dict(identifier)
     return {"name": _TABLE.name_of(identifier), **identifier.fields()}
