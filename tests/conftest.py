@@ -26,6 +26,23 @@ import pytest
 gc.set_threshold(50_000, 20, 20)
 
 
+_MARKERS = pytest.StashKey[list[frozenset[str]]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Remembers which markers the tests have, before `-m` leaves any of them out."""
+    config.stash[_MARKERS] = [
+        frozenset(marker.name for marker in item.iter_markers()) for item in items
+    ]
+
+
+@pytest.fixture(scope="session")
+def collected_markers(pytestconfig):
+    """The names of the markers of each test that was collected, of whatever tier."""
+    return pytestconfig.stash[_MARKERS]
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seeds():
     """Makes each test's random numbers its own: the order of the tests changes nothing."""

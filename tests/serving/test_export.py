@@ -130,6 +130,7 @@ SERVER = """
 """
 
 
+@pytest.mark.slow
 def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expected, inputs):
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
     answer = subprocess.run(
@@ -303,6 +304,7 @@ CRASH = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["writing", "fsync", "rename"])
 def test_an_export_that_is_killed_adds_no_version(tmp_path, moment):
     (tmp_path / "1").mkdir()
