@@ -21,7 +21,7 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "tests" / "durations.md"
 # What the README and `.ci/run` run, and where a report goes.
-TIERS = {"default": [], "slow": ["-m", "slow"]}
+TIERS = {"default": ["--dist", "worksteal"], "slow": ["--dist", "loadfile", "-m", "slow"]}
 NUM_WORKERS = 2
 NUM_SLOWEST = 50
 
@@ -51,7 +51,7 @@ def read_report(tier, path):
 
 def run_tier(tier, path):
     """Runs the tests of a tier, which write their times to `path`."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(NUM_WORKERS), "--dist", "worksteal"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(NUM_WORKERS)]
     done = subprocess.run([*command, *TIERS[tier], f"--junitxml={path}"], cwd=ROOT)
     if done.returncode:
         sys.exit(f"The {tier} tier did not pass: no durations are written.")

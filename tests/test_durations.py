@@ -69,9 +69,9 @@ def test_without_reports_the_tiers_are_run(monkeypatch, tmp_path):
     monkeypatch.setattr(durations.subprocess, "run", run)
     durations.main(["--output", str(tmp_path / "page.md")])
     assert [command[:3] for command in commands] == 2 * [[sys.executable, "-m", "pytest"]]
-    assert [command[command.index("worksteal") + 1 : -1] for command in commands] == [
-        [],
-        ["-m", "slow"],
+    assert [command[command.index("--dist") + 1 : -1] for command in commands] == [
+        ["worksteal"],
+        ["loadfile", "-m", "slow"],
     ]
     Done.returncode = 1
     (tmp_path / "page.md").unlink()

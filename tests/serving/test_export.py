@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from exported import MAX_LENGTH, OPTIONS, make_model, make_tokenizers
+from exported import MAX_LENGTH, OPTIONS, make_model
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import translate
@@ -23,20 +23,19 @@ from keras_addnorm.serving.versions import choose_version, existing_versions, ne
 
 
 @pytest.fixture(scope="module")
-def tokenizers(texts):
-    return make_tokenizers(texts)
+def tokenizers(toy):
+    return toy.tokenizers
 
 
 @pytest.fixture(scope="module")
-def model(tokenizers):
-    return make_model(101, 89)
+def model(toy):
+    return toy.model
 
 
 @pytest.fixture(scope="module")
-def directory(model, tokenizers, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("models") / "toy"
-    assert export_saved_model(model, tokenizers, directory, **OPTIONS) == directory / "1"
-    return directory
+def directory(toy):
+    assert toy.path.name == "1"
+    return toy.path.parent
 
 
 @pytest.fixture(scope="module")
