@@ -275,6 +275,7 @@ def _print_in_a_command(tmp_path, show, **environment):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_process_gets_its_allocator_settings_once(tmp_path):
     names = "print(*sorted(k[7:] for k in os.environ if k.startswith('MALLOC_')))"
 
@@ -287,6 +288,7 @@ def test_the_process_gets_its_allocator_settings_once(tmp_path):
     assert settings(MALLOC_TRIM_THRESHOLD_="1000000") == ["TRIM_THRESHOLD_"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_no_garbage_is_looked_for_among_imports(tmp_path, backend):
     shown = "gc.get_stats()[0]['collections'], gc.get_freeze_count(), gc.isenabled()"
@@ -311,12 +313,14 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.g
 """
 
 
+@pytest.mark.slow
 def test_steps_on_jax_keep_their_memory(tmp_path):
     """Where a hole in the heap is too small it grows, but not at each step."""
     faulted_in = _print_in_a_command(tmp_path, MIB_OF_FORTY_STEPS, KERAS_BACKEND="jax")
     assert int(faulted_in) < 20 * 64
 
 
+@pytest.mark.slow
 def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
     """The demo trains, evaluates, draws, exports and reloads; the commands go on with its run."""
     run, exports = tmp_path / "run", tmp_path / "exports"

@@ -74,7 +74,7 @@ def test_the_page_of_choices_has_them_all():
 
 def test_the_readme_has_the_two_marked_commands():
     text = (ROOT / "README.md").read_text()
-    commands = {"main job": "keras-addnorm demo", "tests": "pytest -n 2 --dist loadfile"}
+    commands = {"main job": "keras-addnorm demo", "tests": "pytest -n 2 --dist worksteal"}
     for marker, command in commands.items():
         block = text.split(f"<!-- ci: {marker} -->\n```bash\n")[1].split("```")[0]
         assert block.startswith("python3 -m venv .venv && . .venv/bin/activate")

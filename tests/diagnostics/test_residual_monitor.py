@@ -101,6 +101,7 @@ def test_the_log_holds_what_numpy_finds_in_the_same_batch(tmp_path):
     assert monitor.traces == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "jit_compile"),
     [("float32", True), ("mixed_float16", True), ("mixed_bfloat16", False)],
@@ -230,6 +231,7 @@ assert monitor.traces == (1 if keras.backend.backend() == "jax" else 3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_other_backends(backend, tmp_path):
     done = subprocess.run(

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from exported import MAX_LENGTH, OPTIONS, make_model, make_tokenizers
+from exported import MAX_LENGTH, OPTIONS, make_model
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer
@@ -24,20 +24,19 @@ from keras_addnorm.serving.versions import choose_version, existing_versions
 
 
 @pytest.fixture(scope="module")
-def tokenizers(texts):
-    return make_tokenizers(texts)
+def tokenizers(toy):
+    return toy.tokenizers
 
 
 @pytest.fixture(scope="module")
-def model(tokenizers):
-    return make_model(101, 89)
+def model(toy):
+    return toy.model
 
 
 @pytest.fixture(scope="module")
-def directory(model, tokenizers, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("models") / "toy"
-    assert export_saved_model(model, tokenizers, directory, **OPTIONS) == directory / "1"
-    return directory
+def directory(toy):
+    assert toy.path.name == "1"
+    return toy.path.parent
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +130,7 @@ SERVER = """
 """
 
 
+@pytest.mark.slow
 def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expected, inputs):
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
     answer = subprocess.run(
@@ -304,6 +304,7 @@ CRASH = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["writing", "fsync", "rename"])
 def test_an_export_that_is_killed_adds_no_version(tmp_path, moment):
     (tmp_path / "1").mkdir()
