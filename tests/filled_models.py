@@ -1,4 +1,4 @@
-"""Small models to look into, the same on every backend."""
+"""A small model with random weights, and a batch for it: the same on every backend."""
 
 import keras
 import numpy as np
@@ -24,7 +24,7 @@ def batch():
 
 
 def tiny_model(seed=5, dtype=None, **overrides):
-    """A model with random weights in every place, drawn by NumPy: alike on every backend."""
+    """A model whose weights are all random, drawn by NumPy: the same on every backend."""
     model = Seq2SeqTransformer(
         Seq2SeqConfig(
             **{
@@ -45,7 +45,7 @@ def tiny_model(seed=5, dtype=None, **overrides):
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         start = array(weight)
-        # Gains keep their start, which is the same everywhere; kernels' starts are not.
+        # Initial gains are kept, since they are the same on every backend; initial kernels are not.
         middle = start if np.ptp(start) == 0 else np.zeros_like(start)
         weight.assign(middle + rng.normal(scale=0.3, size=start.shape))
     return model
