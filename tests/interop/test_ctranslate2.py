@@ -171,6 +171,7 @@ def trained(joint):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_same_tokens_on_500_sentences(num_beams, trained, joint, tmp_path):
     directory = export_ctranslate2(trained, joint, tmp_path / "model")

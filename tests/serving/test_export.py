@@ -148,6 +148,7 @@ def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expect
     np.testing.assert_allclose(scores, expected.scores, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
     tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
     model = make_model(
