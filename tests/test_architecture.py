@@ -39,6 +39,7 @@ _LIBRARY = ("schemes", "norms", "layers", "models", "decoding", "training", "dia
 
 HOUSE = {
     "__init__": _room(only=frozenset()),
+    "basics": _room(only=frozenset()),
     "schemes": _room(),
     "norms": _room(),
     "layers": _room("schemes", "norms"),
@@ -66,6 +67,7 @@ HOUSE = {
     ),
     # Keras has no differentiation of its own: each backend's is named in one place.
     "diagnostics": _room(
+        "basics",
         "decoding",
         "models",
         "layers",
@@ -74,11 +76,14 @@ HOUSE = {
         "training",
         backend_files=frozenset({"diagnostics/compiled.py", "diagnostics/gradients.py"}),
     ),
-    "data": _room(backends=True),
-    "serving": _room("data", "diagnostics", "decoding", "models", "schemes", backends=True),
+    "data": _room("basics", backends=True),
+    "serving": _room(
+        "basics", "data", "diagnostics", "decoding", "models", "schemes", backends=True
+    ),
     # Each of its packages is optional, and imported inside the function that needs it. Graphs for
     # other runtimes are traced with TensorFlow, inside functions as well.
     "interop": _room(
+        "basics",
         "data",
         "models",
         "layers",
