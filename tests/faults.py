@@ -1,0 +1,915 @@
+"""Small faults, put into the code one at a time: does a test fail?
+
+A suite that is made faster may lose what it catches. This script holds small faults of the kind
+that people make, in every part of the package, and for each the narrowest tests that should notice.
+It copies the working tree to a temporary folder, applies one fault, runs those tests in a new
+process, and prints a table:
+
+    python tests/faults.py                        # every fault, one after the other
+    python tests/faults.py --only beam            # those with "beam" in their name
+    python tests/faults.py --root ../older        # the same faults in another checkout
+
+A fault is found by its text, wherever in the package that stands, and its tests by their names:
+neither a file that moves nor a line that is inserted breaks it. Where a change of wording does,
+`tests/test_faults.py` fails: then write down the new wording. Keep the old one beside it if older
+checkouts are to be compared.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "keras_addnorm"
+SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        name: What it is called.
+        room: The part of the package that it is in.
+        breaks: What it breaks, in words.
+        changes: (text, other text) for each wording of the place; one of them is there, once.
+        tests: The tests that should fail, as "folder/file.py::test_name"; the path is a hint where
+            several files have a test of that name.
+        only: What pytest's `-k` gets, where a test has many cases.
+    """
+
+    name: str
+    room: str
+    breaks: str
+    changes: tuple[tuple[str, str], ...]
+    tests: tuple[str, ...]
+    only: str = ""
+
+
+def _fault(
+    name: str, breaks: str, *changes: tuple[str, str], tests: str | tuple[str, ...], only: str = ""
+) -> Fault:
+    room, _, short = name.partition("/")
+    return Fault(short, room, breaks, changes, (tests,) if isinstance(tests, str) else tests, only)
+
+
+FAULTS = (
+    # Schemes.
+    _fault(
+        "schemes/deep_norm_alpha",
+        "DeepNorm's alpha of the encoder: the 8th root in place of the 16th",
+        ("0.81 * (n**4 * m) ** (1 / 16)", "0.81 * (n**4 * m) ** (1 / 8)"),
+        tests="schemes/test_schemes.py::test_deep_norm_gains",
+    ),
+    _fault(
+        "schemes/deep_norm_without_alpha",
+        "DeepNorm adds the skip without alpha",
+        (
+            "parts.post_norm(parts.plan.skip_gain * residual + branch)",
+            "parts.post_norm(residual + branch)",
+        ),
+        tests="layers/test_add_norm.py::test_equals_the_formula",
+        only="deep_norm",
+    ),
+    _fault(
+        "schemes/mix_ln_boundary",
+        "Mix-LN has one Post-LN layer too many",
+        ("position.layer_index < num_post_ln", "position.layer_index <= num_post_ln"),
+        tests="schemes/test_schemes.py::test_mix_ln_is_post_ln_first",
+    ),
+    _fault(
+        "schemes/ln_scaling_sign",
+        "LN-scaling multiplies by the root of the layer's number",
+        ("layer_number**-0.5", "layer_number**0.5"),
+        tests="schemes/test_schemes.py::test_ln_scaling_by_layer",
+    ),
+    # Norms.
+    _fault(
+        "norms/epsilon",
+        "epsilon is added behind the root",
+        (
+            "ops.rsqrt(_row_means(ops.square(c)) + epsilon)",
+            "ops.rsqrt(_row_means(ops.square(c))) + epsilon",
+        ),
+        tests="norms/test_norms.py::test_equals_the_formula",
+    ),
+    _fault(
+        "norms/biased_deviation",
+        "the Annotated Transformer's norm divides by D",
+        ("/ (x.shape[-1] - 1))", "/ x.shape[-1])"),
+        tests="norms/test_norms.py::test_std_layer_norm_is_the_annotated_transformers",
+    ),
+    _fault(
+        "norms/gradient_without_mean",
+        "LayerNorm's gradient forgets the mean of the row",
+        (
+            "scaled = upstream * gamma - _row_sums(upstream, _shares(gamma))",
+            "scaled = upstream * gamma",
+        ),
+        tests="norms/test_norms.py::test_gradients_are_those_of_the_formula",
+        only="layer_norm",
+    ),
+    _fault(
+        "norms/padding_in_statistics",
+        "padding counts in batch normalisation's statistics",
+        (
+            "weights = ops.cast(ops.expand_dims(mask, -1), x.dtype)",
+            "weights = ops.ones_like(x[..., :1])",
+        ),
+        tests="norms/test_norms_in_layers.py::test_padding_is_left_out_of_the_statistics",
+    ),
+    _fault(
+        "norms/momentum",
+        "the moving averages keep what they should lose",
+        (
+            "ops.where(count > 0, 1.0 - self.momentum, 0.0)",
+            "ops.where(count > 0, self.momentum, 0.0)",
+        ),
+        tests="norms/test_norms_in_layers.py::test_moving_averages_are_those_of_the_real_positions",
+    ),
+    # Layers.
+    _fault(
+        "layers/causal_mask",
+        "a decoder sees the next token",
+        ("causal = distances <= 0 if is_causal", "causal = distances <= 1 if is_causal"),
+        tests="layers/test_attention.py::test_self_attention_equals_the_formula",
+    ),
+    _fault(
+        "layers/padding_mask_inverted",
+        "attention sees the padding alone",
+        (
+            'masks.append(ops.cast(padding_mask, "bool")[:, None, None, :])',
+            'masks.append(ops.logical_not(ops.cast(padding_mask, "bool"))[:, None, None, :])',
+        ),
+        tests="layers/test_masks.py::test_masks_are_combined_by_and",
+    ),
+    _fault(
+        "layers/nothing_to_attend_to",
+        "a row without a visible key averages all values",
+        ("return weights * ops.cast(has_key, weights.dtype)", "return weights"),
+        tests="layers/test_attention.py::test_with_nothing_to_attend_to_there_are_zeros_and_finite_gradients",
+    ),
+    _fault(
+        "layers/window_boundary",
+        "a window sees one position too far",
+        ("ops.abs(distances) < window", "ops.abs(distances) <= window"),
+        tests="layers/test_attention_choices.py::test_self_attention_equals_the_formula",
+        only="window",
+    ),
+    _fault(
+        "layers/gain_on_key",
+        "DeepNorm's beta falls on the key kernel instead of the value kernel",
+        (
+            "memory_dim, self.key_initializer, memory_shape)\n"
+            "        self.value_projection = make(\n"
+            '            "value_projection", memory_dim, self.value_initializer, '
+            "memory_shape, gain",
+            "memory_dim, self.key_initializer, memory_shape, gain)\n"
+            "        self.value_projection = make(\n"
+            '            "value_projection", memory_dim, self.value_initializer, '
+            "memory_shape",
+        ),
+        tests="layers/test_attention.py::"
+        "test_each_projection_has_its_initializer_and_the_gain_falls_on_value_and_output",
+    ),
+    _fault(
+        "layers/cache_index",
+        "a cached step is written one position too late",
+        (
+            'offset = ops.arange(cache.shape[2], dtype="int32") - index',
+            'offset = ops.arange(cache.shape[2], dtype="int32") - index - 1',
+        ),
+        tests="layers/test_attention.py::test_cached_self_attention_equals_the_full_pass_step_by_step",
+    ),
+    _fault(
+        "layers/wrong_gate",
+        "the gated feed-forward applies its activation to the other branch",
+        (
+            "h = self._activation.function(self.gate_projection(x)) * h",
+            "h = self.gate_projection(x) * self._activation.function(h)",
+        ),
+        tests="layers/test_feed_forward.py::test_equals_the_formula",
+    ),
+    _fault(
+        "layers/dropout_seed",
+        "dropout drops the same elements at each step",
+        (
+            "self.seed_generator.next()) >= _word(dropped)",
+            "self.seed_generator.state) >= _word(dropped)",
+        ),
+        tests="layers/test_dropout.py::test_what_stays_is_scaled_and_what_goes_has_no_gradient",
+        only="float32",
+    ),
+    _fault(
+        "layers/dropout_scale",
+        "what dropout keeps is not scaled up",
+        ("inputs * (1 / (1 - dropped / 2**32))", "inputs"),
+        tests="layers/test_dropout.py::test_what_stays_is_scaled_and_what_goes_has_no_gradient",
+        only="float32",
+    ),
+    _fault(
+        "layers/drop_path_decay",
+        "drop path's decay over the layers starts one layer late",
+        (
+            "self.drop_path * (index + 1) / self.num_layers",
+            "self.drop_path * index / self.num_layers",
+        ),
+        tests="layers/test_transformer_layers.py::test_drop_path_grows_linearly_with_depth",
+    ),
+    _fault(
+        "layers/embedding_scale",
+        "embeddings are divided by the root of the width",
+        ("* self.hidden_dim**0.5", "* self.hidden_dim**-0.5"),
+        tests="layers/test_positional_embedding.py::test_sinusoidal_embedding_equals_the_formula",
+    ),
+    _fault(
+        "layers/alibi_sign",
+        "ALiBi prefers far keys",
+        (
+            "return -slopes * ops.cast(ops.abs(distances), dtype)",
+            "return slopes * ops.cast(ops.abs(distances), dtype)",
+        ),
+        tests="layers/test_positions.py::test_alibi_falls_off_on_both_sides",
+    ),
+    _fault(
+        "layers/t5_bucket",
+        "T5 counts the position itself to the future",
+        ("buckets + num_buckets * (distances > 0)", "buckets + num_buckets * (distances >= 0)"),
+        tests="layers/test_positions.py::test_t5_buckets_by_hand",
+    ),
+    _fault(
+        "layers/rotary_sign",
+        "rotary positions mirror instead of turning",
+        ("second * cosine + first * sine", "second * cosine - first * sine"),
+        tests="layers/test_positions.py::test_rotation_is_a_product_of_complex_numbers",
+    ),
+    # Models.
+    _fault(
+        "models/mask_of_the_source",
+        "the encoder's mask hides the end token in place of the padding",
+        (
+            "keras.ops.not_equal(source_ids, self.config.pad_id)",
+            "keras.ops.not_equal(source_ids, self.config.end_id)",
+        ),
+        tests="models/test_seq2seq.py::test_a_decoding_step_returns_the_attention_weights_of_the_full_pass",
+    ),
+    _fault(
+        "models/depth_of_the_other_side",
+        "the decoder is told its own depth as that of the encoder",
+        (
+            "num_other_layers=config.num_encoder_layers",
+            "num_other_layers=config.num_decoder_layers",
+        ),
+        tests="layers/test_scheme_norm_matrix.py::test_the_model_equals_the_formula",
+        only="sub_ln or deep_norm",
+    ),
+    _fault(
+        "models/special_ids",
+        "two special ids may be the same",
+        ("len(set(special.values())) < len(special)", "len(set(special.values())) > len(special)"),
+        tests="models/test_config.py::test_bad_values_are_named",
+    ),
+    # Decoding.
+    _fault(
+        "decoding/beam_length",
+        "the length penalty of a finished hypothesis leaves its end token out",
+        (
+            "candidates.sums / length_penalty.divisor(state.index + 1)",
+            "candidates.sums / length_penalty.divisor(state.index)",
+        ),
+        tests="decoding/test_search.py::test_the_score_is_that_of_the_sequence",
+    ),
+    _fault(
+        "decoding/gnmt_penalty",
+        "GNMT's length penalty divides by 5",
+        (
+            '((5.0 + ops.cast(length, "float32")) / 6.0)',
+            '((5.0 + ops.cast(length, "float32")) / 5.0)',
+        ),
+        tests="decoding/test_length_penalties.py::test_the_three_formulas",
+    ),
+    _fault(
+        "decoding/score_not_divided",
+        "the score of a greedy row is not divided by its length penalty",
+        (
+            "scores = state.sums / length_penalties.get(strategy.length_penalty).divisor(lengths)",
+            "scores = state.sums",
+        ),
+        tests="decoding/test_search.py::test_the_score_is_that_of_the_sequence",
+    ),
+    _fault(
+        "decoding/beam_frozen",
+        "a sentence that is done goes on collecting hypotheses",
+        (
+            "(ends_now, ops.expand_dims(ops.logical_not(state.is_done), -1))",
+            "(ends_now, ends_now)",
+        ),
+        tests=(
+            "decoding/test_search.py::test_a_finished_sentence_is_frozen_while_others_go_on",
+            "decoding/test_search.py::test_a_batch_is_decoded_as_its_sentences_one_by_one",
+        ),
+    ),
+    _fault(
+        "decoding/beam_bound",
+        "the bound on what is still reachable is too low",
+        (
+            "ops.maximum(length_penalty.divisor(shortest), length_penalty.divisor(longest))",
+            "ops.minimum(length_penalty.divisor(shortest), length_penalty.divisor(longest))",
+        ),
+        tests="decoding/test_beam.py::test_the_bound_stops_as_soon_as_the_result_is_certain",
+    ),
+    _fault(
+        "decoding/diverse_sign",
+        "groups of a diverse beam imitate one another",
+        ("own - ops.tile(cost, (1, num_beams))", "own + ops.tile(cost, (1, num_beams))"),
+        tests="decoding/test_beam.py::test_a_group_avoids_the_tokens_of_the_group_before_it",
+    ),
+    _fault(
+        "decoding/no_repeat_ngram",
+        "the last n-gram is not looked at",
+        ("+ n - 1 < view.index", "+ n < view.index"),
+        tests="decoding/test_constraints.py::test_rules_and_scores_hold_in_every_strategy",
+    ),
+    _fault(
+        "decoding/min_length",
+        "outputs may be one token shorter than the minimum",
+        ("view.index + 1 >= minimum", "view.index + 2 >= minimum"),
+        tests="decoding/test_constraints.py::test_a_limit_is_rounded_down_as_on_paper",
+    ),
+    _fault(
+        "decoding/prefix",
+        "the last token of a prefix is not forced",
+        (
+            "is_forced = ops.logical_and(index < length,",
+            "is_forced = ops.logical_and(index < length - 1,",
+        ),
+        tests="decoding/test_constraints.py::test_the_prefix_is_forced_and_scored_and_no_rule_holds_in_it",
+    ),
+    _fault(
+        "decoding/sample_step",
+        "a sample draws with the same noise at each step",
+        (
+            "keys_now = ops.expand_dims(noise.spread(keys, index), -1)",
+            "keys_now = ops.expand_dims(noise.spread(keys, 0 * index), -1)",
+        ),
+        tests="decoding/test_sample.py::test_sequences_are_drawn_with_their_probabilities",
+    ),
+    _fault(
+        "decoding/source_end",
+        "a text is given to the encoder without its end token",
+        (
+            "[*tokens[: config.max_length - 1], config.end_id] if tokens else []",
+            "[*tokens[: config.max_length - 1]] if tokens else []",
+        ),
+        tests="decoding/test_translate.py::test_sources_are_tokens_and_an_end_and_empty_ones_are_padding",
+    ),
+    _fault(
+        "decoding/coverage",
+        "a source token that is read twice counts twice",
+        ("ops.clip(attention, _UNREAD, 1.0)", "ops.clip(attention, _UNREAD, 2.0)"),
+        tests="decoding/test_score.py::test_the_term_is_equation_14",
+    ),
+    # Training.
+    _fault(
+        "training/padding_in_the_loss",
+        "padding counts in the loss",
+        (
+            'return ops.not_equal(ops.cast(labels, "int32"), pad_id)',
+            'return ops.not_equal(ops.cast(labels, "int32"), pad_id - 1)',
+        ),
+        tests="training/test_losses.py::test_value_and_gradient_are_those_of_the_definition",
+    ),
+    _fault(
+        "training/smoothing_gradient",
+        "label smoothing's gradient divides by V - 1",
+        (
+            "label_smoothing / ops.cast(vocabulary_size, dtype) * upstream",
+            "label_smoothing / ops.cast(vocabulary_size - 1, dtype) * upstream",
+        ),
+        tests="training/test_losses.py::test_value_and_gradient_are_those_of_the_definition",
+    ),
+    _fault(
+        "training/r_drop_half",
+        "R-Drop's second term counts twice",
+        (
+            "values + 0.5 * self.alpha * _disagreement(logits)",
+            "values + self.alpha * _disagreement(logits)",
+        ),
+        tests="training/test_losses.py::test_r_drop_is_the_definition",
+    ),
+    _fault(
+        "training/cooldown_sign",
+        "the learning rate rises over the cool-down",
+        (
+            'left = float(self.total_steps) - ops.cast(step, "float32")',
+            'left = ops.cast(step, "float32") - float(self.total_steps)',
+        ),
+        tests="training/test_schedules.py::test_a_cooldown_is_the_schedule_and_then_a_line_down_to_zero",
+    ),
+    _fault(
+        "training/digest_not_compared",
+        "a damaged checkpoint is taken for a whole one",
+        ("if found != written:", "if found != found:"),
+        tests="training/test_checkpoints_and_guard.py::test_damaged_checkpoints_are_named_and_left_out",
+    ),
+    _fault(
+        "training/checkpoint_order",
+        "the end of an epoch counts as later than batches of the next one",
+        (
+            "if _FILE.fullmatch(path.name)), key=_place)",
+            "if _FILE.fullmatch(path.name)), key=str)",
+        ),
+        tests="training/test_checkpoints_and_guard.py::test_going_on_anywhere_gives_the_same_bits",
+    ),
+    _fault(
+        "training/resumed_step",
+        "a training that goes on counts its first batch as none",
+        ("self.batch = self._first + batch + 1", "self.batch = self._first + batch"),
+        tests="training/test_checkpoints_and_guard.py::test_going_on_anywhere_gives_the_same_bits",
+    ),
+    _fault(
+        "training/missing_fsync",
+        "a file gets its name before its content is on the disk",
+        ("        flush_to_disk(temporary)\n", ""),
+        tests=(
+            "training/test_files.py::test_content_is_on_the_disk_before_its_name_and_its_name_thereafter",
+        ),
+    ),
+    _fault(
+        "training/average",
+        "the mean of checkpoints is divided by one too many",
+        ("(total / len(tensors)).astype", "(total / (len(tensors) + 1)).astype"),
+        tests="training/test_checkpoint_averages.py::test_the_mean_is_exact",
+    ),
+    # Diagnostics.
+    _fault(
+        "diagnostics/fold_epsilon",
+        "DeepNorm folds into an epsilon divided by alpha, not by its square",
+        (
+            "post_norm.epsilon / gain**post_norm.epsilon_power",
+            "post_norm.epsilon / gain",
+        ),
+        tests="diagnostics/test_fold.py::test_deep_norms_epsilon_shrinks_by_alpha_squared_on_each_side",
+    ),
+    _fault(
+        "diagnostics/entropy",
+        "attention's entropy is compared with the logarithm to base 2",
+        ("entropy[several] / np.log(keys[several])", "entropy[several] / np.log2(keys[several])"),
+        tests="diagnostics/test_inspect.py::test_even_attention_has_the_entropy_of_log_n_and_no_copies",
+    ),
+    _fault(
+        "diagnostics/log_of_later_steps",
+        "the log forgets the step that a training goes on from",
+        ("for row in self.read() if row.step <= step", "for row in self.read() if row.step < step"),
+        tests="diagnostics/test_residual_log.py::"
+        "test_later_steps_are_dropped_and_earlier_ones_stay_as_they_are",
+    ),
+    _fault(
+        "diagnostics/admin_root",
+        "Admin's omega is the variance, not its root",
+        ("sums[stack] ** 0.5 if stack in sums", "sums[stack] if stack in sums"),
+        tests="diagnostics/test_admin.py::test_omega_is_the_root_of_the_sum_of_the_variances_so_far",
+    ),
+    # Data.
+    _fault(
+        "data/bucket_boundary",
+        "a pair that fits a bucket exactly goes into the next one",
+        (
+            "np.searchsorted([bucket.length for bucket in buckets], lengths)",
+            'np.searchsorted([bucket.length for bucket in buckets], lengths, "right")',
+        ),
+        tests="data/test_pipeline.py::test_every_pair_once_in_the_smallest_bucket_that_holds_it",
+    ),
+    _fault(
+        "data/teacher_forcing",
+        "the decoder reads the token that it has to predict",
+        ("self.target.rows(members, shape, 1)", "self.target.rows(members, shape, 0)"),
+        tests="data/test_pipeline.py::test_teacher_forcing_on_literals",
+    ),
+    _fault(
+        "data/shuffle_seed",
+        "each epoch has the order of the first one",
+        ("np.random.default_rng(seed))", "np.random.default_rng(seed[0]))"),
+        tests="data/test_pipeline.py::test_a_seed_shuffles_every_epoch_anew_and_every_run_alike",
+    ),
+    _fault(
+        "data/rows_of_a_process",
+        "each process reads the first rows",
+        ("rows = slice(index * size, (index + 1) * size)", "rows = slice(0, size)"),
+        tests="data/test_pipeline.py::test_processes_read_each_row_once",
+    ),
+    _fault(
+        "data/gz",
+        "compressed files are read as plain text",
+        ('gzip.open if path.suffix == ".gz"', 'gzip.open if path.suffix == ".gzip"'),
+        tests="data/test_folder.py::test_all_splits_plain_and_gzipped_in_the_order_of_the_files",
+    ),
+    _fault(
+        "data/end_id",
+        "decoding reads on behind the end token",
+        (
+            "            if token == END_ID:\n                break",
+            "            if token == PAD_ID:\n                break",
+        ),
+        tests="data/test_tokenizer.py::test_decode_stops_at_the_end_and_leaves_specials_out",
+    ),
+    _fault(
+        "data/normal_form",
+        "texts are brought into form NFC",
+        ('unicodedata.normalize("NFKC", text)', 'unicodedata.normalize("NFC", text)'),
+        tests="data/test_tokenizer.py::test_normalize",
+    ),
+    # Serving.
+    _fault(
+        "serving/rest_status",
+        "a full queue answers 503 in place of 429",
+        ('"RESOURCE_EXHAUSTED": (8, 429)', '"RESOURCE_EXHAUSTED": (8, 503)'),
+        tests="serving/test_server_rest.py::test_a_full_queue_refuses_and_recovers",
+    ),
+    _fault(
+        "serving/not_found",
+        "an unknown model is the client's mistake in REST",
+        (
+            'raise ServingError("NOT_FOUND", f"Servable not found',
+            'raise ServingError("INVALID_ARGUMENT", f"Servable not found',
+        ),
+        tests="serving/test_server_rest.py::test_calls_to_the_wrong_place",
+    ),
+    _fault(
+        "serving/grpc_deadline",
+        "the deadline of a gRPC call is not heard",
+        (
+            "_parsed(request_type, data), context.time_remaining())",
+            "_parsed(request_type, data), None)",
+        ),
+        tests="serving/test_server_grpc.py::test_a_full_queue_and_a_deadline",
+    ),
+    _fault(
+        "serving/batch_size",
+        "a batch of the server is never full",
+        (
+            "batch.rows + work.rows > largest",
+            "batch.rows + work.rows >= largest",
+        ),
+        tests="serving/test_scheduler.py::test_a_batch_has_its_largest_size",
+    ),
+    _fault(
+        "serving/order_of_texts",
+        "texts that an export sorts by length come back in that order",
+        ("back = tf.argsort(order)", "back = tf.range(tf.size(order))"),
+        tests="serving/test_signatures.py::test_map_in_batches_sorts_trims_and_puts_back",
+    ),
+    _fault(
+        "serving/links",
+        "a model's folder may link to files outside",
+        (
+            "if not entry.resolve().is_relative_to(directory)",
+            "if not entry.is_relative_to(directory)",
+        ),
+        tests="serving/test_versions_watch.py::test_links_that_lead_out_are_refused",
+    ),
+    _fault(
+        "serving/transposes",
+        "a product of an export reads a transposed matrix as it lies",
+        (
+            'node.attr["transpose_b"].b ^= True',
+            'node.attr["transpose_b"].b |= False',
+        ),
+        tests="serving/test_slim.py::test_products_read_transposed_matrices_as_they_lie",
+    ),
+    # Interop.
+    _fault(
+        "interop/skip_gain",
+        "CTranslate2 gets DeepNorm's branch without its alpha",
+        ("return scale / _skip_gain(add_norm)", "return scale"),
+        tests="interop/test_ctranslate2.py::test_same_tokens_and_scores",
+        only="deep_norm",
+    ),
+    _fault(
+        "interop/source_end",
+        "CTranslate2 reads sources without their end token",
+        ("spec.config.add_source_eos = True", "spec.config.add_source_eos = False"),
+        tests="interop/test_ctranslate2.py::test_same_tokens_and_scores",
+        only="deep_norm",
+    ),
+    _fault(
+        "interop/leftover_folder",
+        "an export that fails may leave its half-written folder",
+        (
+            "temporary.rename(directory)\n    finally:\n        shutil.rmtree(temporary,",
+            "temporary.rename(directory)\n    finally:\n        dict(folder=temporary,",
+        ),
+        tests="interop/test_ctranslate2.py::test_a_failure_leaves_nothing",
+    ),
+    # Distribution.
+    _fault(
+        "distribution/divisible",
+        "a size that devices cannot share evenly is let through",
+        (
+            "for name, size in sizes.items() if size % devices]",
+            "for name, size in sizes.items() if size < devices]",
+        ),
+        tests="distribution/test_eight_devices.py::test_what_cannot_be_divided_is_refused",
+    ),
+    _fault(
+        "distribution/half_told_place",
+        "a process that is not told its number takes number 0",
+        ("if not value.isdecimal():", "if value and not value.isdecimal():"),
+        tests="distribution/test_eight_devices.py::test_a_place_that_is_half_told_is_refused",
+    ),
+    # Runs.
+    _fault(
+        "runs/best_epoch",
+        "the worst epoch is kept as the best",
+        (
+            "key=lambda row: row[self.metric], reverse=self.high)",
+            "key=lambda row: row[self.metric], reverse=not self.high)",
+        ),
+        tests="runs/test_run_checks.py::test_the_best_epochs_of_a_log",
+    ),
+    _fault(
+        "runs/averaged_weights",
+        "a run translates with its best weights although there are averaged ones",
+        (
+            "for path in (self.averaged_weights, self.best_weights):",
+            "for path in (self.best_weights, self.averaged_weights):",
+        ),
+        tests="runs/test_run_config.py::test_averaged_weights_come_first",
+    ),
+    _fault(
+        "runs/cooldown_of_batches",
+        "a cool-down counts batches where several share an update",
+        (
+            "last = steps_per_epoch * training.cooldown_epochs // together",
+            "last = steps_per_epoch * training.cooldown_epochs",
+        ),
+        tests="runs/test_run_checks.py::test_a_cooldown_takes_the_last_epochs_updates",
+    ),
+    _fault(
+        "runs/full_disk",
+        "a disk without room is found out after an hour",
+        ("    if free < needed:", "    if free < 0 * needed:"),
+        tests="runs/test_run_checks.py::test_a_disk_without_room_is_an_error_before_the_first_step",
+    ),
+    # The command line.
+    _fault(
+        "cli/exit_status",
+        "a user's mistake exits with status 1",
+        (
+            'print(f"keras-addnorm: {error}", file=sys.stderr)\n        return 2',
+            'print(f"keras-addnorm: {error}", file=sys.stderr)\n        return 1',
+        ),
+        tests="cli/test_cli.py::test_a_users_error_is_one_message_and_status_2",
+    ),
+    _fault(
+        "cli/order_of_settings",
+        "the settings file wins over the flags",
+        ("given |= _given(options)", "given = _given(options) | given"),
+        tests="cli/test_cli.py::test_run_directory_then_file_then_flags",
+    ),
+    _fault(
+        "cli/keyboard_interrupt",
+        "Ctrl-C looks like success",
+        ('getattr(stop, "exit_status", 130)', 'getattr(stop, "exit_status", 0)'),
+        tests="cli/test_cli.py::test_a_keyboard_interrupt_is_no_error",
+    ),
+)
+
+
+def find(fault: Fault, package: Path) -> tuple[Path, str, str]:
+    """Finds where a fault goes.
+
+    Args:
+        fault: The fault.
+        package: The package's folder.
+
+    Returns:
+        The file, the text in it, and the text to put in its place.
+
+    Raises:
+        LookupError: If not exactly one place fits.
+    """
+    places = []
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for old, new in fault.changes:
+            places += [(path, old, new)] * text.count(old)
+    if len(places) != 1:
+        where = ", ".join(str(path.relative_to(package)) for path, *_ in places) or "nowhere"
+        raise LookupError(
+            f"The text of the fault {fault.room}/{fault.name} stands in {len(places)} places "
+            f"({where}). Expected one: write down the new wording of the place in `changes`."
+        )
+    return places[0]
+
+
+def find_tests(fault: Fault, tests: Path) -> list[str]:
+    """Finds the tests of a fault, by their names.
+
+    Args:
+        fault: The fault.
+        tests: The folder of the tests.
+
+    Returns:
+        What pytest is given, relative to the folder above `tests`.
+
+    Raises:
+        LookupError: If there is no test of that name, or several fit equally well.
+    """
+    found = []
+    for test in fault.tests:
+        hint, _, name = test.partition("::")
+        defines = re.compile(rf"^def {name}\(", re.MULTILINE)
+        files = [
+            path
+            for path in sorted(tests.rglob("test_*.py"))
+            if defines.search(path.read_text(encoding="utf-8"))
+        ]
+        if len(files) > 1:
+            folder, file = hint.split("/")
+            exact = [path for path in files if (path.parent.name, path.name) == (folder, file)]
+            files = exact or [path for path in files if path.parent.name == folder]
+        if len(files) != 1:
+            raise LookupError(
+                f"There are {len(files)} tests {name} for the fault {fault.room}/{fault.name}. "
+                "Expected one: write down its new name in `tests`."
+            )
+        found.append(f"{files[0].relative_to(tests.parent).as_posix()}::{name}")
+    return found
+
+
+def copy_of(root: Path, folder: Path) -> Path:
+    """Copies a checkout, without what git or Python keeps in it."""
+    left_out = shutil.ignore_patterns(
+        ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "runs.*"
+    )
+    target = folder / "checkout"
+    target.mkdir()
+    for name in ("keras_addnorm", "tests", "docs", "examples", "benchmarks", "saved_models"):
+        if (root / name).is_dir():
+            shutil.copytree(root / name, target / name, ignore=left_out)
+    for path in root.iterdir():
+        if path.is_file() and not path.name.startswith(".git"):
+            shutil.copy2(path, target / path.name)
+    return target
+
+
+def run_tests(
+    checkout: Path, tests: list[str], only: str, seconds: float
+) -> tuple[int | None, str]:
+    """Runs tests in a new process.
+
+    Args:
+        checkout: The folder to run them in.
+        tests: What pytest is given.
+        only: Its `-k`.
+        seconds: How long they may take.
+
+    Returns:
+        pytest's exit status, or None if the time was over; and what it printed.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not browser",
+    ]
+    command += ["--tb=line", *(["-k", only] if only else []), *tests]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=checkout,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return None, str(error)
+    return done.returncode, done.stdout
+
+
+def try_fault(fault: Fault, checkout: Path, seconds: float) -> tuple[str, float, str]:
+    """Puts a fault in, runs its tests, and takes it out again.
+
+    Args:
+        fault: The fault.
+        checkout: A copy that may be changed.
+        seconds: How long the tests may take.
+
+    Returns:
+        What became of it ("caught" is what should), the seconds it took, and what pytest printed.
+    """
+    try:
+        path, old, new = find(fault, checkout / PACKAGE)
+        tests = find_tests(fault, checkout / "tests")
+    except LookupError as error:
+        return "not there", 0.0, str(error)
+    text = path.read_text(encoding="utf-8")
+    started = time.monotonic()
+    try:
+        _write(path, text.replace(old, new))
+        status, said = run_tests(checkout, tests, fault.only, seconds)
+    finally:
+        _write(path, text)
+    results = {0: "NOT CAUGHT", 1: "caught", None: "time is up", 5: "no test ran"}
+    return results.get(status, f"pytest ended with {status}"), time.monotonic() - started, said
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a module, and removes its bytecode: a change within a second would not be seen."""
+    path.write_text(text, encoding="utf-8")
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        compiled.unlink()
+
+
+def main() -> int:
+    """Runs the command; the exit status is 1 if a fault was not caught."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
+    parser.add_argument("--only", default="", help="only faults whose room/name contains this")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time (default: 1)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="limit for a fault's tests")
+    parser.add_argument(
+        "--without-baseline", action="store_true", help="do not run the tests without a fault first"
+    )
+    options = parser.parse_args()
+    chosen = [fault for fault in FAULTS if options.only in f"{fault.room}/{fault.name}"]
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        copies = []
+        for job in range(options.jobs):
+            (Path(folder) / str(job)).mkdir()
+            copies.append(copy_of(options.root.resolve(), Path(folder) / str(job)))
+        if not options.without_baseline and not _passes_without_faults(chosen, copies[0]):
+            return 1
+        missed = _try_all(chosen, copies, options.seconds)
+    print(f"\n{len(chosen) - missed} of {len(chosen)} faults were caught.")
+    return int(missed > 0)
+
+
+def _passes_without_faults(faults: list[Fault], checkout: Path) -> bool:
+    """A test that fails anyway catches nothing. Each selection runs by itself, as with a fault."""
+    selections = {}
+    for fault in faults:
+        try:
+            selections[tuple(find_tests(fault, checkout / "tests")), fault.only] = None
+        except LookupError:
+            continue
+    together: dict[str, list[str]] = {}
+    for tests, only in selections:
+        together.setdefault(only, []).extend(test for test in tests)
+    for only, tests in together.items():
+        status, said = run_tests(checkout, list(dict.fromkeys(tests)), only, 3600)
+        if status != 0:
+            print(f"Without a fault, pytest ended with {status}:\n{said}")
+            return False
+        print(f"Without a fault: {said.strip().splitlines()[-1]}", file=sys.stderr, flush=True)
+    return True
+
+
+def _try_all(faults: list[Fault], copies: list[Path], seconds: float) -> int:
+    free = list(copies)
+
+    def one(fault: Fault) -> tuple[str, float, str]:
+        checkout = free.pop()
+        try:
+            return try_fault(fault, checkout, seconds)
+        finally:
+            free.append(checkout)
+
+    print("| part | fault | what it breaks | found by | result | seconds |")
+    print("|---|---|---|---|---|---:|")
+    missed = 0
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        for fault, (result, took, said) in zip(faults, pool.map(one, faults), strict=True):
+            names = ", ".join(test.rpartition("/")[2] for test in fault.tests)
+            cells = fault.room, fault.name, fault.breaks, f"`{names}`", result, f"{took:.0f}"
+            print(f"| {' | '.join(cells)} |", flush=True)
+            if result != "caught":
+                missed += 1
+                print(
+                    f"{fault.room}/{fault.name}: {result}\n{said[-2000:]}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
