@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -684,12 +685,17 @@ FAULTS = (
 )
 
 
-def find(fault: Fault, package: Path) -> tuple[Path, str, str]:
+def read(folder: Path, names: str = "*.py") -> dict[Path, str]:
+    """Returns the text of each file below a folder."""
+    return {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob(names))}
+
+
+def find(fault: Fault, code: Mapping[Path, str]) -> tuple[Path, str, str]:
     """Finds where a fault goes.
 
     Args:
         fault: The fault.
-        package: The package's folder.
+        code: The text of each module.
 
     Returns:
         The file, the text in it, and the text to put in its place.
@@ -698,12 +704,11 @@ def find(fault: Fault, package: Path) -> tuple[Path, str, str]:
         LookupError: If not exactly one place fits.
     """
     places = []
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
+    for path, text in code.items():
         for old, new in fault.changes:
             places += [(path, old, new)] * text.count(old)
     if len(places) != 1:
-        where = ", ".join(str(path.relative_to(package)) for path, *_ in places) or "nowhere"
+        where = ", ".join(str(path) for path, *_ in places) or "nowhere"
         raise LookupError(
             f"The text of the fault {fault.room}/{fault.name} stands in {len(places)} places "
             f"({where}). Expected one: write down the new wording of the place in `changes`."
@@ -711,15 +716,15 @@ def find(fault: Fault, package: Path) -> tuple[Path, str, str]:
     return places[0]
 
 
-def find_tests(fault: Fault, tests: Path) -> list[str]:
+def find_tests(fault: Fault, tests: Mapping[Path, str]) -> list[str]:
     """Finds the tests of a fault, by their names.
 
     Args:
         fault: The fault.
-        tests: The folder of the tests.
+        tests: The text of each file of tests.
 
     Returns:
-        What pytest is given, relative to the folder above `tests`.
+        What pytest is given.
 
     Raises:
         LookupError: If there is no test of that name, or several fit equally well.
@@ -728,11 +733,7 @@ def find_tests(fault: Fault, tests: Path) -> list[str]:
     for test in fault.tests:
         hint, _, name = test.partition("::")
         defines = re.compile(rf"^def {name}\(", re.MULTILINE)
-        files = [
-            path
-            for path in sorted(tests.rglob("test_*.py"))
-            if defines.search(path.read_text(encoding="utf-8"))
-        ]
+        files = [path for path, text in tests.items() if defines.search(text)]
         if len(files) > 1:
             folder, file = hint.split("/")
             exact = [path for path in files if (path.parent.name, path.name) == (folder, file)]
@@ -742,7 +743,7 @@ def find_tests(fault: Fault, tests: Path) -> list[str]:
                 f"There are {len(files)} tests {name} for the fault {fault.room}/{fault.name}. "
                 "Expected one: write down its new name in `tests`."
             )
-        found.append(f"{files[0].relative_to(tests.parent).as_posix()}::{name}")
+        found.append(f"{files[0]}::{name}")
     return found
 
 
@@ -817,8 +818,8 @@ def try_fault(fault: Fault, checkout: Path, seconds: float) -> tuple[str, float,
         What became of it ("caught" is what should), the seconds it took, and what pytest printed.
     """
     try:
-        path, old, new = find(fault, checkout / PACKAGE)
-        tests = find_tests(fault, checkout / "tests")
+        path, old, new = find(fault, read(checkout / PACKAGE))
+        tests = find_tests(fault, read(checkout / "tests", "test_*.py"))
     except LookupError as error:
         return "not there", 0.0, str(error)
     text = path.read_text(encoding="utf-8")
@@ -865,10 +866,10 @@ def main() -> int:
 
 def _passes_without_faults(faults: list[Fault], checkout: Path) -> bool:
     """A test that fails anyway catches nothing. Each selection runs by itself, as with a fault."""
-    selections = {}
+    selections, texts = {}, read(checkout / "tests", "test_*.py")
     for fault in faults:
         try:
-            selections[tuple(find_tests(fault, checkout / "tests")), fault.only] = None
+            selections[tuple(find_tests(fault, texts)), fault.only] = None
         except LookupError:
             continue
     together: dict[str, list[str]] = {}

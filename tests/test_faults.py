@@ -7,6 +7,9 @@ from pathlib import Path
 import faults
 import pytest
 
+CODE = faults.read(faults.ROOT / faults.PACKAGE)
+TESTS = faults.read(faults.ROOT / "tests", "test_*.py")
+
 ROOMS = {
     *("schemes", "norms", "layers", "models", "decoding", "training", "diagnostics", "data"),
     *("serving", "interop", "distribution", "runs", "cli"),
@@ -15,12 +18,11 @@ ROOMS = {
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: f"{fault.room}/{fault.name}")
 def test_each_fault_has_its_place_and_its_tests(fault):
-    path, old, new = faults.find(fault, faults.ROOT / faults.PACKAGE)
-    text = path.read_text(encoding="utf-8")
-    changed = text.replace(old, new)
-    assert changed != text
+    path, old, new = faults.find(fault, CODE)
+    changed = CODE[path].replace(old, new)
+    assert changed != CODE[path]
     compile(changed, str(path), "exec")
-    assert faults.find_tests(fault, faults.ROOT / "tests")
+    assert faults.find_tests(fault, TESTS)
 
 
 def test_every_part_of_the_package_has_faults():
@@ -55,7 +57,7 @@ def test_a_place_that_is_there_twice_or_not_at_all_is_an_error(tmp_path):
     for text in ("x = 1", "x = 2"):
         fault = faults.Fault("a", "small", "", ((text, "x = 3"),), ())
         with pytest.raises(LookupError, match="Expected one"):
-            faults.find(fault, tmp_path)
+            faults.find(fault, faults.read(tmp_path))
 
 
 def test_the_command_knows_its_options():
