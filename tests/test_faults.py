@@ -31,6 +31,7 @@ def test_every_part_of_the_package_has_faults():
     assert len(set(names)) == len(names) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "result"),
     [
