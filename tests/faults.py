@@ -2,8 +2,8 @@
 
 A suite that is made faster may lose what it catches. This script holds small faults of the kind
 that people make, in every part of the package, and for each the narrowest tests that should notice.
-It copies the working tree to a temporary folder, applies one fault, runs those tests in a new
-process, and prints a table:
+It copies the working tree to a temporary folder, applies one fault, runs those tests in a process
+of their own, and prints a table:
 
     python tests/faults.py                        # every fault, one after the other
     python tests/faults.py --only beam            # those with "beam" in their name
@@ -16,17 +16,23 @@ checkouts are to be compared.
 """
 
 import argparse
-import concurrent.futures
+import contextlib
+import gc
+import importlib
 import os
 import re
+import runpy
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn, TextIO
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "keras_addnorm"
@@ -749,88 +755,126 @@ def find_tests(fault: Fault, tests: Mapping[Path, str]) -> list[str]:
 
 def copy_of(root: Path, folder: Path) -> Path:
     """Copies a checkout, without what git or Python keeps in it."""
-    left_out = shutil.ignore_patterns(
-        ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "runs.*"
-    )
-    target = folder / "checkout"
-    target.mkdir()
+    left_out = shutil.ignore_patterns("__pycache__", ".*_cache", ".hypothesis")
+    folder.mkdir()
     for name in ("keras_addnorm", "tests", "docs", "examples", "benchmarks", "saved_models"):
         if (root / name).is_dir():
-            shutil.copytree(root / name, target / name, ignore=left_out)
+            shutil.copytree(root / name, folder / name, ignore=left_out)
     for path in root.iterdir():
         if path.is_file() and not path.name.startswith(".git"):
-            shutil.copy2(path, target / path.name)
-    return target
+            shutil.copy2(path, folder / path.name)
+    return folder
 
 
-def run_tests(
-    checkout: Path, tests: list[str], only: str, seconds: float
-) -> tuple[int | None, str]:
-    """Runs tests in a new process.
+class Trial:
+    """A process that runs tests in a checkout, with or without a fault in it.
+
+    It is a copy of this process (`os.fork`), which has imported what takes long to import, so that
+    a trial takes seconds. The package and the tests it imports itself.
 
     Args:
-        checkout: The folder to run them in.
+        checkout: The folder to run them in; nobody else may use it meanwhile.
         tests: What pytest is given.
         only: Its `-k`.
-        seconds: How long they may take.
-
-    Returns:
-        pytest's exit status, or None if the time was over; and what it printed.
+        change: A file, the text in it, and the text to put in its place while the tests run.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not browser",
-    ]
-    command += ["--tb=line", *(["-k", only] if only else []), *tests]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+
+    def __init__(
+        self,
+        checkout: Path,
+        tests: list[str],
+        only: str = "",
+        change: tuple[Path, str, str] | None = None,
+    ) -> None:
+        self.checkout = checkout
+        self.change = change
+        self._started = time.monotonic()
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the result)
+        if change is not None:
+            path, old, new = change
+            self._text = path.read_text(encoding="utf-8")
+            _write(path, self._text.replace(old, new))
+        self._child = os.fork()
+        if self._child == 0:
+            _become_pytest(checkout, tests, only, self._said)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self._started
+
+    def result(self, limit: float) -> tuple[str, str] | None:
+        """Returns what became of it, once it is over.
+
+        Args:
+            limit: After how many seconds it is ended.
+
+        Returns:
+            "passed", "failed" or what else happened, and what pytest printed; or None if it runs.
+        """
+        child, status = os.waitpid(self._child, os.WNOHANG)
+        if not child:
+            if self.seconds < limit:
+                return None
+            os.killpg(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+        if self.change is not None:
+            _write(self.change[0], self._text)
+        with self._said as file:
+            file.seek(0)
+            said = file.read()
+        if not child:
+            return "the time was up", said
+        code = os.waitstatus_to_exitcode(status)
+        return {0: "passed", 1: "failed", 5: "no test ran"}.get(code, f"ended with {code}"), said
+
+
+def _become_pytest(checkout: Path, tests: list[str], only: str, said: TextIO) -> NoReturn:
+    status = 70
     try:
-        done = subprocess.run(
-            command,
-            cwd=checkout,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return None, str(error)
-    return done.returncode, done.stdout
+        os.setsid()
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        os.chdir(checkout)
+        os.environ["PYTHONPATH"] = str(checkout)  # For processes that tests start.
+        sys.path.insert(0, str(checkout))
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not browser", "--tb=line"]
+        status = int(pytest.main([*options, *(["-k", only] if only else []), *tests]))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
 
 
-def try_fault(fault: Fault, checkout: Path, seconds: float) -> tuple[str, float, str]:
-    """Puts a fault in, runs its tests, and takes it out again.
+def import_what_takes_long(checkout: Path) -> None:
+    """Imports what all trials need, in the environment that the tests' `conftest.py` sets."""
+    if (checkout / "tests" / "conftest.py").exists():
+        runpy.run_path(str(checkout / "tests" / "conftest.py"))
+    for name in ("tensorflow", "keras", "h5py", "sentencepiece"):
+        importlib.import_module(name)
+    gc.freeze()
+
+
+def start(fault: Fault, checkout: Path) -> Trial:
+    """Puts a fault in and starts its tests.
 
     Args:
         fault: The fault.
         checkout: A copy that may be changed.
-        seconds: How long the tests may take.
 
     Returns:
-        What became of it ("caught" is what should), the seconds it took, and what pytest printed.
+        The trial, which takes the fault out again once it is over.
+
+    Raises:
+        LookupError: If the fault or a test of it is not there.
     """
-    try:
-        path, old, new = find(fault, read(checkout / PACKAGE))
-        tests = find_tests(fault, read(checkout / "tests", "test_*.py"))
-    except LookupError as error:
-        return "not there", 0.0, str(error)
-    text = path.read_text(encoding="utf-8")
-    started = time.monotonic()
-    try:
-        _write(path, text.replace(old, new))
-        status, said = run_tests(checkout, tests, fault.only, seconds)
-    finally:
-        _write(path, text)
-    results = {0: "NOT CAUGHT", 1: "caught", None: "time is up", 5: "no test ran"}
-    return results.get(status, f"pytest ended with {status}"), time.monotonic() - started, said
+    tests = find_tests(fault, read(checkout / "tests", "test_*.py"))
+    change = find(fault, read(checkout / PACKAGE))
+    return Trial(checkout, [_node(checkout, test) for test in tests], fault.only, change)
+
+
+def _node(checkout: Path, test: str) -> str:
+    return test.removeprefix(f"{checkout}/")
 
 
 def _write(path: Path, text: str) -> None:
@@ -838,6 +882,59 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
         compiled.unlink()
+
+
+def try_all(
+    faults: Iterable[Fault], copies: list[Path], limit: float
+) -> Iterator[tuple[Fault, str, float, str]]:
+    """Tries faults, as many at a time as there are copies.
+
+    Args:
+        faults: The faults.
+        copies: Checkouts that may be changed.
+        limit: How many seconds the tests of a fault may take.
+
+    Yields:
+        Each fault as it is done, its result ("caught" is what should), the seconds that it took
+        and what pytest printed.
+    """
+    waiting, free = list(reversed(list(faults))), list(copies)
+    running: list[tuple[Fault, Trial]] = []
+    names = {"failed": "caught", "passed": "NOT CAUGHT"}
+    while waiting or running:
+        while waiting and free:
+            fault = waiting.pop()
+            try:
+                running.append((fault, start(fault, free[-1])))
+                free.pop()
+            except LookupError as error:
+                yield fault, "not there", 0.0, str(error)
+        for fault, trial in list(running):
+            found = trial.result(limit)
+            if found is not None:
+                running.remove((fault, trial))
+                free.append(trial.checkout)
+                yield fault, names.get(found[0], found[0]), trial.seconds, found[1]
+        time.sleep(0.05)
+
+
+def passes_without_faults(faults: Iterable[Fault], checkout: Path) -> bool:
+    """Runs the tests of faults on the code as it is: one that fails anyway catches nothing."""
+    together: dict[str, list[str]] = {}
+    texts = read(checkout / "tests", "test_*.py")
+    for fault in faults:
+        with contextlib.suppress(LookupError):
+            tests = [_node(checkout, test) for test in find_tests(fault, texts)]
+            together.setdefault(fault.only, []).extend(tests)
+    for only, tests in together.items():
+        trial = Trial(checkout, list(dict.fromkeys(tests)), only)
+        while (found := trial.result(3600)) is None:
+            time.sleep(0.05)
+        print(f"Without a fault: {found[1].strip().splitlines()[-1]}", file=sys.stderr, flush=True)
+        if found[0] != "passed":
+            print(f"Without a fault, tests did not pass ({found[0]}):\n{found[1]}")
+            return False
+    return True
 
 
 def main() -> int:
@@ -853,63 +950,24 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [fault for fault in FAULTS if options.only in f"{fault.room}/{fault.name}"]
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        copies = []
-        for job in range(options.jobs):
-            (Path(folder) / str(job)).mkdir()
-            copies.append(copy_of(options.root.resolve(), Path(folder) / str(job)))
-        if not options.without_baseline and not _passes_without_faults(chosen, copies[0]):
+        copies = [
+            copy_of(options.root.resolve(), Path(folder) / str(job)) for job in range(options.jobs)
+        ]
+        import_what_takes_long(copies[0])
+        if not options.without_baseline and not passes_without_faults(chosen, copies[0]):
             return 1
-        missed = _try_all(chosen, copies, options.seconds)
-    print(f"\n{len(chosen) - missed} of {len(chosen)} faults were caught.")
-    return int(missed > 0)
-
-
-def _passes_without_faults(faults: list[Fault], checkout: Path) -> bool:
-    """A test that fails anyway catches nothing. Each selection runs by itself, as with a fault."""
-    selections, texts = {}, read(checkout / "tests", "test_*.py")
-    for fault in faults:
-        try:
-            selections[tuple(find_tests(fault, texts)), fault.only] = None
-        except LookupError:
-            continue
-    together: dict[str, list[str]] = {}
-    for tests, only in selections:
-        together.setdefault(only, []).extend(test for test in tests)
-    for only, tests in together.items():
-        status, said = run_tests(checkout, list(dict.fromkeys(tests)), only, 3600)
-        if status != 0:
-            print(f"Without a fault, pytest ended with {status}:\n{said}")
-            return False
-        print(f"Without a fault: {said.strip().splitlines()[-1]}", file=sys.stderr, flush=True)
-    return True
-
-
-def _try_all(faults: list[Fault], copies: list[Path], seconds: float) -> int:
-    free = list(copies)
-
-    def one(fault: Fault) -> tuple[str, float, str]:
-        checkout = free.pop()
-        try:
-            return try_fault(fault, checkout, seconds)
-        finally:
-            free.append(checkout)
-
-    print("| part | fault | what it breaks | found by | result | seconds |")
-    print("|---|---|---|---|---|---:|")
-    missed = 0
-    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
-        for fault, (result, took, said) in zip(faults, pool.map(one, faults), strict=True):
-            names = ", ".join(test.rpartition("/")[2] for test in fault.tests)
+        print("| part | fault | what it breaks | found by | result | seconds |")
+        print("|---|---|---|---|---|---:|")
+        missed = 0
+        for fault, result, took, said in try_all(chosen, copies, options.seconds):
+            names = ", ".join(test.rpartition("::")[2] for test in fault.tests)
             cells = fault.room, fault.name, fault.breaks, f"`{names}`", result, f"{took:.0f}"
             print(f"| {' | '.join(cells)} |", flush=True)
             if result != "caught":
                 missed += 1
-                print(
-                    f"{fault.room}/{fault.name}: {result}\n{said[-2000:]}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-    return missed
+                print(f"{fault.room}/{fault.name}: {result}\n{said[-2000:]}", file=sys.stderr)
+    print(f"\n{len(chosen) - missed} of {len(chosen)} faults were caught.")
+    return int(missed > 0)
 
 
 if __name__ == "__main__":
