@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
+from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport, Verdict
 from keras_addnorm.diagnostics.residual_log import ResidualRow
 
@@ -120,15 +121,9 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
 
 def _plotly() -> str:
     """The whole of plotly.js, which the page brings along."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError(
-            "A report's page is drawn by plotly, which is not installed. "
-            "Install it with: pip install 'keras-addnorm[report]'. "
-            "Report.plot() draws with matplotlib, Report.to_dict() gives the numbers."
-        ) from error
-    return get_plotlyjs()
+    purpose = "A report as a page (Report.plot draws without it)"
+    _, offline = require_extra("report", purpose, "plotly", "plotly.offline")
+    return str(offline.get_plotlyjs())
 
 
 def _resource(name: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.interop.folders import (
     require_new,
@@ -194,7 +195,7 @@ def export_ctranslate2(
         assert (directory / "model.bin").is_file()
         ```
     """
-    ctranslate2 = _import_ctranslate2()
+    (ctranslate2,) = require_extra("ctranslate2", "An export for CTranslate2", "ctranslate2")
     require_model(model)
     tokenizers = TokenizerPair.of(tokenizer)
     _check_config(model.config)
@@ -218,17 +219,6 @@ def export_ctranslate2(
         readme = _README.format(name=directory.name, max_length=model.config.max_length)
         (folder / "README.md").write_text(readme, encoding="utf-8")
     return directory
-
-
-def _import_ctranslate2() -> Any:
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise ImportError(
-            "CTranslate2 is not installed. Expected the package 'ctranslate2', which writes its "
-            "model format. Install it with: pip install 'keras-addnorm[ctranslate2]'"
-        ) from error
-    return ctranslate2
 
 
 def _check_config(config: Seq2SeqConfig) -> None:
