@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo import TARGETS, demo_builder
 from keras_addnorm.data.text_files import LineChecker, LineReport, find_languages
 
@@ -244,26 +245,22 @@ def _open(
     """Finds and prepares a set of pairs of any origin, and decides its direction."""
     if max_chars < 1:
         raise ValueError(f"max_chars is a number of characters, 1 or more; received {max_chars}.")
-    _require_tfds()
+    is_demo = isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name_or_folder)
+    _require_tfds("demo" if is_demo else "tfds")
     if not isinstance(name_or_folder, (str, os.PathLike)):
         return _open_builder(name_or_folder, source, target, download, max_chars)
     name = os.fspath(name_or_folder)
-    if isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name):
+    if is_demo:
         return _open_demo(name, source, target, data_dir, max_chars)
     if _looks_like_folder(name_or_folder):
         return _open_folder(Path(name).expanduser(), source, target, data_dir, max_chars)
     return _open_named(name, source, target, data_dir, download, max_chars)
 
 
-def _require_tfds() -> None:
-    try:
-        import importlib_resources  # noqa: F401 (TFDS prepares nothing without it)
-        import tensorflow_datasets  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"Loading sentence pairs needs TensorFlow Datasets, and {error.name!r} is not "
-            'installed. Run: pip install "keras-addnorm[tfds]"'
-        ) from error
+def _require_tfds(extra: str) -> None:
+    # TensorFlow Datasets prepares nothing without importlib_resources, and does not declare it.
+    needed = ("tensorflow_datasets", "importlib_resources")
+    require_extra(extra, "Loading sentence pairs with TensorFlow Datasets", *needed)
 
 
 def _looks_like_folder(name_or_folder: str | os.PathLike[str]) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
-from keras_addnorm.diagnostics.report import Report, SublayerReport
+from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport, Verdict
 from keras_addnorm.diagnostics.residual_log import ResidualRow
-from keras_addnorm.diagnostics.verdicts import Verdict
 
 # Okabe and Ito's palette, which people with every kind of colour vision can tell apart.
 _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -60,7 +60,7 @@ _HEADLINES = {
 }
 
 
-def page(report: Report, log: Sequence[ResidualRow], title: str) -> str:
+def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
     """Draw a report.
 
     Args:
@@ -121,15 +121,9 @@ def page(report: Report, log: Sequence[ResidualRow], title: str) -> str:
 
 def _plotly() -> str:
     """The whole of plotly.js, which the page brings along."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError(
-            "A report's page is drawn by plotly, which is not installed. "
-            "Install it with: pip install 'keras-addnorm[report]'. "
-            "Report.plot() draws with matplotlib, Report.to_dict() gives the numbers."
-        ) from error
-    return get_plotlyjs()
+    purpose = "A report as a page (Report.plot draws without it)"
+    _, offline = require_extra("report", purpose, "plotly", "plotly.offline")
+    return str(offline.get_plotlyjs())
 
 
 def _resource(name: str) -> str:
@@ -236,7 +230,7 @@ def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[s
     }
 
 
-def _frames(report: Report, log: Sequence[ResidualRow]) -> list[dict[str, Any]]:
+def _frames(report: ReportData, log: Sequence[ResidualRow]) -> list[dict[str, Any]]:
     """The numbers of the maps: one frame a logged step, or one of the report alone."""
     steps: dict[int | None, dict[str, Any]] = {}
     for row in log:
@@ -257,7 +251,7 @@ def _frames(report: Report, log: Sequence[ResidualRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _heads(item: SublayerReport, report: Report) -> dict[str, Any]:
+def _heads(item: SublayerReport, report: ReportData) -> dict[str, Any]:
     attention = item.attention
     assert attention is not None
     maps = [found for found in report.attention_maps if found.name == item.name]

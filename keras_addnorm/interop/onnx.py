@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import new_folder, prepare
+from keras_addnorm.interop.folders import prepare
 from keras_addnorm.interop.graphs import Graph, NamedTensor, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
 
+_PACKAGES = ("onnx", "tf2onnx", "tf2onnx.optimizer", "tf2onnx.tf_loader", "tf2onnx.tfonnx")
 _OPSET = 18
 
 # Runtimes optimise graphs when they load them. Of tf2onnx's own optimisers, one goes wrong in our
@@ -104,11 +107,11 @@ def export_onnx(
         assert (directory / "decoder_step.onnx").is_file()
         ```
     """
-    onnx, tf2onnx = _import_packages()
+    onnx, tf2onnx, *_ = require_extra("onnx", "An export as ONNX graphs", *_PACKAGES)
     tokenizers, directory = prepare(model, tokenizer, directory)
     sizes = Sizes(model.config.max_length if max_length is None else max_length)
     graphs = trace(model, sizes)
-    with new_folder(directory) as folder:
+    with atomic_folder(directory) as folder:
         files = {graph.name: f"{graph.name}.onnx" for graph in graphs}
         for graph in graphs:
             onnx.save_model(_convert(onnx, tf2onnx, graph), folder / files[graph.name])
@@ -118,21 +121,6 @@ def export_onnx(
         write_card(folder, "onnx", files, graphs, model, sizes, versions)
         write_readme(folder, directory.name, "ONNX Runtime", _ABOUT, _SET_UP)
     return directory
-
-
-def _import_packages() -> tuple[Any, Any]:
-    try:
-        import onnx
-        import tf2onnx
-        import tf2onnx.optimizer
-        import tf2onnx.tf_loader
-        import tf2onnx.tfonnx
-    except ImportError as error:
-        raise ImportError(
-            f"{error.name} is not installed. Expected the packages 'onnx' and 'tf2onnx', which "
-            "write ONNX graphs. Install them with: pip install 'keras-addnorm[onnx]'"
-        ) from error
-    return onnx, tf2onnx
 
 
 def _convert(onnx: Any, tf2onnx: Any, graph: Graph) -> Any:

@@ -1,4 +1,4 @@
-"""What is wrong with sentence pairs, counted before a training begins."""
+"""Counts suspicious sentence pairs before a training begins."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from filled_models import LABELS, SOURCE, SUBLAYERS, array, batch, tiny_model
 from tensorflow.core.protobuf import saved_model_pb2
-from tiny_model import LABELS, SOURCE, SUBLAYERS, array, batch, tiny_model
 
 from keras_addnorm import schemes
 from keras_addnorm.data import Tokenizer
@@ -279,5 +279,5 @@ def test_a_validation_needs_something_to_validate_on():
 
 
 def test_another_kind_of_model_is_refused():
-    with pytest.raises(ValueError, match=r"Expected a Seq2SeqTransformer\. Received: Sequential"):
+    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a Sequential"):
         prune(keras.Sequential([keras.layers.Dense(3)]), SOME)

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from tiny_model import LABELS, SOURCE, TARGET, batch, tiny_model
+from filled_models import LABELS, SOURCE, TARGET, batch, tiny_model
 
 from keras_addnorm.diagnostics import Report, ResidualRow, Sentence, inspect
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING
 
+from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.generate import fingerprint
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def demo_builder(
         >>> len(load_translation(builder, split="test"))
         5
     """
-    _require_libraries()
+    needed = ("tensorflow_datasets", "importlib_resources", "babel", "num2words")
+    require_extra("demo", "The demo set", *needed)
     from keras_addnorm.data.demo.builder import Demo, DemoConfig
     from keras_addnorm.data.tfds_common import quietly
 
@@ -63,14 +64,3 @@ def demo_builder(
     )
     with quietly():
         return Demo(config=config, data_dir=data_dir)
-
-
-def _require_libraries() -> None:
-    try:
-        for name in ("importlib_resources", "tensorflow_datasets", "babel", "num2words"):
-            importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f"The demo set needs {error.name!r}, which is not installed. Run: "
-            'pip install "keras-addnorm[demo]"'
-        ) from error

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.english import English
 from keras_addnorm.data.demo.french import French
 from keras_addnorm.data.demo.german import German
@@ -59,6 +60,7 @@ def demo_pairs(language: str = "de", *, seed: int = 0) -> Iterator[Pair]:
 
     Raises:
         ValueError: If the demo set does not speak the language.
+        ImportError: If Babel or num2words is not installed.
 
     Example:
         >>> from keras_addnorm.data import demo_pairs
@@ -67,6 +69,7 @@ def demo_pairs(language: str = "de", *, seed: int = 0) -> Iterator[Pair]:
         The plane to Ireland takes off at 1:20 AM. | Das Flugzeug nach Irland hebt um 01:20 Uhr ab.
     """
     grammar = target_grammar(language)
+    require_extra("demo", "The demo set", "babel", "num2words")
     rng = random.Random(seed)
     names = tuple(TEMPLATES)
     seen: set[str] = set()

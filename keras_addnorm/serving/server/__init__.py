@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.serving.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,5 +29,7 @@ __all__ = ["Server", "Settings", "running"]
 def __getattr__(name: str) -> Any:
     # The settings are for the command line, too, which imports nothing heavy.
     if name in __all__:
+        needed = ("starlette", "uvicorn", "prometheus_client", "grpc_health")
+        require_extra("serve", "The server", *needed)
         return getattr(importlib.import_module(f"{__name__}.app"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
