@@ -295,6 +295,7 @@ def test_attention_means_the_same_in_each_stage(request, settings, under_xla):
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("under_xla", [True, False])
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3)], ids=lambda s: type(s).__name__)
 def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla):

@@ -60,7 +60,7 @@ def test_the_stream_runs_from_record_to_record():
     )
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_inside_a_traced_function(jit_compile):
     model = tiny_model(scheme="pre_ln")
 

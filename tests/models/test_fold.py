@@ -91,6 +91,7 @@ def test_deep_norms_epsilon_shrinks_by_alpha_squared_on_each_side():
         np.testing.assert_allclose(norm["epsilon"], 1.0 / alpha**2, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_cache_and_the_search_agree_too():
     model = tiny_model(scheme="deep_norm")
     folded = fold(model)
