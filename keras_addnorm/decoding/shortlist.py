@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.lexicon import Lexicon
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 Tensor = Any
 
@@ -73,24 +74,27 @@ class Shortlist:
                 f"from 4 to {vocabulary_size}. Received: {self.size}"
             )
 
-    def check(self, config: Any) -> None:
+    def check(self, info: DecoderInfo) -> None:
         """Raise unless the lexicon speaks of a model's vocabularies, and has room for its ids.
 
         Args:
-            config: The model's config.
+            info: What is known of the model.
 
         Raises:
             ValueError: If it does not.
         """
-        expected = (config.source_vocabulary_size, config.target_vocabulary_size)
         received = (self.lexicon.candidates.shape[0], self.lexicon.frequencies.shape[0])
+        known = (info.source_vocabulary_size, info.target_vocabulary_size)
+        expected = tuple(
+            size if size is not None else own for size, own in zip(known, received, strict=True)
+        )
         if received != expected:
             raise ValueError(
                 "The shortlist does not belong to the model. Expected a lexicon of "
                 f"{expected[0]} source and {expected[1]} target tokens. Received: {received[0]} "
                 f"and {received[1]}. Estimate it with the tokenizer of the model."
             )
-        largest = max(config.pad_id, config.start_id, config.end_id)
+        largest = max(dataclasses.astuple(info.ids))
         if largest >= self.size:
             raise ValueError(
                 "The special ids keep their places in a shortlist. Expected ids below its size, "
