@@ -14,7 +14,6 @@ from keras_addnorm import schemes
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.diagnostics import fold, is_foldable
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
@@ -130,7 +129,7 @@ def export_saved_model(
         shortlist,
     )
     if shortlist is not None:
-        shortlist.check(DecoderInfo.of(model))
+        shortlist.check(model.config)
     directory = Path(directory)
     version = choose_version(directory, version)
     folded = fold(model) if is_foldable(model) else model
