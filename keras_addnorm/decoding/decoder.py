@@ -115,6 +115,21 @@ class DecoderInfo:
     source_vocabulary_size: int | None = None
     target_vocabulary_size: int | None = None
 
+    @property
+    def pad_id(self) -> int:
+        """The padding token."""
+        return self.ids.pad_id
+
+    @property
+    def start_id(self) -> int:
+        """The start token."""
+        return self.ids.start_id
+
+    @property
+    def end_id(self) -> int:
+        """The end token."""
+        return self.ids.end_id
+
     @classmethod
     def of(
         cls,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.lexicon import Lexicon
 from keras_addnorm.decoding.special_ids import SpecialIds
 
@@ -74,17 +73,17 @@ class Shortlist:
                 f"from 4 to {vocabulary_size}. Received: {self.size}"
             )
 
-    def check(self, info: DecoderInfo) -> None:
+    def check(self, config: Any) -> None:
         """Raise unless the lexicon speaks of a model's vocabularies, and has room for its ids.
 
         Args:
-            info: What is known of the model.
+            config: The model's config, or the `DecoderInfo` of another decoder.
 
         Raises:
             ValueError: If it does not.
         """
         received = (self.lexicon.candidates.shape[0], self.lexicon.frequencies.shape[0])
-        known = (info.source_vocabulary_size, info.target_vocabulary_size)
+        known = (config.source_vocabulary_size, config.target_vocabulary_size)
         expected = tuple(
             size if size is not None else own for size, own in zip(known, received, strict=True)
         )
@@ -94,7 +93,7 @@ class Shortlist:
                 f"{expected[0]} source and {expected[1]} target tokens. Received: {received[0]} "
                 f"and {received[1]}. Estimate it with the tokenizer of the model."
             )
-        largest = max(dataclasses.astuple(info.ids))
+        largest = max(config.pad_id, config.start_id, config.end_id)
         if largest >= self.size:
             raise ValueError(
                 "The special ids keep their places in a shortlist. Expected ids below its size, "

@@ -18,8 +18,10 @@ from keras_addnorm.decoding.indexing import take
 from keras_addnorm.layers.shapes import size_of
 
 Tensor = Any
-Step = Callable[[Tensor, Tensor, Cache], tuple[Tensor, Cache]]
-"""`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`."""
+Step = Callable[..., Any]
+"""`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`.
+
+That of `make_step_model` also takes options of `decode_step`, and returns last what they ask for."""
 
 
 def _same(cache: Cache, length: int | Tensor) -> Cache:
@@ -78,8 +80,8 @@ def make_step_model(
     # Of the source, not of the memory: a model of one's own may have a shorter one.
     length = engine.first_length(max_length, size_of(source_ids, 1))
     view = engine.view(decoder, rows_per_sentence, rows_per_beam, tokens)
-    kept = view.initial_cache(memory, num_sentences, length)
     rows_per_mask = rows_per_sentence
+    kept = None if view is decoder else view.initial_cache(memory, num_sentences, length)
     if not is_shared(kept):
         # Each hypothesis has rows of its own, which are reordered with it.
         view = engine.view(decoder, rows_per_sentence, rows_per_beam, tokens, share_caches=False)

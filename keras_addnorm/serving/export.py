@@ -15,7 +15,6 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable
 from keras_addnorm.models.checks import require_model, require_tokenizers
 from keras_addnorm.serving.assets_extra import write_extras
@@ -133,7 +132,7 @@ def export_saved_model(
         shortlist,
     )
     if shortlist is not None:
-        shortlist.check(DecoderInfo.of(model))
+        shortlist.check(model.config)
     directory = Path(directory)
     version = choose_version(directory, version)
     folded = fold(model) if is_foldable(model) else model

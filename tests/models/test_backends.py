@@ -57,6 +57,26 @@ for beams in (1, 3):
     np.testing.assert_array_equal(array(ids), found[f"ids {beams}"])
     np.testing.assert_allclose(array(scores), found[f"scores {beams}"], rtol=1e-5)
 
+class Own:  # A decoder of one's own, no Keras model: what is read, summed, makes the logits.
+    def __init__(self):
+        table = np.random.default_rng(2).normal(size=(9, 9))
+        self.parts = {"table": keras.Variable(table.astype("float32"), name="table")}
+    def encode(self, source_ids):
+        return keras.ops.cast(source_ids, "float32"), keras.ops.not_equal(source_ids, 0)
+    def initial_cache(self, memory, batch_size, max_length):
+        return {"read": keras.ops.zeros((batch_size, 9)), "memory": keras.ops.sum(memory, axis=1)}
+    def decode_step(self, token_ids, cache, index, memory_padding_mask):
+        read = cache["read"] + keras.ops.take(self.parts["table"], token_ids, axis=0)
+        return read * keras.ops.sin(cache["memory"])[:, None], {**cache, "read": read}
+from keras_addnorm.decoding import generate
+own = Own()
+for factor in (1.0, -1.0):  # What is compiled reads the weights of today.
+    own.parts["table"].assign(own.parts["table"] * factor)
+    for beams in (1, 3):
+        found[f"ids own {beams} {factor}"], found[f"scores own {beams} {factor}"] = generate(
+            own, SOURCE, num_beams=beams, max_length=5, jit_compile=False
+        )
+
 from keras_addnorm.decoding import Beam, Lexicon, Shortlist
 rng = np.random.default_rng(6)
 candidates, probabilities = rng.integers(3, 11, (13, 4)), rng.random((13, 4), "float32")
@@ -179,6 +199,12 @@ def test_attention_in_steps_and_in_one_operation_is_that_of_tensorflow(backend, 
             value, expected, rtol=tolerance, atol=tolerance, err_msg=f"{backend} {name}"
         )
         assert not value[1].any() and not value[0, 2].any() and value[0, 0].any(), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_compiled_search_reads_the_variables_of_a_plain_object(backend, results):
+    before, after = (results[backend][f"scores own 3 {factor}"] for factor in (1.0, -1.0))
+    assert (before != after).all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -172,11 +172,11 @@ class InPlaceKeyValues:
         """This."""
         return self
 
-    def query_positions(self, num_queries: int | Tensor, index: int | Tensor | None) -> Tensor:
+    def query_positions(self, num_queries: int | Tensor, index: Any) -> Tensor:
         """Return `index` for each hypothesis of a beam."""
         return ops.zeros((self.rows_per_beam,), dtype="int32") + index
 
-    def extend(self, keys: Tensor, values: Tensor, index: int | Tensor | None) -> InPlaceKeyValues:
+    def extend(self, keys: Tensor, values: Tensor, index: Any) -> InPlaceKeyValues:
         """Return this with one position more of each hypothesis, `(B, n, G, K)`.
 
         An update of a matrix takes half the time of one of four axes.

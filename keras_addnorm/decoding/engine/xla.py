@@ -181,13 +181,11 @@ class TransposedKeyValues:
         """This."""
         return self
 
-    def query_positions(self, num_queries: int | Tensor, index: int | Tensor | None) -> Tensor:
+    def query_positions(self, num_queries: int | Tensor, index: Any) -> Tensor:
         """Return `index` for each hypothesis of a beam."""
         return ops.zeros((self.rows_per_beam,), dtype="int32") + index
 
-    def extend(
-        self, keys: Tensor, values: Tensor, index: int | Tensor | None
-    ) -> TransposedKeyValues:
+    def extend(self, keys: Tensor, values: Tensor, index: Any) -> TransposedKeyValues:
         """Return this with one position more of each hypothesis, `(B, n, G, K)`."""
         new = self.transpose(keys, values, self.stored.keys.dtype)
         start = index * self.rows_per_beam
