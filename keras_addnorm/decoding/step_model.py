@@ -21,7 +21,7 @@ Tensor = Any
 Step = Callable[..., Any]
 """`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`.
 
-That of `make_step_model` also takes options of `decode_step`, and returns last what they ask for."""
+That of `make_step_model` also takes options of `decode_step`: what they ask for comes last."""
 
 
 def _same(cache: Cache, length: int | Tensor) -> Cache:
