@@ -102,31 +102,98 @@ def test_each_position_of_a_window_has_the_changes_of_its_next_day(load_example)
 
 
 @pytest.mark.slow
-def test_the_character_model_writes_from_its_cache_what_it_would_without(run_smoke):
+def test_the_character_model_learns_and_goes_on_with_a_prompt(run_smoke):
     module, result, text = run_smoke("character_model")
-    expected = len(module.ALPHABET) * 16 + encoder_size(16, 64) + 2 * 16
+    expected = module.VOCABULARY_SIZE * 16 + encoder_size(16, 64) + 2 * 16
     assert printed_parameters(text) == [expected]
-    assert result.loss < np.log(len(module.ALPHABET)) - 0.5
-    assert result.sample.startswith("Return the ") and len(result.sample) == 31
-    assert result.sample in text
+    assert result.loss < np.log(module.VOCABULARY_SIZE) - 0.5
+    assert set(result.samples) == {"sampled", "greedy"}
+    for sample in result.samples.values():
+        assert sample.startswith("Return the ") and len(sample) <= 31
+        assert sample in text
+    # Greedy search without a cache: the whole text again for each character.
+    ids = [module.START, *module.encode("Return the ")]
+    while len(ids) < 32 and ids[-1] != module.END:
+        logits = np.array(result.model(np.array([ids]))[0, -1])
+        ids.append(int(logits.argmax()))
+    assert result.samples["greedy"] == module.text_of(np.array(ids))
 
-    characters = result.character_model
-    ids = module.encode("Return the cat.")[None]
-    cache = characters.decoder.initial_cache(1, max_length=17)
-    first, cache = characters.step(ids[:, :6], cache, 0)
-    second, cache = characters.step(ids[:, 6:7], cache, 6)
-    third, _ = characters.step(ids[:, 7:], cache, 7)
-    cached = np.concatenate([first, second, third], axis=1)
-    np.testing.assert_allclose(cached, characters.model(ids), rtol=1e-4, atol=1e-4)
+
+def steps_of(model, start_ids, memory=None, mask=None):
+    """The logits of each position, decoded one after the other."""
+    cache = model.initial_cache(memory, *start_ids.shape)
+    logits = []
+    for index in range(start_ids.shape[1]):
+        step, cache = model.decode_step(start_ids[:, index], cache, index, mask)
+        logits.append(step)
+    return np.stack(logits, axis=1)
+
+
+def test_the_character_model_reads_from_its_cache_what_it_would_without(load_example):
+    with load_example("character_model") as module:
+        model = module.CharacterModel(8, 1)
+        ids = np.array([[module.START, *module.encode("The cat.")]])
+        np.testing.assert_allclose(steps_of(model, ids), model(ids), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_characters_begin_with_a_start_and_end_with_a_text(load_example):
+    with load_example("character_model") as module:
+        texts = ["a" * 200, "b" * 60]
+        inputs, labels = module.rows_of(texts)
+        assert inputs.shape == labels.shape == (2, module.LENGTH)  # The last few are left out.
+        read = [*module.encode("a" * 200), module.END, *module.encode("b" * 55)]
+        assert labels.reshape(-1).tolist() == read
+        for row, answer in zip(inputs, labels, strict=True):
+            assert row.tolist() == [module.START, *answer[:-1]]
+        assert module.text_of(labels[1]) == "a" * 72 + "b" * 55
 
 
 def test_the_table_of_pairs_counts_pairs(load_example):
     with load_example("character_model") as module:
         train = module.encode("ababac")
-        size = len(module.ALPHABET)
+        size = module.VOCABULARY_SIZE
         inputs, labels = module.encode("a")[None], module.encode("b")[None]
         # After "a" came "b" twice and "c" once; each count is one higher.
-        assert module.pair_loss(train, inputs, labels) == pytest.approx(-np.log(3 / (size + 3)))
+        loss = module.pair_loss(train[:-1], train[1:], inputs, labels)
+        assert loss == pytest.approx(-np.log(3 / (size + 3)))
+
+
+@pytest.mark.slow
+def test_a_model_of_ones_own_learns_and_is_searched(run_smoke):
+    module, result, text = run_smoke("search_your_own_model")
+    width, size = 16, module.VOCABULARY_SIZE
+    gru = 3 * (2 * width * width + 2 * width)
+    assert printed_parameters(text) == [size * width + 2 * gru + (2 * width + 1) * size]
+    assert set(result.exact_match) == {"greedy", "beam of 4"}
+    outputs, scores = zip(*result.n_best, strict=True)
+    assert len(set(outputs)) == 4 and list(scores) == sorted(scores, reverse=True)
+    assert all(len(set(output)) == len(output) for output in result.no_digit_twice)
+
+
+def test_the_steps_of_a_model_of_ones_own_are_those_it_is_trained_with(load_example):
+    with load_example("search_your_own_model") as module:
+        model = module.GRUTranslator(4)
+        source = module.encode(["123", "98765"])
+        target = np.array([[module.START, 5, 4, 3], [module.START, 9, 10, 11]])
+        whole = np.array(model({"source": source, "target": target}))
+        steps = steps_of(model, target, *model.encode(source))
+        np.testing.assert_allclose(steps, whole, rtol=1e-4, atol=1e-5)
+        # Padding is no digit.
+        padded = model({"source": np.pad(source, ((0, 0), (0, 3))), "target": target})
+        np.testing.assert_allclose(padded, whole, rtol=1e-4, atol=1e-5)
+        # It reads the source.
+        other = model({"source": source[::-1], "target": target})
+        assert np.abs(other - whole).max() > 1e-4
+
+
+def test_numbers_are_different_and_come_back_from_their_ids(load_example):
+    with load_example("search_your_own_model") as module:
+        numbers = module.make_numbers(50, np.random.default_rng(3))
+        assert len(set(numbers)) == 50
+        assert {len(number) for number in numbers} <= set(range(3, module.LONGEST + 1))
+        ids = module.encode(numbers)
+        assert [module.text_of(row) for row in ids] == numbers
+        assert ((ids == module.END).sum(1) == 1).all()
 
 
 @pytest.mark.slow

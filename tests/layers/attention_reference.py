@@ -31,11 +31,11 @@ def rotated(vector, position, base=10000.0, scaling=None):
     factor = 1.0 if scaling is None else scaling["factor"]
     if scaling is not None and scaling["name"] == "ntk":
         base, factor = base * factor ** (width / (width - 2)), 1.0
-    turned = []
+    products = []
     for i in range(width // 2):
         angle = position / factor * base ** (-2 * i / width)
-        turned.append(complex(vector[i], vector[i + width // 2]) * cmath.exp(1j * angle))
-    return np.array([z.real for z in turned] + [z.imag for z in turned])
+        products.append(complex(vector[i], vector[i + width // 2]) * cmath.exp(1j * angle))
+    return np.array([z.real for z in products] + [z.imag for z in products])
 
 
 def _heads(projection, x, heads):
