@@ -1,8 +1,7 @@
-"""What room for 256 tokens costs a translation of 32: caches of that size, or growing in stages.
+"""A translation of 32 tokens that may have 256: KV caches of that size, or growing ones.
 
 Random weights whose hypotheses never end, as in `decoding.py`, but ids in and ids out: 32 steps of
-a search that may take `--room`. The caches have room for all of them from the start, or grow as
-`decoding.stages` lets them.
+a search that may take `--room`. The caches have that size from the start, or grow with the output.
 
 python benchmarks/caches.py
 python benchmarks/caches.py --cells "tiny 1 " --room 1024

@@ -39,7 +39,8 @@ import peers
 import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair, load_translation, make_training_dataset
-from keras_addnorm.data.tokenizer import END_ID, PAD_ID, START_ID, string_pairs
+from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
 
 TOKENS_PER_BATCH = 4096
 GIVEN_LENGTHS = (16, 24, 32, 48, 64)

@@ -212,8 +212,9 @@ def train(folder: Path, epochs: int | None) -> None:
     from keras_addnorm.data.text_files import LineChecker, find_parallel_files
     from keras_addnorm.decoding import translate
     from keras_addnorm.models import Seq2SeqTransformer
-    from keras_addnorm.runs.build import compile_model, model_config
-    from keras_addnorm.runs.config import RunConfig
+    from keras_addnorm.runs.optimization import compile_model
+    from keras_addnorm.runs.settings import RunConfig
+    from keras_addnorm.runs.trained_run import model_config
     from keras_addnorm.training import LastCheckpoints, average_weights, evaluate_translations
 
     config = RunConfig.from_dict(tomllib.loads(CONFIG.read_text(encoding="utf-8")))

@@ -16,7 +16,7 @@ import measure
 import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer, load_translation
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 from keras_addnorm.serving.slim import slim
 

@@ -34,7 +34,7 @@ class Program:
     _inputs: tuple[Any, ...]
 
     def run(self) -> Any:
-        """Calls it and waits; a training step goes on with the weights of the last."""
+        """Calls it and waits; a training step continues with the weights of the last."""
         return jax.block_until_ready(self.start())
 
     def start(self) -> Any:

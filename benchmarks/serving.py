@@ -6,7 +6,7 @@ small model with random weights, whose translations are as long as they may be.
     python benchmarks/serving.py                          # throughput and latency
     python benchmarks/serving.py --soak                   # 10,000 requests while versions change
     python benchmarks/serving.py --soak --swaps 40 --requests 40000
-    python benchmarks/serving.py --model saved_models/mine --road grpc
+    python benchmarks/serving.py --model saved_models/mine --transport grpc
     python benchmarks/serving.py --smoke                  # a server a table, few requests
 """
 
@@ -53,9 +53,9 @@ class Served:
     process: subprocess.Popen[str]
     ports: dict[str, int]
 
-    def client(self, road: str) -> Client:
-        host = "http://127.0.0.1" if road == "rest" else "127.0.0.1"
-        return Client(f"{host}:{self.ports[road]}", model=NAME, timeout=300)
+    def client(self, transport: str) -> Client:
+        host = "http://127.0.0.1" if transport == "rest" else "127.0.0.1"
+        return Client(f"{host}:{self.ports[transport]}", model=NAME, timeout=300)
 
     def megabytes(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
@@ -148,10 +148,10 @@ def export_small_model(directory: Path, versions: int = 1) -> None:
 
 
 def ask(
-    served: Served, road: str, signature: str, clients: int, texts: Sequence[str]
+    served: Served, transport: str, signature: str, clients: int, texts: Sequence[str]
 ) -> tuple[float, list[float]]:
     """Shares texts out among clients, one a request; returns seconds and those of each request."""
-    client = served.client(road)
+    client = served.client(transport)
     seconds: list[float] = []
     queue = iter(texts)
     lock = threading.Lock()
@@ -178,7 +178,7 @@ def ask(
 
 
 def throughput(
-    directory: Path, road: str, requests: int, servers: int | None = None
+    directory: Path, transport: str, requests: int, servers: int | None = None
 ) -> list[dict[str, object]]:
     """Asks with 1, 8 and 64 clients, with batching, threads and XLA and without.
 
@@ -196,9 +196,9 @@ def throughput(
             for signature, clients in itertools.product(SIGNATURES, CLIENTS):
                 texts = make_texts(requests, seed=clients)
                 # Every shape is compiled before the clock runs.
-                ask(served, road, signature, clients, texts[: max(2 * clients, 20)])
+                ask(served, transport, signature, clients, texts[: max(2 * clients, 20)])
                 cpu = served.cpu_seconds()
-                wall, seconds = ask(served, road, signature, clients, texts)
+                wall, seconds = ask(served, transport, signature, clients, texts)
                 cpu = 1000 * (served.cpu_seconds() - cpu) / requests
                 cuts = [1000 * cut for cut in statistics.quantiles(seconds, n=100)]
                 rows.append(
@@ -222,7 +222,7 @@ def throughput(
 
 
 def first_requests(
-    directory: Path, road: str, servers: int | None = None
+    directory: Path, transport: str, servers: int | None = None
 ) -> list[dict[str, object]]:
     """The first two requests of a server that has answered its warm-up requests, and of one not."""
     rows: list[dict[str, object]] = []
@@ -231,7 +231,7 @@ def first_requests(
     for warm, signature in itertools.islice(kinds, servers):
         flag = "--warm-up" if warm else "--no-warm-up"
         started = time.perf_counter()
-        with serve(directory, flag) as served, served.client(road) as client:
+        with serve(directory, flag) as served, served.client(transport) as client:
             start = time.perf_counter() - started
             client.status()  # the connection is made
             times = []
@@ -251,9 +251,9 @@ class Soak:
     """Many requests, each compared with the offline translation, while versions change."""
 
     def __init__(
-        self, templates: Path, road: str, requests: int, swaps: int, clients: int = 8
+        self, templates: Path, transport: str, requests: int, swaps: int, clients: int = 8
     ) -> None:
-        self._road, self._requests, self._clients = road, requests, clients
+        self._transport, self._requests, self._clients = transport, requests, clients
         self._swaps = swaps
         self._templates = [templates / str(n) for n in existing_versions(templates)]
         long = make_texts(20, seed=8, longest=200)
@@ -281,7 +281,7 @@ class Soak:
                     thread.join()
                 wall = time.perf_counter() - begin
                 memory.append(served.megabytes())
-                with served.client(self._road) as client:
+                with served.client(self._transport) as client:
                     states = [(state.version, state.state) for state in client.status()]
         return {
             "requests": self.done,
@@ -295,7 +295,7 @@ class Soak:
 
     def _work(self, served: Served, seed: int) -> None:
         generator = random.Random(seed)
-        client = served.client(self._road)
+        client = served.client(self._transport)
         while next(self._count) <= self._requests:
             size = generator.choice((1, 1, 1, 2, 5))
             chosen = generator.choices(range(len(self._texts)), k=size)
@@ -370,7 +370,7 @@ def _growth(memory: Sequence[float]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, help="folder of versions; default: a small model")
-    parser.add_argument("--road", choices=("rest", "grpc"), default="rest")
+    parser.add_argument("--transport", choices=("rest", "grpc"), default="rest")
     parser.add_argument("--requests", type=int, help="of each row; of the soak (default 10,000)")
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--swaps", type=int, default=9, help="of versions in the soak, at least 5")
@@ -383,7 +383,7 @@ def main() -> int:
             export_small_model(directory, versions=2 if options.soak else 1)
         if options.soak:
             figures: dict[str, object] = Soak(
-                directory, options.road, options.requests or 10_000, options.swaps
+                directory, options.transport, options.requests or 10_000, options.swaps
             ).run()
             print(figures)
             status = int(bool(figures["wrong"]) or figures["growth"] > 0.05)
@@ -391,8 +391,8 @@ def main() -> int:
             servers = 1 if options.smoke else None
             requests = options.requests or (8 if options.smoke else 300)
             figures = {
-                "throughput": throughput(directory, options.road, requests, servers),
-                "first": first_requests(directory, options.road, servers),
+                "throughput": throughput(directory, options.transport, requests, servers),
+                "first": first_requests(directory, options.transport, servers),
             }
             status = 0
     if options.json:

@@ -28,7 +28,8 @@ import tensorflow as tf
 
 from keras_addnorm.decoding import Lexicon, Shortlist, Translations, translate
 from keras_addnorm.runs import RunDirectory
-from keras_addnorm.runs.build import load_run, load_texts
+from keras_addnorm.runs.text_data import load_texts
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.training import evaluate_translations
 
 ALL = "all"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import sacrebleu
 
-from keras_addnorm.runs.build import load_run, load_texts
 from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.text_data import load_texts
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.serving import export_saved_model, load_translator
 
 

@@ -34,7 +34,7 @@ from typing import Any
 import measure
 import peers
 
-from keras_addnorm.runs.process import ONE_ARENA, allocator_settings
+from keras_addnorm.runs.process_startup import ONE_ARENA, allocator_settings
 
 Step = Callable[[], Any]
 

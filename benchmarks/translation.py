@@ -31,7 +31,8 @@ from ctranslate2_peer import Peer, Translation
 from keras_addnorm.decoding import Beam, Greedy, Strategy
 from keras_addnorm.interop import export_ctranslate2
 from keras_addnorm.runs import RunDirectory
-from keras_addnorm.runs.build import TrainedRun, load_run, load_texts
+from keras_addnorm.runs.text_data import load_texts
+from keras_addnorm.runs.trained_run import TrainedRun, load_run
 from keras_addnorm.serving import export_saved_model
 
 

@@ -26,8 +26,8 @@ from claims.lab import FULL, QUICK, Lab, Training, final_loss
 from claims.page import number, table
 from claims.records import Records
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.diagnostics import Stability, StabilityThresholds, predict_stability
-from keras_addnorm.training.files import written_whole
 
 WARMUPS = (0, 150)
 TRAINED = 0.5  # of the way from word frequencies to the best run
@@ -116,7 +116,7 @@ def main(seen: list[Case], fresh: list[Case], page: Path, lab: Lab) -> Path:
         "## Misses",
         _misses([outcome for outcome in outcomes.values() if not outcome.hit]),
     ]
-    with written_whole(page) as temporary:
+    with atomic_file(page) as temporary:
         temporary.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
     return page
 

@@ -1,8 +1,8 @@
 """A decoder-only character model from `TransformerDecoder(memory=None)` in plain functional Keras.
 
 It reads docstrings of Python's standard library, which every Python ships, and writes one of its
-own: from the cache, one character a step, so that a step costs the same however long the text is.
-Its loss on docstrings that it has not seen stands beside that of a table of character pairs.
+own: from a KV cache, one character a step, so that a step costs the same for any length of text.
+Its loss on held-out docstrings is compared with that of a table of character pairs.
 
 python examples/character_model.py            # 71 s of processor time
 python examples/character_model.py --smoke    # only tries that it runs

@@ -4,7 +4,7 @@ python examples/compare_schemes.py --data FOLDER --runs runs/schemes    # 12 tra
 python examples/compare_schemes.py --smoke                              # only tries that it runs
 
 FOLDER holds train.en, train.de, val.en, val.de. Every training is a run directory of its own: a
-killed comparison goes on where it stopped. The scores are those of the validation set, with the
+killed comparison resumes where it stopped. The scores are those of the validation set, with the
 weights of the best epoch. docs/results.md has the table for Multi30k.
 """
 

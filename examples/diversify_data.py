@@ -22,12 +22,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import demo_pairs, load_translation
-from keras_addnorm.data.tokenizer import string_pairs
-from keras_addnorm.interop.folders import new_folder
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import load_run
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
 
 Pairs = list[tuple[str, str]]
@@ -67,7 +67,7 @@ def with_run(directory: RunDirectory) -> Translate:
 
 def write(splits: dict[str, Pairs], languages: tuple[str, str], to: Path) -> None:
     """Writes a folder of parallel text, a line for a sentence; all of it or nothing."""
-    with new_folder(to) as folder:
+    with atomic_folder(to) as folder:
         for split, pairs in splits.items():
             for language, texts in zip(languages, zip(*pairs, strict=True), strict=True):
                 lines = "".join(" ".join(text.split()) + "\n" for text in texts)

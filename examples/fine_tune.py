@@ -1,9 +1,9 @@
 """Fine-tuning: a translation model that knows how people travel learns how they shop.
 
-The two domains are kinds of sentences of the built-in set, which have no sentence in common. A
-first model learns to travel. From there it is trained on fewer sentences of shopping: once on
-these alone, once on these and as many of the old ones. Each is asked about both domains, so that
-the table shows what is learned and what is forgotten.
+The two domains are kinds of sentences of the built-in set, without a sentence in common. A first
+model is trained on sentences about travel. It is then fine-tuned on fewer sentences about shopping:
+once on shopping alone, once on shopping and as many travel sentences. Every model is tested on both
+domains, so that the table shows what is learned and what is forgotten.
 
 python examples/fine_tune.py            # 152 s of processor time
 python examples/fine_tune.py --smoke    # only tries that it runs

@@ -1,4 +1,4 @@
-"""Save a model of our layers, load it in a new process, and go on training as if nothing were.
+"""Save a model of our layers, load it in a new process, and continue the training.
 
 `model.save` writes one file: what the model is made of, its weights, and where the optimiser
 stands. Keras finds our layers by their registered names, so a process that loads the file needs

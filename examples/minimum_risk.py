@@ -1,14 +1,14 @@
-"""Minimum risk training: a trained model learns which of its own translations are the better ones.
+"""Minimum risk training: a trained model learns which of its own translations are better.
 
 keras-addnorm train --config examples/multi30k_en_de.toml --data FOLDER --run-dir runs/en-de
 python examples/minimum_risk.py --runs runs/en-de --to runs/en-de-risk
 keras-addnorm evaluate --run-dir runs/en-de-risk
 
 A beam search finds eight translations of each training sentence, and each gets its sentence BLEU
-as a reward. Two epochs at a low rate then move probability to the better ones
-(`training.MinimumRisk`). With further runs behind the first, their translations are candidates,
-too; it is the first one that is trained. What comes out is a run like any other. The candidates are
-written to its folder as they are found: started again, the script goes on behind them.
+as a reward. Two epochs at a low rate then move probability to the better translations
+(`training.MinimumRisk`). Further runs in `--runs` add their translations as candidates; the first
+run is the one that is trained. The result is a run like any other. Candidates are written to its
+folder as they are found, so a second start resumes after them.
 
 docs/results.md says what it gave on Multi30k.
 
@@ -35,11 +35,12 @@ from keras_addnorm.data import BatchesOfManySizes
 from keras_addnorm.data.buckets import Bucket, bucket_of
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import TrainedRun, load_run, load_texts, save_model_config
-from keras_addnorm.runs.callbacks import save_weights
 from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import TrainedRun, load_run, save_model_config
 from keras_addnorm.runs.translate import translate_texts
+from keras_addnorm.runs.weight_files import save_weights
 from keras_addnorm.training import Adam, MinimumRisk, TranslationScore
 
 SENTENCES_AT_ONCE = 1024

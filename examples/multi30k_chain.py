@@ -1,4 +1,4 @@
-"""All trainings behind the best result of docs/results.md, in one command that may be stopped.
+"""All trainings behind the best result of docs/results.md, in one resumable command.
 
 python examples/multi30k_chain.py --data FOLDER --runs runs/chain
 python examples/multi30k_chain.py --smoke    # only tries that it runs
@@ -8,13 +8,13 @@ times in docs/results.md add up to ten hours on two cores. Each step is a run or
 RUNS, made of those before it:
 
 1. `forward`, the recipe with R-Drop, and `backward`, from German to English;
-2. `text-1`, the corpus as these two diversify it (diversify_data.py), on which both go on;
+2. `text-1`, the corpus as these two diversify it (diversify_data.py), on which training continues;
 3. `text-2`, the same once more, on which `forward-3` is the model so far;
 4. `risk-1` and `risk-2`, minimum risk trainings of that model (minimum_risk.py), the second one
    with candidates of a model with another vocabulary, too (`sampled`);
 5. `best`, the mean of the two; the validation set chooses its length penalty.
 
-Then the test set is translated. The same command again goes on where the last one stopped.
+Then the test set is translated. The same command again resumes where the last one stopped.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from minimum_risk import SMOKE_SETTINGS, minimum_risk
 from minimum_risk import Settings as RiskSettings
 
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import load_run, load_texts
-from keras_addnorm.runs.callbacks import save_average
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary
+from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import load_run
+from keras_addnorm.runs.weight_files import save_average
 
 HERE = Path(__file__).parent
 THERE, BACK = HERE / "multi30k_en_de.toml", HERE / "multi30k_de_en.toml"

@@ -4,7 +4,7 @@ python examples/why_add_and_norm.py                 # all claims, about an hour 
 python examples/why_add_and_norm.py --claims 1,7    # some of them
 python examples/why_add_and_norm.py --quick         # only tries that it runs, in minutes
 
-Whatever has been measured is kept in `--records`, so that a second run goes on where the first one
+Whatever has been measured is kept in `--records`, so that a second run resumes where the first one
 stopped, and the page can be written again without training. Keras runs on JAX where it is
 installed, because that compiles deep models in less than half the time; set KERAS_BACKEND for
 another backend.

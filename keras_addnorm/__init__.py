@@ -17,9 +17,12 @@ from types import ModuleType
 __version__ = "0.1.0"
 
 _ROOMS = (
+    "basics",
     "data",
     "decoding",
     "diagnostics",
+    "distribution",
+    "interop",
     "layers",
     "models",
     "norms",

@@ -1,6 +1,6 @@
-"""The command `keras-addnorm`: reads the command line and calls the room `runs`.
+"""The command `keras-addnorm`: reads the command line and calls `keras_addnorm.runs`.
 
-Nothing heavy is imported here before a command is known, so that `--help` answers at once.
+Heavy packages are imported only once a command is known, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -16,27 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import __version__
-from keras_addnorm.runs.config import (
-    Leaf,
-    RunConfig,
-    convert,
-    leaves,
-    merge,
-    parse_assignment,
-    read_toml,
-)
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.export import FORMATS
-from keras_addnorm.runs.process import (
+from keras_addnorm.runs.process_startup import (
+    garbage_collection_paused,
     import_tensorflow_quietly,
-    nothing_is_garbage,
     prepare_for_keras,
     prepare_for_training,
 )
 from keras_addnorm.runs.serve import serve_settings
+from keras_addnorm.runs.setting_fields import Setting, convert, list_settings
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, parse_assignment, read_toml
 
-# A portion of a file: enough that lines of like length share batches.
+# Lines of a file translated at once: enough that lines of similar length share batches.
 _LINES_AT_ONCE = 1024
 
 _DESCRIPTION = """\
@@ -58,8 +52,8 @@ Every command has its own --help with examples.
 
 _DEMO = """\
 Trains a small Pre-LN Transformer on the built-in data set (dates, prices, distances and the like
-in real language, generated offline), translates 1,000 held-out sentences, draws where the decoder
-looks, exports a SavedModel and translates with it in a new process.
+in real language, generated offline), translates 1,000 held-out sentences, draws the
+cross-attention, exports a SavedModel and translates with it in a new process.
 
 examples:
   keras-addnorm demo
@@ -71,14 +65,14 @@ Trains a model. --data takes a TensorFlow Datasets name (ted_hrlr_translate/pt_t
 parallel text (train.en, train.de, val.*, test.*, plain or .gz), or the built-in set (demo/en-de).
 
 Settings come from --config, from the flags below, and from --set for any other field of the model;
-later ones win: run directory, then file, then flags, then --set. All of them are written to
-RUN_DIR/config.toml. The same command again (or --resume and no settings) goes on where an earlier
-one stopped or was killed, and
+later ones win: run directory, then file, then flags, then --set. RUN_DIR/config.toml records all
+of them. The same command again (or --resume without settings) resumes a run that was stopped or
+killed, and
 
   keras-addnorm train --run-dir runs/mine --epochs 30
 
-trains a finished run further. --start-from makes a new run with the tokenisers, weights and
-settings of another one, for data of another kind.
+trains a finished run further. --start-from makes a new run with the tokenizers, weights and
+settings of another one, for fine-tuning on other data.
 
 examples:
   keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
@@ -99,7 +93,7 @@ examples:
 
 _TRANSLATE = """\
 Translates the given texts, or each line of the standard input, with a run or an exported model.
-Of a long file, each thousand lines are printed as soon as they are translated.
+A long file is translated and printed in portions of about a thousand lines.
 
 examples:
   keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
@@ -113,7 +107,7 @@ TensorFlow Serving, and for every program that has TensorFlow. See saved_models/
 The other formats write DIRECTORY for a runtime without TensorFlow; its README.md has the code that
 translates with it, and docs/runtimes.md says what each can do:
 
-  ctranslate2   a C++ runtime with its own search: the fastest road on a CPU in int8
+  ctranslate2   a C++ runtime with its own search: the fastest on a CPU in int8
   onnx          graphs of the encoder and of a step of the decoder, for ONNX Runtime and others
   litert        the same in one file for LiteRT, on phones and small devices
 
@@ -127,10 +121,10 @@ examples:
 
 _SERVE = """\
 Serves an exported model over REST and gRPC, with the APIs of TensorFlow Serving, and a page to try
-it at http://127.0.0.1:8501/. A new version in the folder is taken up without losing a request; a
-broken one is refused and the old one goes on. SIGTERM and Ctrl-C answer what is in flight first.
-For development and small installations; it needs: pip install 'keras-addnorm[serve]'. Serve only
-models that you trust. Everything is explained in docs/serving.md.
+it at http://127.0.0.1:8501/. A new version in the folder replaces the old one without losing a
+request; a broken version is refused. After SIGTERM or Ctrl-C the server answers the requests in
+flight and ends. It is for development and small installations and needs: pip install
+'keras-addnorm[serve]'. Serve only models that you trust. See docs/serving.md.
 
 examples:
   keras-addnorm serve saved_models/mine
@@ -139,18 +133,18 @@ examples:
 """
 
 _INSPECT = """\
-Looks into a trained model: one forward and backward pass over some sentence pairs of its own data.
-Prints what stands out, each finding with the threshold behind it, and a table of every sublayer:
+Inspects a trained model with one forward and backward pass over some sentence pairs of its own
+data. Prints the findings, each with its threshold, and a table of every sublayer:
 
-  rms x, F(x), y   the residual stream in front of the sublayer, what the sublayer says, and the
-                   stream behind its Add & Norm
-  F/x              how large the sublayer's output is beside the stream
+  rms x, F(x), y   root mean square of the residual stream before the sublayer, of the sublayer's
+                   output, and of the stream after its Add & Norm
+  F/x              ratio of the sublayer's output to the stream
   cos              cosine between x and y: 1 where the sublayer changes nothing
-  effect           how much of the stream is the sublayer's doing, whatever the scheme
+  effect           relative change of y against a sublayer that gives zeros, whatever the scheme
   dL/dx, dL/dw     the loss's gradient at the stream and at the sublayer's weights
 
 --html writes a page with charts, and attention maps of a sentence; it needs no network (and
-plotly: pip install 'keras-addnorm[report]'). Everything is explained in docs/diagnostics.md.
+plotly: pip install 'keras-addnorm[report]'). See docs/diagnostics.md.
 
 examples:
   keras-addnorm inspect runs/mine
@@ -173,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if own_process:
-            with nothing_is_garbage():
+            with garbage_collection_paused():
                 options.prepare()
         options.run(options)
     except UserError as error:
@@ -237,7 +231,7 @@ def _add_demo(commands: Any, name: str) -> None:
         help="where the SavedModel goes (default: %(default)s)",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="only try that everything works: a useless model"
+        "--quick", action="store_true", help="try that everything works, with a useless model"
     )
 
 
@@ -257,7 +251,7 @@ def _add_train(commands: Any, name: str) -> None:
     parser = _command(
         commands,
         name,
-        "train a model, or go on training it",
+        "train a model, or resume a training",
         _TRAIN,
         _train,
         prepare=prepare_for_training,
@@ -267,15 +261,15 @@ def _add_train(commands: Any, name: str) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on, and complain if there is nothing to go on with",
+        help="resume; an error if there is no run to resume",
     )
-    _add_settings(parser, leaves())
+    _add_settings(parser, list_settings(RunConfig))
 
 
 def _train(options: argparse.Namespace) -> None:
     directory = RunDirectory(options.run_dir)
     goes_on = options.resume or directory.config.exists()
-    given = dict(_flatten(read_toml(options.config))) if options.config else {}
+    given = by_dotted_key(read_toml(options.config)) if options.config else {}
     given |= _given(options)
     start = given.get("training.start_from")
     before = directory if goes_on else RunDirectory(start) if start else None
@@ -291,7 +285,7 @@ def _add_evaluate(commands: Any, name: str) -> None:
     parser = _command(commands, name, "score translations", _EVALUATE, _evaluate)
     _add_run_dir(parser)
     parser.add_argument("--split", default="test", help="split to translate (default: test)")
-    _add_settings(parser, _search_leaves())
+    _add_settings(parser, _search_settings())
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -310,8 +304,8 @@ def _add_translate(commands: Any, name: str) -> None:
     origin.add_argument("--run-dir", type=Path, metavar="DIR", help="a trained run")
     origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
     parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="without: lines of stdin")
-    _add_settings(parser, _search_leaves())
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
+    _add_settings(parser, _search_settings())
 
 
 def _translate(options: argparse.Namespace) -> None:
@@ -361,8 +355,8 @@ def _add_export(commands: Any, name: str) -> None:
         default=next(iter(FORMATS)),
         help="default: %(default)s",
     )
-    parser.add_argument("--licence", metavar="TEXT", help="the model's licence, for its card")
-    _add_settings(parser, _search_leaves())
+    parser.add_argument("--licence", metavar="TEXT", help="licence of the model, for its card")
+    _add_settings(parser, _search_settings())
 
 
 def _export(options: argparse.Namespace) -> None:
@@ -381,8 +375,8 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _add_serve(commands: Any, name: str) -> None:
-    # A served model needs no Keras; and a server is to give memory back, which the allocator's
-    # settings for training are against.
+    # A served model needs no Keras, and a server has to return memory, which the allocator settings
+    # for training prevent.
     parser = _command(
         commands, name, "serve a SavedModel", _SERVE, _serve, prepare=import_tensorflow_quietly
     )
@@ -393,12 +387,12 @@ def _add_serve(commands: Any, name: str) -> None:
 def _serve(options: argparse.Namespace) -> None:
     from keras_addnorm.runs.serve import serve
 
-    given = {leaf.key for leaf in serve_settings()} & vars(options).keys()
+    given = {one.key for one in serve_settings()} & vars(options).keys()
     serve(options.directory, **{key: getattr(options, key) for key in given})
 
 
 def _add_inspect(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "see what Add & Norm does", _INSPECT, _inspect)
+    parser = _command(commands, name, "inspect what Add & Norm does", _INSPECT, _inspect)
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
@@ -406,10 +400,14 @@ def _add_inspect(commands: Any, name: str) -> None:
         "--sentence", metavar="TEXT", help="draw its attention maps (default: the first pair)"
     )
     parser.add_argument(
-        "--split", default="validation", help="where the pairs are from (default: %(default)s)"
+        "--split", default="validation", help="split of the pairs (default: %(default)s)"
     )
     parser.add_argument(
-        "--batch-size", type=int, default=32, metavar="N", help="how many (default: %(default)s)"
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="N",
+        help="number of pairs (default: %(default)s)",
     )
 
 
@@ -417,8 +415,8 @@ def _inspect(options: argparse.Namespace) -> None:
     directory = RunDirectory(options.run_dir)
     directory.read_config()
 
-    from keras_addnorm.runs.build import load_run
     from keras_addnorm.runs.inspect import inspect, write
+    from keras_addnorm.runs.trained_run import load_run
 
     run = load_run(directory)
     report = inspect(run, options.split, batch_size=options.batch_size, sentence=options.sentence)
@@ -445,11 +443,11 @@ def _add_run_dir(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _search_leaves() -> list[Leaf]:
-    return [leaf for leaf in leaves() if leaf.key.startswith("evaluation.")]
+def _search_settings() -> list[Setting]:
+    return [one for one in list_settings(RunConfig) if one.key.startswith("evaluation.")]
 
 
-def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Leaf]) -> None:
+def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Setting]) -> None:
     """Adds a flag for each setting, and one for those that have none."""
     group = parser.add_argument_group("settings")
     _add_flags(group, settings)
@@ -462,19 +460,21 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Leaf]) -> 
     )
 
 
-def _add_flags(group: Any, settings: Iterable[Leaf]) -> None:
+def _add_flags(group: Any, settings: Iterable[Setting]) -> None:
     """Adds a flag for each setting; one that is not given stays out of the options."""
-    for leaf in settings:
+    for one in settings:
+        limits = f"{one.limits}; " if one.limits else ""
+        text = f"{one.help} ({limits}default: {_shown(one.default)})"
         shape: dict[str, Any] = {
-            "dest": leaf.key,
+            "dest": one.key,
             "default": argparse.SUPPRESS,
-            "help": f"{leaf.help} (default: {_shown(leaf.default)})".replace("%", "%%"),
+            "help": text.replace("%", "%%"),
         }
-        if leaf.kind is bool:
+        if one.kind is bool:
             shape["action"] = argparse.BooleanOptionalAction
         else:
-            shape |= _reader(leaf.kind)
-        group.add_argument(f"--{leaf.flag}", **shape)
+            shape |= _reader(one.kind)
+        group.add_argument(f"--{one.flag}", **shape)
 
 
 def _reader(kind: Any) -> dict[str, Any]:
@@ -487,40 +487,28 @@ def _reader(kind: Any) -> dict[str, Any]:
 
 
 def _shown(default: Any) -> str:
-    if default is None or default == ():
+    if default in (None, (), ""):
         return "none"
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given, by dotted key; `--set` after the flags."""
-    keys = {leaf.key: leaf for leaf in leaves()}
+    """The settings that were given, by dotted key; `--set` wins over the flags."""
+    kinds = {one.key: one.kind for one in list_settings(RunConfig)}
     given = {
-        key: convert(key, value, keys[key].kind)
-        for key, value in vars(options).items()
-        if key in keys
+        key: convert(key, value, kinds[key]) for key, value in vars(options).items() if key in kinds
     }
     return given | dict(map(parse_assignment, options.set))
 
 
-def _flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested tables as dotted keys, down to the settings; a scheme may be a table itself."""
-    for key, value in settings.items():
-        dotted = f"{prefix}{key}"
-        if isinstance(value, dict) and not prefix:
-            yield from _flatten(value, f"{dotted}.")
-        else:
-            yield dotted, value
-
-
 def _load_run(options: argparse.Namespace) -> Any:
-    """Loads a run, with the search settings that were given in place of its own."""
+    """Loads a run; search settings that were given replace its own."""
     import dataclasses
 
     directory = RunDirectory(options.run_dir)
     config = directory.read_config().replace(_given(options))
 
-    from keras_addnorm.runs.build import load_run
+    from keras_addnorm.runs.trained_run import load_run
 
     return dataclasses.replace(load_run(directory), config=config)
 

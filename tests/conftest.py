@@ -21,9 +21,37 @@ import random
 
 import numpy as np
 import pytest
+import xla_cache
 
 # Tracing makes objects by the thousand, of which few are garbage.
 gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_configure(config):
+    cache = getattr(config, "cache", None)  # none with `-p no:cacheprovider`
+    # Workers have the flags of the process that started them.
+    if cache is not None and "TF_XLA_FLAGS" not in os.environ:
+        os.environ["TF_XLA_FLAGS"] = xla_cache.flags(cache)
+
+
+_MARKERS = pytest.StashKey[list[frozenset[str]]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Remembers the markers of all tests, before `-m` leaves any of them out, and sorts them."""
+    config.stash[_MARKERS] = [
+        frozenset(marker.name for marker in item.iter_markers()) for item in items
+    ]
+    # First those that share an export: at the end, workers that take tests from each other would
+    # each have to make it.
+    items.sort(key=lambda item: item.path.parent.name != "serving")
+
+
+@pytest.fixture(scope="session")
+def collected_markers(pytestconfig):
+    """The names of the markers of each test that was collected, of whatever tier."""
+    return pytestconfig.stash[_MARKERS]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 # Okabe and Ito's colours; yellow is left out, as it does not show on white.
 _BLACK, _ORANGE, _SKY, _GREEN, _BLUE, _VERMILION, _PURPLE, _GREY = (
@@ -58,5 +58,5 @@ def picture(path: Path, panels: int = 1, width: float = 7.5, height: float = 4.0
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     yield axes
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         figure.savefig(temporary, dpi=90, metadata={"Software": None})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claims.lab import Scale
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 
 class Verdict(enum.Enum):
@@ -91,7 +91,7 @@ def write_page(path: Path, scale: Scale, sections: dict[int, Section], minutes: 
         *(section.markdown(index) for index, section in sections.items()),
         _CLOSING,
     ]
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
 
 

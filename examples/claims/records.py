@@ -1,4 +1,4 @@
-"""What was measured, as JSON lines: a second run goes on where the first one stopped."""
+"""What was measured, as JSON lines: a second run resumes where the first one stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 Key = dict[str, Any]
 Result = dict[str, Any]
@@ -33,7 +33,7 @@ class Records:
         name = _canonical(key)
         if name not in self._lines:
             self._lines[name] = json.dumps({"measured": key, "result": measure()})
-            with written_whole(self.path) as temporary:
+            with atomic_file(self.path) as temporary:
                 text = "".join(f"{line}\n" for line in self._lines.values())
                 temporary.write_text(text, encoding="utf-8")
         # Always what the file says, so that a page from new results is the page from old ones.

@@ -1,7 +1,7 @@
 """From text to training batches: sentence pairs, tokenizers, bucketed pipelines.
 
-`make_training_dataset` gives a `tf.data.Dataset`. TensorFlow is imported when something needs it;
-`make_training_batches` and the tokenizers do not.
+`make_training_dataset` gives a `tf.data.Dataset`. TensorFlow is imported only when it is needed;
+`make_training_batches` and the tokenizers work without it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 from keras_addnorm.data.buckets import fit_bucket_lengths
 from keras_addnorm.data.demo import demo_builder, demo_pairs
 from keras_addnorm.data.loading import line_reports, load_translation
-from keras_addnorm.data.pieces import Piece
-from keras_addnorm.data.pipeline import PipelineReport, bucket_by_length, make_training_dataset
+from keras_addnorm.data.pipeline import make_training_dataset
+from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.data.streams import bucket_by_length
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.text_files import LineReport
-from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
+from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.data.tokenizer_pair import TokenizerPair
+from keras_addnorm.data.vocabulary import Piece
 
 if TYPE_CHECKING:
-    from keras_addnorm.data.batches import (
+    from keras_addnorm.data.py_datasets import (
         BatchesOfManySizes,
         TrainingBatches,
         make_training_batches,
@@ -45,9 +48,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # What needs Keras: a server of exported models reads texts without it.
+    # These need Keras, which a server of exported models does without.
     if name in ("BatchesOfManySizes", "TrainingBatches", "make_training_batches"):
-        from keras_addnorm.data import batches
+        from keras_addnorm.data import py_datasets
 
-        return getattr(batches, name)
+        return getattr(py_datasets, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

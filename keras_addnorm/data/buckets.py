@@ -1,4 +1,4 @@
-"""The few lengths that batches are padded to: given, or fitted to the data."""
+"""Bucket lengths that batches are padded to: given, or fitted to the data."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ TOKENS_PER_BATCH = 4096
 NUM_BUCKETS = 6
 MAX_LENGTH = 128
 
-# Fitted lengths are multiples of it: cuDNN's flash attention trains on no odd ones, and vectors of
-# processors hold four numbers or more.
+# Fitted lengths are multiples of this: cuDNN's flash attention does not train on odd lengths, and
+# vector registers hold four numbers or more.
 _MULTIPLE = 4
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The one shape of a group of pairs of like length."""
+    """The shape of all batches of pairs of similar length."""
 
     length: int
     batch_size: int
@@ -28,7 +28,7 @@ class Bucket:
 class Bucketing:
     """How the buckets of a data set follow from the lengths of its pairs.
 
-    The arguments are those of `make_training_dataset`.
+    The fields are keyword arguments of `make_training_dataset`, which documents them.
 
     Raises:
         ValueError: If a number is not positive, or there is no length.
@@ -58,19 +58,20 @@ class Bucketing:
 
     @property
     def longest(self) -> int:
-        """Positions that a pair may take at most."""
+        """The most positions that a pair may take."""
         if self.max_length is not None:
             return self.max_length
         return MAX_LENGTH if self.bucket_lengths is None else max(self.bucket_lengths)
 
     def buckets_for(self, lengths: np.ndarray) -> tuple[Bucket, ...]:
-        """The buckets, the shortest first.
+        """Chooses the buckets for pairs of the given lengths.
 
         Args:
-            lengths: The positions that each pair takes; longer ones than `longest` do not count.
+            lengths: The positions that each pair takes; those above `longest` are ignored.
 
         Returns:
-            One bucket at least; the last one holds the longest pair that counts.
+            The buckets, the shortest first; at least one. The last one holds the longest pair that
+            is not ignored.
         """
         if self.bucket_lengths is None:
             chosen: Iterable[int] = fit_bucket_lengths(
@@ -98,19 +99,20 @@ def fit_bucket_lengths(
     """Chooses the bucket lengths that leave the least padding.
 
     Dynamic programming over the lengths that occur, rounded up to multiples of 4: no other choice
-    of as many has fewer positions in an epoch, the rows that fill up each bucket's last batch
-    included.
+    of as many lengths has fewer positions in an epoch. The rows that fill up the last batch of each
+    bucket are counted.
 
     Args:
         lengths: For each sentence pair the tokens of its longer side, the end token included.
-        num_buckets: How many lengths at most. A training step is compiled once for each.
-        max_length: Longer pairs do not count.
-        tokens_per_batch: Positions of a batch, see `make_training_dataset`.
-        rows_multiple_of: See there.
+        num_buckets: The most lengths to choose. A training step is compiled once for each length.
+        max_length: Longer pairs are ignored.
+        tokens_per_batch: Positions of a batch: a bucket of length L has `tokens_per_batch // L`
+            rows, and at least one.
+        rows_multiple_of: The number of rows of each batch is a multiple of this number.
 
     Returns:
         The lengths, rising. Fewer than `num_buckets` if more would gain nothing. The last one holds
-        the longest pair that counts, and is `max_length` if none does.
+        the longest pair that is not ignored; it is `max_length` if all are.
 
     Raises:
         ValueError: If a number is not positive.
@@ -132,8 +134,8 @@ def fit_bucket_lengths(
         return (max_length,)
     sizes, counts = np.unique(rounded, return_counts=True)
     up_to = np.concatenate([[0], np.cumsum(counts)])
-    # least[b, j]: positions of the pairs of the j smallest sizes, in b buckets. The last of them
-    # begins behind the last_start[b, j] smallest ones.
+    # least[b, j]: the fewest positions of the pairs of the j smallest sizes in b buckets. The last
+    # of these buckets holds the sizes from last_start[b, j] on.
     least = np.full((num_buckets + 1, len(sizes) + 1), np.inf)
     least[0, 0] = 0
     last_start = np.zeros(least.shape, np.int64)
@@ -152,12 +154,12 @@ def fit_bucket_lengths(
 
 
 def bucket_of(lengths: np.ndarray, buckets: Sequence[Bucket]) -> np.ndarray:
-    """The index of the first bucket that holds each length, or one more than there are."""
+    """The index of the shortest bucket that holds each length; `len(buckets)` if none does."""
     return np.searchsorted([bucket.length for bucket in buckets], lengths)
 
 
 def num_batches(buckets_of_pairs: np.ndarray, buckets: Sequence[Bucket]) -> int:
-    """How many batches it takes, by the index of each pair's bucket."""
+    """The number of batches that the pairs fill, given the index of each pair's bucket."""
     return sum(
         -(-int((buckets_of_pairs == index).sum()) // bucket.batch_size)
         for index, bucket in enumerate(buckets)

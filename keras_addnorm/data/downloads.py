@@ -1,4 +1,4 @@
-"""Finds out within seconds whether a download can happen. Imports TensorFlow Datasets."""
+"""Fails within seconds if a download is impossible. Imports TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class DownloadUnavailableError(ConnectionError):
 
 @contextlib.contextmanager
 def check_before_downloading(dataset: str) -> Iterator[None]:
-    """Makes TFDS' downloader knock at the door once before it starts on minutes of retries.
+    """Makes TFDS' downloader test the connection once before it spends minutes on retries.
 
-    The check sits below `DownloadManager`, so what is cached or placed by hand is never checked.
+    The check sits below `DownloadManager`, so files that are cached or placed by hand need none.
 
     Args:
-        dataset: What to call the data set in the error.
+        dataset: The name of the data set in the error.
 
     Yields:
-        Nothing; the check is in force within the context.
+        Nothing; the check is active within the context.
 
     Raises:
         DownloadUnavailableError: If a download is started and the server cannot be reached.
@@ -59,7 +59,7 @@ def _require_reachable(url: str, dataset: str) -> None:
 
 
 def _unreachable(url: str) -> str:
-    """Why a server does not answer; empty if it does."""
+    """The reason why a server does not answer; empty if it does."""
     answer: list[str] = []
 
     def ask() -> None:
@@ -69,7 +69,7 @@ def _unreachable(url: str) -> str:
         except requests.RequestException as error:
             answer.append(type(error).__name__)
 
-    # Looking up a name has no time-out of its own, so the whole question gets one.
+    # A name lookup has no time-out of its own, so the whole request gets one.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(2 * _PATIENCE_SECONDS)

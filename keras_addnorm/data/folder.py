@@ -1,4 +1,4 @@
-"""A folder of parallel text as a TensorFlow Datasets builder. Import it late: it imports TFDS."""
+"""A TensorFlow Datasets builder for a folder of parallel text. Import it late: it imports TFDS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from keras_addnorm.data.builders import quietly, translation_info
 from keras_addnorm.data.text_files import (
     LineChecker,
     LineReport,
@@ -19,13 +18,14 @@ from keras_addnorm.data.text_files import (
     content_fingerprint,
     find_parallel_files,
 )
+from keras_addnorm.data.tfds_common import quietly, translation_info
 
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(eq=False)
 class ParallelTextConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """Which files, in which languages, and how long a line may be."""
+    """The files, their languages, and the longest line to keep."""
 
     languages: tuple[str, str] = ("", "")
     files: tuple[ParallelFiles, ...] = ()
@@ -36,7 +36,7 @@ class ParallelText(  # type: ignore[call-arg]
     tfds.core.GeneratorBasedBuilder,  # type: ignore[misc]
     skip_registration=True,
 ):
-    """Prepares a folder of parallel text: sub-splits, any size, reports on its bad lines."""
+    """Prepares a folder of parallel text of any size and reports its unusable lines."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -61,7 +61,7 @@ class ParallelText(  # type: ignore[call-arg]
         self._keep(checker.report(), files)
 
     def _keep(self, report: LineReport, files: ParallelFiles) -> None:
-        """Logs a report and stores it with the data, for the loads that read it from there."""
+        """Logs a report and stores it with the data, where `line_reports` reads it."""
         if not report.kept:
             raise ValueError(
                 f"{files.source.name} and {files.target.name} hold no pair that can be used "
@@ -72,7 +72,7 @@ class ParallelText(  # type: ignore[call-arg]
         self.info.metadata[report.split] = dataclasses.asdict(report)
 
     def line_reports(self) -> dict[str, LineReport]:
-        """What became of the lines of each split, once the data is prepared."""
+        """The stored report of each split, once the data is prepared."""
         reports = {}
         for split, fields in self.info.metadata.items():
             fields = {**fields, "first_bad_lines": tuple(fields["first_bad_lines"])}
@@ -90,18 +90,18 @@ def folder_builder(
 ) -> ParallelText:
     """Makes the TensorFlow Datasets builder of a folder of parallel text.
 
-    The prepared data is kept under a fingerprint of the files' contents, so a changed file is
-    prepared again and an unchanged one is not. Both directions share it.
+    The name of the prepared data contains a fingerprint of the files' contents, so a changed file
+    is prepared again and an unchanged one is not. Both directions share the data.
 
     Args:
         folder: The folder, with files such as ``train.en`` and ``train.de.gz``.
-        source: One language, as the files' names have it.
+        source: One language, as in the files' names.
         target: The other language.
         max_chars: The longest line to keep, in characters.
         data_dir: Where prepared data is kept; by default where TensorFlow Datasets keeps it.
 
     Returns:
-        A builder that is prepared like any other.
+        A builder that is not prepared yet.
 
     Raises:
         FileNotFoundError: If there is no such folder, or a split has one side only.

@@ -1,4 +1,4 @@
-"""One door to sentence pairs: a TFDS name, a folder of parallel text, or the built-in demo set."""
+"""Loads sentence pairs by TFDS name, from a folder of parallel text, or from the demo set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load_translation(
 ) -> tf.data.Dataset | dict[str, tf.data.Dataset]:
     """Loads pairs of sentences, each a source text and a target text.
 
-    Three origins, one result:
+    They come from one of three places:
 
     - **A TensorFlow Datasets name**, with its config: ``"ted_hrlr_translate/pt_to_en"``,
       ``"wmt14_translate/de-en"``, any set with a `Translation` feature. It is downloaded and
@@ -45,14 +45,14 @@ def load_translation(
       the first), or with the languages the other way round. It is generated in seconds.
 
     Pairs with an empty side or with more than `max_chars` characters on one side are left out; from
-    a folder, so are lines that are not UTF-8. `line_reports` counts them. Folders and the demo set
-    keep the order of their files; shuffle for training.
+    a folder, so are lines that are not UTF-8. `line_reports` counts the pairs left out. Folders and
+    the demo set keep the order of their files; shuffle for training.
 
     Args:
         name_or_folder: A name, a folder, or a TensorFlow Datasets builder of your own (such as
             `demo_builder` makes).
-        source: The language to translate from. May be left out where the name says it, or where
-            `target` leaves one choice.
+        source: The language to translate from. May be left out where the name determines it, or
+            where `target` leaves one choice.
         target: The language to translate into.
         split: A split as TensorFlow Datasets writes it: ``"train"``, ``"train[:10%]"``,
             ``"train[100:200]+validation"``. ``"val"``, ``"valid"`` and ``"dev"`` are
@@ -71,7 +71,7 @@ def load_translation(
         FileNotFoundError: If there is no such folder, no parallel text in it, or a split has one
             side only; or if a named set is not prepared and `download` is false.
         ValueError: For an unknown name, language or split; for files with unequal line counts.
-        ConnectionError: If a download is needed and its server cannot be reached.
+        ConnectionError: If a download is needed and the server cannot be reached.
 
     Example:
         >>> import tempfile
@@ -101,7 +101,8 @@ def line_reports(
 ) -> dict[str, LineReport]:
     r"""Counts the pairs of each split that `load_translation` keeps and leaves out.
 
-    A folder is counted when it is prepared, so that this costs nothing; other sets are read once.
+    The lines of a folder are counted when it is prepared, and the counts are stored; other sets are
+    read once.
 
     Args:
         name_or_folder: As for `load_translation`.
@@ -135,7 +136,7 @@ def line_reports(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Corpus:
+class _TranslationSet:
     """A prepared builder, read in one direction."""
 
     builder: tfds.core.DatasetBuilder
@@ -149,11 +150,11 @@ class _Corpus:
         return tuple(self.builder.info.splits)
 
     def resolve_split(self, split: str) -> str:
-        """Checks the names in a split expression and replaces their other names."""
+        """Checks the names in a split expression and replaces aliases such as "val"."""
         return "+".join(self._resolve_part(part.strip()) for part in split.split("+"))
 
     def named_in(self, split: str) -> tuple[str, ...]:
-        """The splits that a split expression takes something of."""
+        """The splits that a split expression reads from."""
         parts = self.resolve_split(split).split("+")
         return tuple(dict.fromkeys(part.partition("[")[0] for part in parts))
 
@@ -174,11 +175,11 @@ class _Corpus:
     def read(self, split: str) -> tf.data.Dataset:
         """The usable pairs of a split, in the order on disk."""
         pairs = self._read_all(split)
-        # A filter would hide the number of pairs.
+        # With a filter, the number of pairs would be unknown.
         return pairs if self._is_checked() else pairs.filter(self._is_usable)
 
     def _is_checked(self) -> bool:
-        """Whether no pair can be wrong, because our own builders have looked at every one."""
+        """Whether one of our own builders has checked every pair when it prepared the set."""
         checked = _checked_length(self.builder)
         return checked is not None and checked <= self.max_chars
 
@@ -207,8 +208,8 @@ class _Corpus:
             examples = self.builder.as_dataset(
                 split=split,
                 shuffle_files=False,
-                # One shard after the other: the order of the files. Whether to cache is for the
-                # pipeline to say.
+                # One shard after the other keeps the order of the files. Whether to cache is the
+                # pipeline's decision.
                 read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
             )
         except (ValueError, AssertionError) as error:
@@ -240,8 +241,8 @@ def _open(
     data_dir: str | os.PathLike[str] | None,
     download: bool,
     max_chars: int,
-) -> _Corpus:
-    """Finds, prepares and directs a set of pairs, whatever its origin."""
+) -> _TranslationSet:
+    """Finds and prepares a set of pairs of any origin, and decides its direction."""
     if max_chars < 1:
         raise ValueError(f"max_chars is a number of characters, 1 or more; received {max_chars}.")
     is_demo = isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name_or_folder)
@@ -278,8 +279,8 @@ def _open_demo(
     target: str | None,
     data_dir: str | os.PathLike[str] | None,
     max_chars: int,
-) -> _Corpus:
-    from keras_addnorm.data.builders import prepare_quietly
+) -> _TranslationSet:
+    from keras_addnorm.data.tfds_common import prepare_quietly
 
     pair = tuple(name.split("/", 1)[1].split("-")) if "/" in name else ()
     if pair and (len(pair) != 2 or "en" not in pair or not {*pair} < {"en", *TARGETS}):
@@ -300,7 +301,7 @@ def _open_demo(
         )
     builder = demo_builder(next(filter(TARGETS.get, direction)), data_dir=data_dir)
     prepare_quietly(builder)
-    return _Corpus(builder, *direction, label, max_chars)
+    return _TranslationSet(builder, *direction, label, max_chars)
 
 
 def _open_folder(
@@ -309,15 +310,15 @@ def _open_folder(
     target: str | None,
     data_dir: str | os.PathLike[str] | None,
     max_chars: int,
-) -> _Corpus:
-    from keras_addnorm.data.builders import prepare_quietly
+) -> _TranslationSet:
     from keras_addnorm.data.folder import folder_builder
+    from keras_addnorm.data.tfds_common import prepare_quietly
 
     label = f"the folder {folder}"
     direction = _direction(find_languages(folder), None, source, target, label)
     builder = folder_builder(folder, *direction, max_chars=max_chars, data_dir=data_dir)
     prepare_quietly(builder)
-    return _Corpus(builder, *direction, label, max_chars)
+    return _TranslationSet(builder, *direction, label, max_chars)
 
 
 def _open_named(
@@ -327,10 +328,10 @@ def _open_named(
     data_dir: str | os.PathLike[str] | None,
     download: bool,
     max_chars: int,
-) -> _Corpus:
+) -> _TranslationSet:
     import tensorflow_datasets as tfds
 
-    from keras_addnorm.data.builders import quietly
+    from keras_addnorm.data.tfds_common import quietly
 
     dataset, _, config = re.sub(r":[^/]*", "", name).partition("/")
     known = tfds.list_builders(with_community_datasets=False)
@@ -361,7 +362,7 @@ def _open_builder(
     target: str | None,
     download: bool,
     max_chars: int,
-) -> _Corpus:
+) -> _TranslationSet:
     import tensorflow_datasets as tfds
 
     if not isinstance(builder, tfds.core.DatasetBuilder):
@@ -377,12 +378,12 @@ def _open_builder(
     default = supervised if supervised and {*supervised} <= {*languages} else languages[:2]
     direction = _direction(languages, (default[0], default[1]), source, target, label)
     _prepare(builder, download, label)
-    return _Corpus(builder, *direction, label, max_chars)
+    return _TranslationSet(builder, *direction, label, max_chars)
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> None:
-    from keras_addnorm.data.builders import prepare, prepare_quietly, quietly
     from keras_addnorm.data.downloads import check_before_downloading
+    from keras_addnorm.data.tfds_common import prepare, prepare_quietly, quietly
 
     if _checked_length(builder) is not None:
         prepare_quietly(builder)
@@ -400,13 +401,13 @@ def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> N
 
 
 def _checked_length(builder: tfds.core.DatasetBuilder) -> int | None:
-    """The most characters in a text of one of our own builders; `None` for any other builder."""
+    """The longest text, in characters, that one of our own builders keeps; `None` for others."""
     longest: int | None = getattr(builder.builder_config, "max_chars", None)
     return longest
 
 
 def _translation_feature(builder: tfds.core.DatasetBuilder, label: str) -> str:
-    """The name of the feature that holds the texts; empty where the example itself does."""
+    """The name of the feature that holds the texts; empty if they are the example itself."""
     import tensorflow_datasets as tfds
 
     features = builder.info.features
@@ -431,7 +432,7 @@ def _direction(
     target: str | None,
     label: str,
 ) -> tuple[str, str]:
-    """Source and target language from what was asked, what there is, and what is usual."""
+    """Chooses source and target language from the request, the set's languages and the default."""
     languages = tuple(languages)
     for argument, language in (("source", source), ("target", target)):
         if language is not None and language not in languages:

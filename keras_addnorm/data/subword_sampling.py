@@ -1,7 +1,7 @@
-"""Words split into other pieces each time: BPE-dropout and sub-word regularisation.
+"""BPE-dropout and subword regularisation, with the same result for a seed in every process.
 
-SentencePiece has both, but from 0.2.2 on the same seed samples other pieces in each process. A
-training that goes on in a new process, and processes that train together, need the same ones.
+SentencePiece has both, but from 0.2.2 on, one seed samples different pieces in different processes.
+A training that is resumed, and processes that train together, need the same pieces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from keras_addnorm.data.pieces import SPACE_MARK, Piece
+from keras_addnorm.data.vocabulary import SPACE_MARK, Piece
 
 Ids = tuple[int, ...]
 Draw = Callable[[], float]
@@ -26,11 +26,12 @@ class SubwordSampling:
     """Splits a text into other pieces each time it is read: a regulariser for small corpora.
 
     With a BPE vocabulary this is BPE-dropout: each merge is left out with probability `alpha`. As
-    in SentencePiece, a merge that was left out is not tried again, so the same number splits words
-    finer than in the paper, which takes 0.1: 0.05 makes captions of Multi30k a fifth longer.
+    in SentencePiece, a merge that was left out is not tried again, so the same `alpha` splits words
+    finer than in the paper, which uses 0.1. With 0.05, captions of Multi30k are a fifth longer.
 
-    With a unigram vocabulary a segmentation is drawn with a probability in proportion to its own,
-    to the power of `alpha`: 0.1 strays far, 1 little. The paper takes 0.1 to 0.5.
+    With a unigram vocabulary this is subword regularisation: a segmentation is sampled with
+    probability proportional to `p ** alpha`, where `p` is its probability in the vocabulary. 0.1
+    changes the pieces much, 1 little. The paper uses 0.1 to 0.5.
 
     Args:
         alpha: Above 0; below 1 with BPE.
@@ -61,19 +62,20 @@ class SubwordSampling:
         if not 0 < self.alpha < math.inf:
             raise ValueError(
                 "Expected SubwordSampling(alpha) with alpha above 0 and finite; received "
-                f"{self.alpha!r}. To always split alike, pass no SubwordSampling."
+                f"{self.alpha!r}. To split every text the same way each time, pass no "
+                "SubwordSampling."
             )
 
 
 class Sampler:
-    """Draws segmentations of texts that are split into pieces already, word by word.
+    """Samples other segmentations of texts that are split into pieces, word by word.
 
-    Words with anything but normal pieces (unknown characters, for example) stay as they are.
+    A word with a piece that is not normal (an unknown character, for example) keeps its pieces.
 
     Args:
         pieces: The vocabulary.
         kind: `"unigram"` or `"bpe"`.
-        sampling: How far to stray.
+        sampling: How to sample.
     """
 
     def __init__(self, pieces: Sequence[Piece], kind: str, sampling: SubwordSampling) -> None:
@@ -84,14 +86,14 @@ class Sampler:
             for index, piece in enumerate(pieces)
             if piece.type == "normal"
         }
-        make = _BpeDropout if kind == "bpe" else _UnigramWords
-        self._words: _BpeDropout | _UnigramWords = make(vocabulary, sampling.alpha)
+        make = _BpeDropout if kind == "bpe" else _UnigramSampling
+        self._words: _BpeDropout | _UnigramSampling = make(vocabulary, sampling.alpha)
 
     def sample(self, rows: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
-        """Draws a segmentation of each text.
+        """Samples a segmentation of each text.
 
         Args:
-            rows: The ids of each text, as `Tokenizer.encode` splits it.
+            rows: The ids of each text, as `Tokenizer.encode` returns them.
             seed: The same seed gives the same pieces.
 
         Returns:
@@ -99,29 +101,30 @@ class Sampler:
         """
         draw = random.Random(seed).random
         return [
-            [token for word in self._split(row) for token in self._drawn(word, draw)]
+            [token for word in self._split(row) for token in self._sample_word(word, draw)]
             for row in rows
         ]
 
     def _split(self, row: Sequence[int]) -> Iterator[Ids]:
+        """Splits a text into its words."""
         starts = [place for place, token in enumerate(row) if self._starts[token]]
         places = [*([] if starts[:1] == [0] else [0]), *starts, len(row)]
         return (tuple(row[start:end]) for start, end in itertools.pairwise(places))
 
-    def _drawn(self, word: Ids, draw: Draw) -> Ids:
+    def _sample_word(self, word: Ids, draw: Draw) -> Ids:
         texts = [self._texts[token] for token in word]
         if None in texts:
             return word
-        return self._words.drawn("".join(texts), word, draw)  # type: ignore[arg-type]
+        return self._words.sample("".join(texts), word, draw)  # type: ignore[arg-type]
 
 
 class _BpeDropout:
-    """Leaves merges out.
+    """Leaves merges out at random.
 
     Args:
-        vocabulary: Id and score of each piece; of two merges, the one with the higher score goes
+        vocabulary: Id and score of each piece; of two merges, the one with the higher score comes
             first.
-        alpha: The probability to leave a merge out.
+        alpha: The probability of leaving a merge out.
     """
 
     def __init__(self, vocabulary: dict[str, tuple[int, float]], alpha: float) -> None:
@@ -129,8 +132,9 @@ class _BpeDropout:
         self._alpha = alpha
         self._log_kept = math.log1p(-alpha)
 
-    def drawn(self, word: str, plain: Ids, draw: Draw) -> Ids:
-        # How many merges go well before one is left out. Mostly that is more than there are.
+    def sample(self, word: str, plain: Ids, draw: Draw) -> Ids:
+        """Samples the pieces of a word, whose pieces without dropout are `plain`."""
+        # How many merges precede the first one left out. Mostly more than the word needs.
         before = math.log(1.0 - draw()) / self._log_kept
         if before >= len(word) - len(plain):
             return plain
@@ -143,9 +147,9 @@ class _BpeDropout:
         return tuple(token for token, _ in found)  # type: ignore[misc]
 
     def merged(self, word: str, merges: Iterator[bool]) -> list[str]:
-        """Merges the characters of a word, the best pair first, where `merges` says so."""
+        """Merges the characters of a word, the best pair first, where the next `merges` is true."""
         symbols = list(word)
-        before, behind = list(range(-1, len(word) - 1)), list(range(1, len(word) + 1))
+        before, after = list(range(-1, len(word) - 1)), list(range(1, len(word) + 1))
         agenda: list[tuple[float, int, str]] = []
 
         def offer(left: int, right: int) -> None:
@@ -158,29 +162,29 @@ class _BpeDropout:
             offer(left, left + 1)
         while agenda:
             _, left, pair = heapq.heappop(agenda)
-            right = behind[left]
-            is_there = symbols[left] and right < len(symbols)
-            if not is_there or symbols[left] + symbols[right] != pair or not next(merges):
+            right = after[left]
+            exists = symbols[left] and right < len(symbols)
+            if not exists or symbols[left] + symbols[right] != pair or not next(merges):
                 continue
             symbols[left], symbols[right] = pair, ""
-            behind[left] = behind[right]
-            if behind[left] < len(symbols):
-                before[behind[left]] = left
+            after[left] = after[right]
+            if after[left] < len(symbols):
+                before[after[left]] = left
             offer(before[left], left)
-            offer(left, behind[left])
+            offer(left, after[left])
         return [symbol for symbol in symbols if symbol]
 
 
 class _Ending(NamedTuple):
-    """The pieces that a word's first characters can end with."""
+    """The pieces that the first characters of a word can end with."""
 
     tokens: list[int]
     starts: list[int]
-    cumulated: list[float]  # The sums of their probabilities.
+    cumulated: list[float]  # Cumulated probabilities.
 
 
-class _UnigramWords:
-    """Draws segmentations in proportion to powers of their probabilities.
+class _UnigramSampling:
+    """Samples segmentations in proportion to powers of their probabilities.
 
     Args:
         vocabulary: Id and log-probability of each piece.
@@ -193,7 +197,8 @@ class _UnigramWords:
         self._longest = max(map(len, vocabulary), default=0)
         self._endings: dict[str, list[_Ending]] = {}
 
-    def drawn(self, word: str, plain: Ids, draw: Draw) -> Ids:
+    def sample(self, word: str, plain: Ids, draw: Draw) -> Ids:
+        """Samples the pieces of a word, from its last piece to its first."""
         endings = self._endings.get(word)
         if endings is None:
             endings = self._endings[word] = self._all_endings(word)
@@ -207,8 +212,8 @@ class _UnigramWords:
         return tuple(reversed(tokens))
 
     def _all_endings(self, word: str) -> list[_Ending]:
-        """For each number of characters, how they can end; forward through all segmentations."""
-        totals = [0.0]  # Logarithms: sums over all segmentations of the first characters.
+        """The endings of each prefix of a word, by the forward algorithm."""
+        totals = [0.0]  # Logarithms of sums over all segmentations of each prefix.
         endings = [_Ending([], [], [])]
         for end in range(1, len(word) + 1):
             tokens, starts, logs = [], [], []

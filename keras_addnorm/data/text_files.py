@@ -1,4 +1,4 @@
-"""Parallel text files: finding them, reading them, and counting the lines that are of no use."""
+"""Finds and reads parallel text files, and counts the lines that cannot be used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMING = (
 
 @dataclasses.dataclass(frozen=True)
 class LineReport:
-    """How many lines of a split became pairs, and why the others did not.
+    """How many lines of a split became pairs, and why others were left out.
 
     Attributes:
         split: The name of the split.
@@ -54,7 +54,7 @@ class LineReport:
 
     @property
     def left_out(self) -> int:
-        """The number of lines that became no pair."""
+        """The number of lines that were left out."""
         return self.empty + self.invalid_utf8 + self.too_long
 
     @property
@@ -63,7 +63,7 @@ class LineReport:
         return self.kept + self.left_out
 
     def __str__(self) -> str:
-        """One line for people."""
+        """The report in one readable line."""
         if not self.left_out:
             return f"{self.split}: all {self.total:,} pairs kept"
         reasons = (
@@ -81,7 +81,7 @@ class LineReport:
 
 
 class LineChecker:
-    """Decides on each pair of lines of one split, and keeps count.
+    """Decides which pairs of lines of a split can be used, and counts them.
 
     Args:
         split: The name of the split, for the report.
@@ -104,7 +104,7 @@ class LineChecker:
             target: The line on the target side.
 
         Returns:
-            Both texts without surrounding white space, or `None` if the pair is of no use.
+            Both texts without surrounding white space, or `None` if the pair cannot be used.
         """
         verdict, pair = self._judge(source, target)
         self._counts[verdict] += 1
@@ -113,7 +113,7 @@ class LineChecker:
         return pair
 
     def report(self) -> LineReport:
-        """What has been counted so far."""
+        """The counts so far."""
         return LineReport(
             split=self._split,
             max_chars=self._max_chars,
@@ -138,7 +138,7 @@ class ParallelFiles:
     """The two files of one split, line n of one the translation of line n of the other.
 
     Attributes:
-        split: The name of the split: ``"train"``, ``"validation"``, or as the test files have it.
+        split: The name of the split: ``"train"``, ``"validation"``, or the name of the test files.
         source: The file in the source language.
         target: The file in the target language.
     """
@@ -151,14 +151,14 @@ class ParallelFiles:
         """Makes sure that both files have the same number of lines.
 
         Raises:
-            ValueError: If they have not, with both counts.
+            ValueError: If the numbers differ; the message has both.
         """
         source_lines, target_lines = _count_lines(self.source), _count_lines(self.target)
         if source_lines != target_lines:
             raise ValueError(
                 f"Line n of one file must be the translation of line n of the other, but "
                 f"{self.source.name} has {source_lines:,} lines and {self.target.name} has "
-                f"{target_lines:,} (in {self.source.parent}). Find where they part, for example "
+                f"{target_lines:,} (in {self.source.parent}). Find where they diverge, for example "
                 "with `paste`, and give both files the same number of lines."
             )
 
@@ -166,7 +166,7 @@ class ParallelFiles:
         """Reads the pairs that can be used.
 
         Args:
-            checker: Decides on each pair and counts.
+            checker: Decides which pairs can be used, and counts them.
 
         Yields:
             Source and target text.
@@ -184,8 +184,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
         path: The file; a name that ends in ``.gz`` is decompressed.
 
     Yields:
-        One line after the other. Only a line feed ends a line: Unicode's other separators do occur
-        inside sentences. A byte order mark is left out.
+        One line after the other. Only a line feed ends a line: Unicode's other line separators
+        occur inside sentences. A byte order mark is left out.
 
     Raises:
         ValueError: If a ``.gz`` file is damaged or is no gzip file.
@@ -204,26 +204,16 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def find_languages(folder: Path) -> tuple[str, ...]:
-    """The languages that a folder of parallel text has files in.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        The languages, in alphabetical order.
-
-    Raises:
-        FileNotFoundError: If there is no such folder, or no parallel text in it.
-    """
+    """The languages of the files in a folder of parallel text, in alphabetical order."""
     return tuple(sorted({language for _, language in _text_files(folder)}))
 
 
 def find_parallel_files(folder: Path, source: str, target: str) -> tuple[ParallelFiles, ...]:
-    """The splits of a folder that have text in two languages.
+    """Finds the splits of a folder that have text in two languages.
 
     Args:
         folder: The folder.
-        source: The source language, as the files' names have it.
+        source: The source language, as in the files' names.
         target: The target language.
 
     Returns:
@@ -250,15 +240,7 @@ def find_parallel_files(folder: Path, source: str, target: str) -> tuple[Paralle
 
 
 def content_fingerprint(files: tuple[ParallelFiles, ...], max_chars: int) -> str:
-    """Twelve hexadecimal digits that change when a file or a choice about its lines changes.
-
-    Args:
-        files: The files of each split.
-        max_chars: The longest side to keep, in characters.
-
-    Returns:
-        The first digits of a SHA-256 over the contents.
-    """
+    """Twelve digits of a SHA-256 over the contents of the files and `max_chars`."""
     digest = hashlib.sha256(f"1 {max_chars}".encode())
     for split in files:
         for path in (split.source, split.target):
@@ -269,7 +251,7 @@ def content_fingerprint(files: tuple[ParallelFiles, ...], max_chars: int) -> str
 
 
 def _text_files(folder: Path) -> dict[tuple[str, str], Path]:
-    """The files of a folder by split and language; a plain file goes before its .gz."""
+    """The files of a folder by split and language; a plain file is preferred to its .gz."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"There is no folder {folder}. Expected a folder of parallel text. {_NAMING}."

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_addnorm.basics import Table
 from keras_addnorm.decoding.checks import require_positive
 from keras_addnorm.decoding.steps import SpecialIds
-from keras_addnorm.decoding.table import Table
 
 Tensor = Any
 
@@ -299,5 +299,6 @@ _TABLE: Table[Constraint] = Table(
     },
 )
 names = _TABLE.names
+register = _TABLE.register
 get = _TABLE.get
 serialize = _TABLE.serialize

@@ -18,7 +18,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.decoding.table import Table
+from keras_addnorm.basics import Table
 
 Tensor = Any
 
@@ -127,6 +127,7 @@ _TABLE: Table[LengthPenalty] = Table(
     {"none": NoPenalty, "gnmt": GNMTPenalty, "average": AveragePenalty},
 )
 names = _TABLE.names
+register = _TABLE.register
 serialize = _TABLE.serialize
 
 

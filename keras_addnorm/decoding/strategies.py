@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from keras_addnorm.basics import Table
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.beam import Beam
 from keras_addnorm.decoding.coverage import CoveragePenalty
@@ -22,7 +23,6 @@ from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import LengthPenalty
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.table import Table
 
 StrategyLike = str | dict[str, Any] | Strategy
 """What `get` makes a strategy of."""
@@ -33,6 +33,7 @@ _TABLE: Table[Strategy] = Table(
     {"greedy": Greedy, "beam": Beam, "diverse_beam": DiverseBeam, "sample": Sample},
 )
 names = _TABLE.names
+register = _TABLE.register
 get = _TABLE.get
 
 

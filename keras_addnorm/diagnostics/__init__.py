@@ -1,4 +1,4 @@
-"""Looking into a model from outside, without a line in any layer."""
+"""Looking into a model from outside: reports, monitor, forecasts, the cost of pruning."""
 
 from keras_addnorm.diagnostics.admin import initialize_admin
 from keras_addnorm.diagnostics.attention_maps import (
@@ -6,15 +6,15 @@ from keras_addnorm.diagnostics.attention_maps import (
     attention_maps,
     plot_attention,
 )
-from keras_addnorm.diagnostics.fold import fold, is_foldable
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
 from keras_addnorm.diagnostics.head_diversity import HeadDifferences, head_diversity
-from keras_addnorm.diagnostics.inspection import Sentence, inspect
-from keras_addnorm.diagnostics.monitor import ResidualMonitor
+from keras_addnorm.diagnostics.inspect_model import Sentence, inspect
 from keras_addnorm.diagnostics.observe import Observation, SublayerRecord, observe
 from keras_addnorm.diagnostics.prune import PruneCost, PruneResult, Validation, prune
-from keras_addnorm.diagnostics.report import Report, SublayerReport
+from keras_addnorm.diagnostics.report import Report
+from keras_addnorm.diagnostics.report_data import SublayerReport, Thresholds, Verdict
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
+from keras_addnorm.diagnostics.residual_monitor import ResidualMonitor
 from keras_addnorm.diagnostics.stability import (
     Stability,
     StabilityForecast,
@@ -22,7 +22,10 @@ from keras_addnorm.diagnostics.stability import (
     StabilityThresholds,
     predict_stability,
 )
-from keras_addnorm.diagnostics.verdicts import Thresholds, Verdict
+from keras_addnorm.models import (  # Their former place: for who looks for them here.
+    fold,
+    is_foldable,
+)
 
 __all__ = [
     "AttentionMaps",

@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_addnorm.diagnostics.observe import SublayerRecord, named_add_norms, observe
+from keras_addnorm.diagnostics.observe import SublayerRecord, observe
+from keras_addnorm.layers.sublayers import named_add_norms
 
 
 def initialize_admin(model: keras.Model | keras.layers.Layer, batch: Any) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 _INK = "#333f4b"
 
@@ -158,7 +158,7 @@ def plot_attention(
         axes.spines[:].set_color("#cbd2d9")
         if len(panels) > 1:
             axes.set_xlabel(caption.format(index + 1), color=_INK)
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         figure.savefig(temporary, dpi=130, format="png")
     return Path(path)
 

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.observe import observe
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
@@ -97,35 +98,13 @@ def loss_gradients(
 
 
 def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
-    """Settle which loss a diagnosis uses.
-
-    Args:
-        model: The model.
-        loss: The loss that was asked for, or `None`.
-
-    Returns:
-        It; or the loss that the model was compiled with; or masked cross-entropy.
-    """
+    """Return the loss asked for, or the one compiled, or masked cross-entropy."""
     if loss is not None:
         return loss
     compiled = getattr(model, "loss", None)
     if compiled is not None:
         return keras.losses.get(compiled)
     return MaskedSparseCategoricalCrossentropy()
-
-
-def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as an array; half precision becomes float32, which NumPy can reckon with.
-
-    Args:
-        tensor: A tensor of the current backend.
-
-    Returns:
-        The array.
-    """
-    if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
-        tensor = ops.cast(tensor, "float32")
-    return np.asarray(ops.convert_to_numpy(tensor))
 
 
 Found = tuple[Tensor, list[Tensor], list[Tensor]]

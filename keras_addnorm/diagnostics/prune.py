@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_addnorm.diagnostics.gradients import LossLike
-from keras_addnorm.diagnostics.rebuild import rebuild, require_model
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.layers.pruned import require_sublayers
-from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqTransformer, rebuild
+from keras_addnorm.models.checks import require_model
 from keras_addnorm.training import (
     MaskedSparseCategoricalCrossentropy,
     Perplexity,
@@ -142,7 +142,8 @@ def prune(
         The pruned model, not compiled, and the table.
 
     Raises:
-        ValueError: If there is no sublayer of such a name, or it is no `Seq2SeqTransformer`.
+        ValueError: If there is no sublayer of such a name.
+        TypeError: If it is no `Seq2SeqTransformer`.
 
     Example:
         >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer

@@ -8,8 +8,17 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics import atomic_file
+from keras_addnorm.diagnostics.report_data import (
+    AttentionMap,
+    AttentionStatistics,
+    NormStatistics,
+    ReportData,
+    SublayerReport,
+    Thresholds,
+    Verdict,
+)
 from keras_addnorm.diagnostics.residual_log import ResidualRow
-from keras_addnorm.diagnostics.verdicts import Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,131 +28,16 @@ FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class NormStatistics:
-    """A norm of an Add & Norm, seen over the real positions of the batch.
+class Report(ReportData):
+    """What `inspect` found; `print` it for a table.
 
-    Attributes:
-        slot: `"pre_norm"`, `"branch_norm"` or `"post_norm"`.
-        input_mean: Mean in front of the norm.
-        input_variance: Mean variance over the channels of a position in front of the norm.
-        output_mean: Mean behind it.
-        output_variance: Mean variance over the channels behind it.
-        gain: Root mean square of its gain; `None` if it has none.
+    Example:
+        >>> report = Report(loss=2.0, sublayers=(), verdicts=())
+        >>> report.is_healthy
+        True
+        >>> Report.from_dict(report.to_dict()) == report
+        True
     """
-
-    slot: str
-    input_mean: float
-    input_variance: float
-    output_mean: float
-    output_variance: float
-    gain: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class AttentionStatistics:
-    """An attention's heads, seen over the real queries of the batch.
-
-    Attributes:
-        entropy: Mean entropy of each head, in nats.
-        entropy_share: The same as a share of log n, n the number of keys that a query can see: 1
-            is looking everywhere evenly, 0 at one token.
-        similarity: How alike each two heads look, from -1 to 1; see `head_similarity`.
-    """
-
-    entropy: tuple[float, ...]
-    entropy_share: tuple[float, ...]
-    similarity: tuple[tuple[float, ...], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class SublayerReport:
-    """The numbers of one sublayer, over the real positions of the batch.
-
-    Attributes:
-        name: `"encoder/0/self_attention"` and so on; see `observe`.
-        residual_rms: Root mean square of the stream x in front of it.
-        branch_rms: That of its output F(x).
-        merged_rms: That of the stream y behind its Add & Norm.
-        residual_ratio: ‖F(x)‖ / ‖x‖.
-        cosine: Mean over the positions of cos(x, y).
-        effect: ‖y - y₀‖ / ‖y₀‖, where y₀ is the stream behind the Add & Norm if the sublayer gave
-            zeros: how much of the stream is its doing, whatever the scheme.
-        gradient_norm: Norm of the loss's gradient at x.
-        weight_gradient_norm: Norm of the loss's gradient at all its weights together; `None` if
-            its weights are not known, as for an `AddNorm` in a model of your own.
-        norms: The norms of its Add & Norm.
-        dead_units: Share of the feed-forward units that do nothing; `None` for an attention.
-        attention: The heads; `None` for a feed-forward sublayer.
-    """
-
-    name: str
-    residual_rms: float
-    branch_rms: float
-    merged_rms: float
-    residual_ratio: float
-    cosine: float
-    effect: float
-    gradient_norm: float
-    weight_gradient_norm: float | None
-    norms: tuple[NormStatistics, ...]
-    dead_units: float | None
-    attention: AttentionStatistics | None
-
-    @property
-    def stack(self) -> str:
-        """`"encoder"` of `"encoder/0/self_attention"`; empty for an `AddNorm` alone."""
-        return self.name.partition("/")[0] if "/" in self.name else ""
-
-    @property
-    def layer(self) -> str:
-        """`"encoder/0"` of `"encoder/0/self_attention"`; empty for an `AddNorm` alone."""
-        return self.name.rpartition("/")[0]
-
-    @property
-    def kind(self) -> str:
-        """`"self_attention"` of `"encoder/0/self_attention"`."""
-        return self.name.rpartition("/")[2]
-
-
-@dataclasses.dataclass(frozen=True)
-class AttentionMap:
-    """Where the heads of one attention look in one sentence.
-
-    Attributes:
-        name: The sublayer.
-        queries: The tokens that look, one a row.
-        keys: The tokens that are looked at, one a column.
-        weights: By head, row and column.
-    """
-
-    name: str
-    queries: tuple[str, ...]
-    keys: tuple[str, ...]
-    weights: tuple[tuple[tuple[float, ...], ...], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What one forward and backward pass shows of a model.
-
-    Attributes:
-        loss: The loss of the batch.
-        sublayers: The numbers of each sublayer, in the order in which they ran.
-        verdicts: What stands out, in words; one `"healthy"` if nothing does.
-        thresholds: Where a number becomes a verdict.
-        attention_maps: Of the sentence that was given, one an attention.
-    """
-
-    loss: float
-    sublayers: tuple[SublayerReport, ...]
-    verdicts: tuple[Verdict, ...]
-    thresholds: Thresholds = dataclasses.field(default_factory=Thresholds)
-    attention_maps: tuple[AttentionMap, ...] = ()
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether nothing stands out."""
-        return all(verdict.kind == "healthy" for verdict in self.verdicts)
 
     def __getitem__(self, name: str) -> SublayerReport:
         for sublayer in self.sublayers:
@@ -229,11 +123,10 @@ class Report:
             ImportError: If plotly is not installed.
         """
         from keras_addnorm.diagnostics.report_page import page
-        from keras_addnorm.training.files import written_whole
 
         text = page(self, tuple(log), title)
         if path is not None:
-            with written_whole(path) as temporary:
+            with atomic_file(path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         return text
 

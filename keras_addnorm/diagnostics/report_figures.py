@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from keras_addnorm.diagnostics.report import AttentionMap, Report, SublayerReport
+from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport
 
 # Okabe and Ito's palette, which people with every kind of colour vision can tell apart.
 _COLORS = ("#0072B2", "#D55E00", "#009E73")
@@ -16,15 +16,8 @@ _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
 _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
 
 
-def figures(report: Report) -> dict[str, Figure]:
-    """Draw a report.
-
-    Args:
-        report: The report.
-
-    Returns:
-        Figures by name; see `Report.plot`.
-    """
+def figures(report: ReportData) -> dict[str, Figure]:
+    """Draw a report; returns figures by name, see `Report.plot`."""
     return {
         "stream": _lines(report, _STREAM, "root mean square"),
         "gradients": _lines(report, _GRADIENTS, "norm of the gradient"),
@@ -40,14 +33,14 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _stacks(report: Report) -> dict[str, list[SublayerReport]]:
+def _stacks(report: ReportData) -> dict[str, list[SublayerReport]]:
     stacks: dict[str, list[SublayerReport]] = {}
     for item in report.sublayers:
         stacks.setdefault(item.stack, []).append(item)
     return stacks
 
 
-def _lines(report: Report, fields: dict[str, str], unit: str) -> Figure:
+def _lines(report: ReportData, fields: dict[str, str], unit: str) -> Figure:
     stacks = _stacks(report)
     figure = _figure(5.2 * len(stacks), 3.6)
     for number, (stack, items) in enumerate(stacks.items()):
@@ -64,7 +57,7 @@ def _lines(report: Report, fields: dict[str, str], unit: str) -> Figure:
     return figure
 
 
-def _ratios(report: Report) -> Figure:
+def _ratios(report: ReportData) -> Figure:
     stacks = _stacks(report)
     rows = max(len({item.layer for item in items}) for items in stacks.values())
     figure = _figure(4.6 * len(stacks), 1.6 + 0.32 * rows)

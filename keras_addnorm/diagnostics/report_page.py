@@ -11,9 +11,8 @@ from importlib import resources
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.diagnostics.report import Report, SublayerReport
+from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport, Verdict
 from keras_addnorm.diagnostics.residual_log import ResidualRow
-from keras_addnorm.diagnostics.verdicts import Verdict
 
 # Okabe and Ito's palette, which people with every kind of colour vision can tell apart.
 _BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -61,7 +60,7 @@ _HEADLINES = {
 }
 
 
-def page(report: Report, log: Sequence[ResidualRow], title: str) -> str:
+def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
     """Draw a report.
 
     Args:
@@ -231,7 +230,7 @@ def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[s
     }
 
 
-def _frames(report: Report, log: Sequence[ResidualRow]) -> list[dict[str, Any]]:
+def _frames(report: ReportData, log: Sequence[ResidualRow]) -> list[dict[str, Any]]:
     """The numbers of the maps: one frame a logged step, or one of the report alone."""
     steps: dict[int | None, dict[str, Any]] = {}
     for row in log:
@@ -252,7 +251,7 @@ def _frames(report: Report, log: Sequence[ResidualRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _heads(item: SublayerReport, report: Report) -> dict[str, Any]:
+def _heads(item: SublayerReport, report: ReportData) -> dict[str, Any]:
     attention = item.attention
     assert attention is not None
     maps = [found for found in report.attention_maps if found.name == item.name]

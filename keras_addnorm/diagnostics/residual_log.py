@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ class ResidualLog:
         if not self.path.exists():
             return
         kept = [dataclasses.astuple(row) for row in self.read() if row.step <= step]
-        with written_whole(self.path) as temporary:
+        with atomic_file(self.path) as temporary:
             temporary.write_text(_lines([COLUMNS, *kept]), encoding="utf-8", newline="")
 
 

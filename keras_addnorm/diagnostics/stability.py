@@ -12,7 +12,8 @@ import keras
 import numpy as np
 
 from keras_addnorm import schemes
-from keras_addnorm.diagnostics.gradients import loss_gradients, to_numpy
+from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.diagnostics.gradients import loss_gradients
 from keras_addnorm.diagnostics.observe import Observation, observe
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 

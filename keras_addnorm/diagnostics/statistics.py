@@ -8,30 +8,13 @@ Array = np.ndarray
 
 
 def rms(x: Array, real: Array) -> float:
-    """Root mean square over the real positions: `sqrt(mean(x^2))`.
-
-    Args:
-        x: `(B, T, D)`.
-        real: `(B, T)`.
-
-    Returns:
-        The root mean square; 0 if no position is real.
-    """
+    """Return the root mean square over the real positions; `x` `(B, T, D)`, `real` `(B, T)`."""
     rows = _rows(x, real)
     return float(np.sqrt(np.mean(rows**2))) if rows.size else 0.0
 
 
 def norm_ratio(a: Array, b: Array, real: Array) -> float:
-    """`||a|| / ||b||` over the real positions.
-
-    Args:
-        a: `(B, T, D)`.
-        b: The same.
-        real: `(B, T)`.
-
-    Returns:
-        The ratio; infinite if only `b` is zero, 0 if both are.
-    """
+    """Return `||a|| / ||b||` over the real positions; 0 if both are zero."""
     above, below = np.linalg.norm(_rows(a, real)), np.linalg.norm(_rows(b, real))
     if below == 0:
         return 0.0 if above == 0 else float("inf")

@@ -2,84 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from keras_addnorm.diagnostics.report import SublayerReport
+from keras_addnorm.diagnostics.report_data import SublayerReport, Thresholds, Verdict
 
-
-@dataclasses.dataclass(frozen=True)
-class Thresholds:
-    """Where a number becomes a verdict.
-
-    Args:
-        swamping_effect: A sublayer that changes the stream by more than this many times the
-            stream's own size swamps it: what earlier layers wrote can hardly be read any more.
-            A Pre-LN model of 4 + 4 layers trained on Multi30k reaches 1.3 in its first
-            feed-forward sublayer and stays below 0.8 elsewhere.
-        swamping_ratio: So does one whose output is this many times as large as the stream, unless
-            what its scheme makes of it (a small learned gain) changes the stream by less than its
-            own size.
-        identity_effect: A sublayer that changes the stream by less than this share of it is nearly
-            the identity. At its start a DeepNorm of 18 + 18 layers changes it by 0.013.
-        gradient_fall: If the gradient at the first sublayer of a stack is less than this share of
-            that at the last, it vanishes on its way down. At the start, the `tiny` preset with
-            Post-LN has 0.2 in a decoder of 4 layers and 0.001 in one of 18.
-        gradient_rise: If it is more than this many times that at the last, it explodes. At the
-            start, Pre-LN has 8 in an encoder of 18 layers, and 9 layers without norms have 19,000.
-        norm_gain: A norm whose gain has a root mean square below this passes on next to nothing;
-            gains start at 1.
-        norm_variance: A norm whose input varies less than this over the channels divides by its
-            epsilon, not by the deviation: it no longer normalises.
-        head_similarity: Two heads whose attention weights are this alike copy each other; 1 is
-            equality. The trained Multi30k model has at most 0.66, fresh models at most 0.71.
-        dead_units: A feed-forward sublayer with more than this share of dead units wastes them;
-            the trained Multi30k model has at most 0.16.
-    """
-
-    swamping_effect: float = 4.0
-    swamping_ratio: float = 10.0
-    identity_effect: float = 0.01
-    gradient_fall: float = 1e-2
-    gradient_rise: float = 3e2
-    norm_gain: float = 0.05
-    norm_variance: float = 1e-5
-    head_similarity: float = 0.95
-    dead_units: float = 0.5
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """One finding.
-
-    Attributes:
-        kind: What it is, one word for programs: `"swamped"`, `"near_identity"`,
-            `"vanishing_gradient"`, `"exploding_gradient"`, `"norm_collapsed"`, `"copied_heads"`,
-            `"dead_units"`, `"no_skip"`, `"not_finite"`, or `"healthy"` if there is nothing else
-            to say.
-        sublayers: The sublayers that it is about, the worst first.
-        text: What was found and what it means.
-        threshold: The threshold behind it, in words.
-        advice: What to do about it.
-    """
-
-    kind: str
-    sublayers: tuple[str, ...]
-    text: str
-    threshold: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.text} ({self.threshold}) {self.advice}".rstrip()
-
-
-Sublayers = Sequence["SublayerReport"]
+Sublayers = Sequence[SublayerReport]
 Worst = list[tuple[float, str, str]]
 """How bad, which sublayer, and what to say of it in brackets."""
 

@@ -13,17 +13,16 @@ import keras
 import numpy as np
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.interop.folders import (
-    new_folder,
-    require_model,
     require_new,
-    require_tokenizers,
 )
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models.checks import require_model, require_tokenizers
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
 # itself, unless told otherwise.
@@ -122,7 +121,10 @@ _SIZES = {
     *("source_vocabulary_size", "target_vocabulary_size", "num_encoder_layers"),
     *("num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads", "max_length"),
 }
-_ONLY_IN_TRAINING = {"dropout", "attention_dropout", "activation_dropout", "drop_path"}
+_ONLY_IN_TRAINING = {
+    *("dropout", "attention_dropout", "activation_dropout", "drop_path"),
+    *("kernel_initializer", "bias_initializer"),
+}
 _SAID_ELSEWHERE = {"activation", "attention", "scheme", "norm", "epsilon", "positions"}
 _TABLES = {"tie_embeddings", "share_embeddings"}
 # A field that is not among these has to be at its default: then it changes nothing.
@@ -211,7 +213,7 @@ def export_ctranslate2(
     spec.validate()
     spec.optimize()
 
-    with new_folder(directory) as folder:
+    with atomic_folder(directory) as folder:
         spec.save(str(folder))
         tokenizers.save(folder)
         readme = _README.format(name=directory.name, max_length=model.config.max_length)

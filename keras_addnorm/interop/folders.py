@@ -1,52 +1,13 @@
-"""What all exports share: they write a folder that appears whole or not at all."""
+"""Checks that all exports share: of the model, its tokenizers and the folder."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-
-
-def require_model(model: Any) -> None:
-    """Check that what is to be exported is one of our models.
-
-    Args:
-        model: What was passed.
-
-    Raises:
-        TypeError: If it is something else.
-    """
-    if not isinstance(model, Seq2SeqTransformer):
-        raise TypeError(
-            f"Expected a Seq2SeqTransformer to export; received a {type(model).__name__}."
-        )
-
-
-def require_tokenizers(config: Seq2SeqConfig, tokenizers: TokenizerPair) -> None:
-    """Check that tokenizers belong to a model.
-
-    Args:
-        config: The model's config.
-        tokenizers: Its tokenizers.
-
-    Raises:
-        ValueError: If the sizes of the vocabularies are others.
-    """
-    expected = (config.source_vocabulary_size, config.target_vocabulary_size)
-    received = (tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
-    if expected != received:
-        raise ValueError(
-            "The tokenizer does not belong to the model. Expected a source and a target "
-            f"vocabulary of {expected} pieces. Received: {received}. Pass the tokenizer that the "
-            "model was trained with."
-        )
+from keras_addnorm.models.checks import require_model, require_tokenizers
 
 
 def require_new(directory: str | os.PathLike[str]) -> Path:
@@ -93,23 +54,3 @@ def prepare(
     if tokenizers is not None:
         require_tokenizers(model.config, tokenizers)
     return tokenizers, require_new(directory)
-
-
-@contextlib.contextmanager
-def new_folder(directory: Path) -> Iterator[Path]:
-    """Make a folder under a temporary name, which gets its own once everything is in it.
-
-    Args:
-        directory: The folder to make; missing folders above it are made, too.
-
-    Yields:
-        The folder to write to. An error leaves nothing behind.
-    """
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}-"))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        temporary.rename(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -7,8 +7,9 @@ import re
 import tempfile
 from pathlib import Path
 
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import new_folder, prepare
+from keras_addnorm.interop.folders import prepare
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -105,7 +106,7 @@ def export_litert(
         target_length=length,
     )
     graphs = trace(model, sizes)
-    with new_folder(directory) as folder:
+    with atomic_folder(directory) as folder:
         (folder / _FILE).write_bytes(_convert(graphs))
         if tokenizers is not None:
             tokenizers.save(folder)

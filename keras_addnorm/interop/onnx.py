@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import new_folder, prepare
+from keras_addnorm.interop.folders import prepare
 from keras_addnorm.interop.graphs import Graph, NamedTensor, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -110,7 +111,7 @@ def export_onnx(
     tokenizers, directory = prepare(model, tokenizer, directory)
     sizes = Sizes(model.config.max_length if max_length is None else max_length)
     graphs = trace(model, sizes)
-    with new_folder(directory) as folder:
+    with atomic_folder(directory) as folder:
         files = {graph.name: f"{graph.name}.onnx" for graph in graphs}
         for graph in graphs:
             onnx.save_model(_convert(onnx, tf2onnx, graph), folder / files[graph.name])

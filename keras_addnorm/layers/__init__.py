@@ -9,6 +9,7 @@ heads, K head width, F intermediate width, V vocabulary, L layers.
 from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
+from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.feed_forward import FeedForward
@@ -20,6 +21,7 @@ from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 __all__ = [
     "AddNorm",
     "AttentionConfig",
+    "BlockConfig",
     "FeedForward",
     "HeadDiversity",
     "MultiHeadCrossAttention",

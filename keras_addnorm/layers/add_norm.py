@@ -107,12 +107,7 @@ class AddNorm(keras.layers.Layer):
         return self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name="inner_norm")
 
     def build(self, residual_shape: tuple[int | None, ...], branch_shape: Any = None) -> None:
-        """Make the parts that the scheme's plan asks for.
-
-        Args:
-            residual_shape: `(..., D)`.
-            branch_shape: Equal to `residual_shape`, or `None`.
-        """
+        """Make the parts that the scheme's plan asks for, for a residual `(..., D)`."""
         hidden_dim = require_hidden_dim(residual_shape)
         for slot in self._plan.norm_slots:
             norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, TypeAlias
 
 from keras_addnorm import norms
+from keras_addnorm.layers.arguments import checked
 from keras_addnorm.layers.head_diversity import HeadDiversity
 
 _LEARNED = "learned"
@@ -25,6 +26,7 @@ class Learned:
 LearnedOrFixed: TypeAlias = "float | str | dict[str, Any] | Learned | None"
 
 
+@checked
 @dataclasses.dataclass(frozen=True)
 class AttentionConfig:
     """Everything about an attention besides its size, its dropout and its initialisers.

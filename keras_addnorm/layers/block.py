@@ -1,78 +1,74 @@
-"""What the encoder and the decoder layer share: their arguments and how sublayers are made."""
+"""What layers and stacks share: their configuration, and how a layer makes its sublayers."""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import keras
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.add_norm import AddNorm
+from keras_addnorm.layers.arguments import KerasArguments, document, takes
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
+from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
-from keras_addnorm.layers.initializers import InitializerLike
-from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
 
 Shape = tuple[int | None, ...]
 
 
-class TransformerBlock(keras.layers.Layer, abc.ABC):
-    """A layer of a stack: sublayers, each with its Add & Norm.
-
-    The arguments are documented in `TransformerEncoderLayer`.
-    """
+class ConfiguredLayer(keras.layers.Layer, abc.ABC):
+    """A layer with a `BlockConfig`, `config`, each of whose fields is an attribute as well."""
 
     side: ClassVar[norms.Side]
     """Which side of a model the layer is for."""
 
+    config: BlockConfig
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        document(cls, BlockConfig)
+
+    def _configure(self, config: BlockConfig) -> None:
+        self.config = config
+        for name, value in vars(config).items():
+            setattr(self, name, value)
+        self.scheme = schemes.get(config.scheme)
+        self.norm = norms.for_side(config.norm, self.side)
+        self.kernel_initializer = keras.initializers.get(config.kernel_initializer)
+        self.bias_initializer = keras.initializers.get(config.bias_initializer)
+        self.attention = AttentionConfig.get(config.attention)
+        self.supports_masking = True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), **self.config.to_dict()}
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockArguments(BlockConfig, KerasArguments):
+    """What the constructor of a layer takes; `TransformerBlock` says what each field means."""
+
+    position: schemes.StackPosition | dict[str, Any] | None = None
+    pruned_sublayers: Iterable[str] = ()
+
+
+class TransformerBlock(ConfiguredLayer):
+    """A layer of a stack: sublayers, each with its Add & Norm."""
+
     sublayers: ClassVar[tuple[str, ...]]
     """The sublayers that it can have, in the order in which they run."""
 
-    def __init__(
-        self,
-        num_heads: int,
-        intermediate_dim: int,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str = "relu",
-        scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
-        norm: norms.NormLike = "layer_norm",
-        epsilon: float = 1e-6,
-        use_bias: bool = True,
-        kernel_initializer: InitializerLike = "glorot_uniform",
-        bias_initializer: InitializerLike = "zeros",
-        attention: AttentionConfig | dict[str, Any] | None = None,
-        positions: PositionsLike = "none",
-        position: schemes.StackPosition | dict[str, Any] | None = None,
-        pruned_sublayers: Iterable[str] = (),
-        drop_path: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = activation
-        self.scheme = schemes.get(scheme)
-        self.norm = norms.for_side(norm, self.side)
-        self.epsilon = epsilon
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.attention = AttentionConfig.get(attention)
-        self.positions = positions
-        self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayers)
-        self.position = schemes.StackPosition.get(position)
-        self.drop_path = drop_path
-        self.supports_masking = True
+    @takes(BlockArguments)
+    def __init__(self, arguments: BlockArguments) -> None:
+        super().__init__(**arguments.for_keras())
+        self._configure(arguments.block)
+        self.position = schemes.StackPosition.get(arguments.position)
+        self.pruned_sublayers = require_sublayers(arguments.pruned_sublayers, self.sublayers)
 
     @abc.abstractmethod
     def call(self, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -82,10 +78,8 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         """Return the constructor's arguments."""
         return {
             **super().get_config(),
-            **block_config(self),
             "position": None if self.position is None else self.position.to_dict(),
             "pruned_sublayers": list(self.pruned_sublayers),
-            "drop_path": self.drop_path,
         }
 
     def _build_attention(
@@ -163,35 +157,3 @@ class TransformerBlock(keras.layers.Layer, abc.ABC):
         add_norm.build(x_shape)
         setattr(self, name, add_norm)
         return add_norm
-
-
-def block_arguments(layer: Any) -> dict[str, Any]:
-    """Return the arguments that layers and stacks have in common."""
-    return {
-        "num_heads": layer.num_heads,
-        "intermediate_dim": layer.intermediate_dim,
-        "dropout": layer.dropout,
-        "attention_dropout": layer.attention_dropout,
-        "activation_dropout": layer.activation_dropout,
-        "activation": layer.activation,
-        "scheme": layer.scheme,
-        "norm": layer.norm,
-        "epsilon": layer.epsilon,
-        "use_bias": layer.use_bias,
-        "kernel_initializer": layer.kernel_initializer,
-        "bias_initializer": layer.bias_initializer,
-        "attention": layer.attention,
-        "positions": layer.positions,
-    }
-
-
-def block_config(layer: Any) -> dict[str, Any]:
-    """Return the same as plain values, for `get_config`."""
-    return {
-        **block_arguments(layer),
-        "scheme": schemes.serialize(layer.scheme),
-        "kernel_initializer": keras.initializers.serialize(layer.kernel_initializer),
-        "bias_initializer": keras.initializers.serialize(layer.bias_initializer),
-        "attention": layer.attention.to_dict(),
-        "positions": position_kinds.serialize(layer.positions),
-    }

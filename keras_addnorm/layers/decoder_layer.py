@@ -45,12 +45,7 @@ class TransformerDecoderLayer(TransformerBlock):
     sublayers = ("self_attention", "cross_attention", "feed_forward")
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
-        """Make the three sublayers, or two without a memory.
-
-        Args:
-            x_shape: `(B, T, D)`.
-            memory_shape: `(B, S, D_memory)`, or `None`.
-        """
+        """Make the three sublayers, or two without a memory `(B, S, D_memory)`."""
         self._build_attention(
             "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
         )

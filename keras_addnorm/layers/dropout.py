@@ -8,12 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.hashing import FIRST_MULTIPLIER, GOLDEN, lowbias32, word
+
 Tensor = Any
 
-# Odd numbers without pattern: 2^32 over the golden ratio, the multipliers of Ellis' "lowbias32",
-# and those of MurmurHash3's finaliser.
-_STEP, _FIRST, _SECOND = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
-_SEED, _COUNTER = 0x85EBCA6B, 0xC2B2AE35
+_SEED, _COUNTER = 0x85EBCA6B, 0xC2B2AE35  # odd numbers without pattern, of MurmurHash3's finaliser
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -60,7 +59,9 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         # At a rate of (almost) one no number of 32 bits is small enough.
         dropped = min(round(self.rate * 2**32), 2**32 - 1)
-        is_kept = random_words(ops.shape(inputs), self.seed_generator.next()) >= _word(dropped)
+        is_kept = random_words(ops.shape(inputs), self.seed_generator.next()) >= word(
+            dropped, "uint32"
+        )
         return ops.where(is_kept, inputs * (1 / (1 - dropped / 2**32)), 0)
 
 
@@ -76,23 +77,13 @@ def random_words(shape: tuple[int | Tensor, ...], seed: Tensor) -> Tensor:
     """
     seed = ops.cast(seed, "uint32")
     # Both keys depend on both numbers: neither layers nor steps share a sequence.
-    keys = seed * _words(_SEED, _COUNTER) + ops.flip(seed) * _words(_FIRST, _STEP)
+    keys = seed * _words(_SEED, _COUNTER) + ops.flip(seed) * _words(FIRST_MULTIPLIER, GOLDEN)
     size = 1
     for length in shape:
         size = size * length
     # The key first: XLA would make an array in memory of what does not depend on it.
-    x = (ops.cast(ops.arange(size, dtype="int32"), "uint32") + keys[0]) * _word(_STEP)
-    x = (_fold(x, 16) * _word(_FIRST)) + keys[1]
-    x = _fold(_fold(x, 15) * _word(_SECOND), 16)
-    return ops.reshape(x, shape)
-
-
-def _fold(x: Tensor, bits: int) -> Tensor:
-    return ops.bitwise_xor(x, ops.right_shift(x, _word(bits)))
-
-
-def _word(number: int) -> Tensor:
-    return ops.convert_to_tensor(np.uint32(number))
+    x = (ops.cast(ops.arange(size, dtype="int32"), "uint32") + keys[0]) * word(GOLDEN, "uint32")
+    return ops.reshape(lowbias32(x, keys[1]), shape)
 
 
 def _words(*numbers: int) -> Tensor:

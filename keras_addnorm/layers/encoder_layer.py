@@ -26,27 +26,14 @@ class TransformerEncoderLayer(TransformerBlock):
     of `x` goes on to the output.
 
     Args:
-        num_heads: Number of attention heads, H; has to divide the width of the input.
-        intermediate_dim: Width inside the feed-forward sublayer, F.
-        dropout: Share of each sublayer's output that is dropped before it is merged.
-        attention_dropout: Share of the attention weights that is dropped.
-        activation_dropout: Share of the intermediate activations that is dropped.
-        activation: The feed-forward activation; see `FeedForward`.
-        scheme: The residual scheme; see `AddNorm`.
-        norm: The normalisation; see `AddNorm`.
-        epsilon: The norms' epsilon.
-        use_bias: Whether projections have biases.
-        kernel_initializer: Initialiser of all kernels.
-        bias_initializer: Initialiser of all biases.
-        attention: How to attend, an `AttentionConfig` or its fields as a dict.
-        positions: Relative positions of the self-attention; see `MultiHeadSelfAttention`.
+        **block: The fields of `BlockConfig`.
         position: Where the layer stands, a `StackPosition` or its config.
         pruned_sublayers: Names of sublayers to leave out: `F(x) = 0` in their place.
-        drop_path: Share of the examples that go without a sublayer while training; see `AddNorm`.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
         ValueError: If a size, a name or the position does not fit.
+        TypeError: If an argument is unknown or missing.
 
     Weights:
         `self_attention/...`, `self_attention_add_norm/...`, `feed_forward/...`,
@@ -69,11 +56,7 @@ class TransformerEncoderLayer(TransformerBlock):
     sublayers = ("self_attention", "feed_forward")
 
     def build(self, x_shape: Shape) -> None:
-        """Make the two sublayers.
-
-        Args:
-            x_shape: `(B, T, D)`.
-        """
+        """Make the two sublayers, for an input `(B, T, D)`."""
         self._build_attention(
             "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
         )

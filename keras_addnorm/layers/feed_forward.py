@@ -124,11 +124,7 @@ class FeedForward(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Make the projections.
-
-        Args:
-            input_shape: `(..., D)`.
-        """
+        """Make the projections, for an input `(..., D)`."""
         self.intermediate_projection = self._make_projection(
             "intermediate_projection", self.intermediate_dim, input_shape
         )

@@ -13,15 +13,7 @@ InnerNorm: TypeAlias = "norms.Norm | dict[str, Any] | None"
 
 
 def get_inner_norm(identifier: InnerNorm) -> norms.Norm | None:
-    """Return the norm, from itself or from its config.
-
-    Args:
-        identifier: An unbuilt norm, what `keras.saving.serialize_keras_object` made of one, or
-            `None`.
-
-    Returns:
-        The norm, or `None`.
-    """
+    """Return the norm, from itself or from its config."""
     if isinstance(identifier, dict):
         return keras.saving.deserialize_keras_object(identifier)
     return identifier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -10,89 +11,59 @@ import keras
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.attention_config import AttentionConfig
-from keras_addnorm.layers.block import TransformerBlock, block_arguments, block_config
+from keras_addnorm.layers.arguments import KerasArguments, takes
+from keras_addnorm.layers.block import ConfiguredLayer, TransformerBlock
+from keras_addnorm.layers.block_config import BlockConfig
+from keras_addnorm.layers.checkpointing import checkpointed
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
-from keras_addnorm.layers.initializers import InitializerLike
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers, within
-from keras_addnorm.layers.recompute import recomputed
 
 Tensor = Any
 Shape = tuple[int | None, ...]
 
 
-class TransformerStack(keras.layers.Layer, abc.ABC):
-    """What both stacks share; the arguments are documented in `TransformerEncoder`."""
+@dataclasses.dataclass(frozen=True)
+class _Depth:
+    num_layers: int
 
-    side: ClassVar[norms.Side]
-    """Which side of a model the stack is for."""
+
+@dataclasses.dataclass(frozen=True)
+class StackArguments(BlockConfig, _Depth, KerasArguments):  # `num_layers` comes first
+    """What the constructor of a stack takes; `TransformerEncoder` says what each field means."""
+
+    num_other_layers: int = 0
+    pruned_sublayers: Iterable[str] = ()
+    gradient_checkpointing: bool = False
+
+
+class TransformerStack(ConfiguredLayer):
+    """What both stacks share."""
 
     layer_class: ClassVar[type[TransformerBlock]]
     """What the stack is made of."""
 
-    def __init__(
-        self,
-        num_layers: int,
-        num_heads: int,
-        intermediate_dim: int,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: str = "relu",
-        scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln",
-        norm: norms.NormLike = "layer_norm",
-        epsilon: float = 1e-6,
-        use_bias: bool = True,
-        kernel_initializer: InitializerLike = "glorot_uniform",
-        bias_initializer: InitializerLike = "zeros",
-        attention: AttentionConfig | dict[str, Any] | None = None,
-        positions: PositionsLike = "none",
-        num_other_layers: int = 0,
-        pruned_sublayers: Iterable[str] = (),
-        drop_path: float = 0.0,
-        gradient_checkpointing: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
+    @takes(StackArguments)
+    def __init__(self, arguments: StackArguments) -> None:
+        super().__init__(**arguments.for_keras())
+        num_layers = arguments.num_layers
         if num_layers < 1:
             raise ValueError(
                 f"A stack needs layers. Expected num_layers >= 1. Received: {num_layers}"
             )
+        self._configure(arguments.block)
         self.num_layers = num_layers
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = activation
-        self.scheme = schemes.get(scheme)
-        self.norm = norms.for_side(norm, self.side)
-        self.epsilon = epsilon
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.attention = AttentionConfig.get(attention)
-        self.positions = positions
-        self.num_other_layers = num_other_layers
-        self.pruned_sublayers = require_sublayers(pruned_sublayers, self.sublayer_names(num_layers))
-        self.drop_path = drop_path
-        self.gradient_checkpointing = gradient_checkpointing
-        self.supports_masking = True
+        self.num_other_layers = arguments.num_other_layers
+        pruned = arguments.pruned_sublayers
+        self.pruned_sublayers = require_sublayers(pruned, self.sublayer_names(num_layers))
+        self.gradient_checkpointing = arguments.gradient_checkpointing
 
     @classmethod
     def sublayer_names(cls, num_layers: int) -> tuple[str, ...]:
-        """Return the names of all sublayers that such a stack can have.
-
-        Args:
-            num_layers: Number of layers.
-
-        Returns:
-            `"0/self_attention"` and so on, in the order in which they run.
-        """
+        """Return all sublayers' names, `"0/self_attention"` and so on, in their order."""
         indices = range(num_layers)
         return tuple(f"{index}/{name}" for index in indices for name in cls.layer_class.sublayers)
 
@@ -101,16 +72,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         """Run the layers; see the subclasses."""
 
     def compute_output_spec(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return shape and dtype of the output, of a plain call without tracing the layers.
-
-        Args:
-            x: As in `call`.
-            *args: As in `call`.
-            **kwargs: As in `call`.
-
-        Returns:
-            The symbolic output.
-        """
+        """Return shape and dtype of the output, of a plain call without tracing the layers."""
         if kwargs.get("cache") is not None or kwargs.get("return_attention_scores"):
             return super().compute_output_spec(x, *args, **kwargs)
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
@@ -124,23 +86,21 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         return {
             **super().get_config(),
             "num_layers": self.num_layers,
-            **block_config(self),
             "num_other_layers": self.num_other_layers,
             "pruned_sublayers": list(self.pruned_sublayers),
-            "drop_path": self.drop_path,
             "gradient_checkpointing": self.gradient_checkpointing,
         }
 
     def _build_layers(self, *shapes: Shape | None) -> None:
         self.layers = []
-        arguments = {**block_arguments(self), "positions": self._layer_positions()}
+        arguments = {**vars(self.config), "positions": self._layer_positions()}
         for index in range(self.num_layers):
+            # The linear decay rule: early layers, which all later ones build on, stay longer.
+            arguments["drop_path"] = self.drop_path * (index + 1) / self.num_layers
             layer = self.layer_class(
                 **arguments,
                 pruned_sublayers=within(self.pruned_sublayers, str(index)),
                 position=self._position(index),
-                # The linear decay rule: early layers, which all later ones build on, stay longer.
-                drop_path=self.drop_path * (index + 1) / self.num_layers,
                 dtype=self.dtype_policy,
                 name=f"layer_{index}",
             )
@@ -158,7 +118,7 @@ class TransformerStack(keras.layers.Layer, abc.ABC):
         # What returns more than `x` is for looking or for decoding: there are no gradients.
         plain = options.get("cache") is None and not options["return_attention_scores"]
         if self.gradient_checkpointing and options["training"] and plain:
-            return recomputed(layer, *inputs, **options)
+            return checkpointed(layer, *inputs, **options)
         return layer(*inputs, **options)
 
     def _layer_positions(self) -> PositionsLike:
@@ -178,34 +138,19 @@ class TransformerEncoder(TransformerStack):
 
     Args:
         num_layers: Number of layers, L.
-        num_heads: See `TransformerEncoderLayer`, as all arguments down to `positions`.
-        intermediate_dim: Width inside the feed-forward sublayers.
-        dropout: Share of each sublayer's output that is dropped.
-        attention_dropout: Share of the attention weights that is dropped.
-        activation_dropout: Share of the intermediate activations that is dropped.
-        activation: The feed-forward activation.
-        scheme: The residual scheme.
-        norm: The normalisation.
-        epsilon: The norms' epsilon.
-        use_bias: Whether projections have biases.
-        kernel_initializer: Initialiser of all kernels.
-        bias_initializer: Initialiser of all biases.
-        attention: How to attend.
-        positions: Relative positions of the self-attention. A table that layers share (T5's) is
-            theirs together.
+        **block: The fields of `BlockConfig`.
         num_other_layers: Depth of the stack on the other side (the decoder that reads this
             encoder, or the encoder that a decoder reads), 0 if there is none. Schemes that depend
             on the depth of both, such as DeepNorm, read it.
         pruned_sublayers: Sublayers to leave out, such as `"0/self_attention"`: `F(x) = 0` in their
             place.
-        drop_path: Share of the examples that go without the last layer's sublayers while training
-            (stochastic depth). It grows linearly: `drop_path (l + 1) / L` in layer `l` of `L`.
-        gradient_checkpointing: Whether training keeps what goes into each layer only, and computes
-            its inside again for the gradients: the same numbers with less memory and more time.
+        gradient_checkpointing: Whether training keeps the input of each layer only, and computes
+            its activations again for the gradients: the same numbers with less memory, more time.
         **kwargs: The arguments of a Keras layer.
 
     Raises:
         ValueError: If a size or a name does not fit.
+        TypeError: If an argument is unknown or missing.
 
     Weights:
         `layers/transformer_encoder_layer`, `layers/transformer_encoder_layer_1`, ...;
@@ -225,11 +170,7 @@ class TransformerEncoder(TransformerStack):
     layer_class = TransformerEncoderLayer
 
     def build(self, x_shape: Shape) -> None:
-        """Make the layers.
-
-        Args:
-            x_shape: `(B, T, D)`.
-        """
+        """Make the layers, for an input `(B, T, D)`."""
         self._build_layers(x_shape)
 
     def call(
@@ -298,12 +239,7 @@ class TransformerDecoder(TransformerStack):
     layer_class = TransformerDecoderLayer
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
-        """Make the layers.
-
-        Args:
-            x_shape: `(B, T, D)`.
-            memory_shape: `(B, S, D_memory)`, or `None`.
-        """
+        """Make the layers, with cross-attention if there is a memory `(B, S, D_memory)`."""
         self._build_layers(x_shape, memory_shape)
 
     def call(

@@ -6,11 +6,10 @@ import dataclasses
 import json
 from typing import Any
 
-from keras_addnorm import norms, schemes
-from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm import norms
+from keras_addnorm.layers.arguments import checked, did_you_mean, document
 from keras_addnorm.layers.attention import divide_heads
-from keras_addnorm.layers.attention_config import AttentionConfig
-from keras_addnorm.layers.feed_forward import get_activation
+from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
@@ -45,21 +44,23 @@ _PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-_POSITIVE = (
-    "source_vocabulary_size",
-    "target_vocabulary_size",
-    "num_encoder_layers",
-    "num_decoder_layers",
-    "hidden_dim",
-    "intermediate_dim",
-    "num_heads",
-    "max_length",
-)
-
 
 @dataclasses.dataclass(frozen=True)
-class Seq2SeqConfig:
-    """The shape of a `Seq2SeqTransformer`.
+class _Sizes:
+    source_vocabulary_size: int
+    target_vocabulary_size: int
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    hidden_dim: int = 512
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
+    """The shape of a `Seq2SeqTransformer`: a `BlockConfig` and what is not in the blocks.
+
+    Values are kept as plain ones, names, numbers and dicts. `dropout` drops from the embeddings
+    too. `positions` may be a kind that the embeddings add, `"sinusoidal"` or `"learned"`.
 
     Args:
         source_vocabulary_size: Number of source tokens.
@@ -67,39 +68,21 @@ class Seq2SeqConfig:
         num_encoder_layers: Depth of the encoder.
         num_decoder_layers: Depth of the decoder.
         hidden_dim: Width of the residual stream, D.
-        intermediate_dim: Width inside the feed-forward sublayers, F.
-        num_heads: Number of attention heads, H; has to divide `hidden_dim`.
-        dropout: Share dropped from embeddings and from each sublayer's output.
-        attention_dropout: Share of the attention weights that is dropped.
-        activation_dropout: Share of the feed-forward activations that is dropped.
-        activation: The feed-forward activation; see `keras_addnorm.layers.FeedForward`.
-        scheme: The residual scheme, a name, a dict or an object (kept as its dict); see
-            `keras_addnorm.schemes.get`.
-        norm: The normalisation, a name, a dict with a name and the norm's fields, or one of these
-            for each side: `{"encoder": "batch_norm", "decoder": "layer_norm"}`; see
-            `keras_addnorm.norms.get`.
-        epsilon: The norms' epsilon.
-        positions: How the model knows the order of tokens: `"sinusoidal"` or `"learned"`, added to
-            the embeddings; `"rotary"`, `"alibi"`, `"t5"` or `"shaw"`, in self-attention; or
-            `"none"`. Or a dict with a name and the kind's own fields; see
-            `keras_addnorm.layers.positions`.
+        **block: The fields of `BlockConfig`.
         max_length: Number of learned positions, and the default limit on generated tokens.
         tie_embeddings: Whether the output projection is the transposed target embedding.
         share_embeddings: Whether source and target use one embedding (a joint vocabulary).
         pad_id: The id of padding.
         start_id: The id that starts a target.
         end_id: The id that ends a sequence.
-        attention: How all attentions attend, an `AttentionConfig` or its fields as a dict (kept as
-            a dict); `None` for the paper's attention.
         pruned_sublayers: Sublayers that are left out, `F(x) = 0` in their place, by the names in
             `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
-        drop_path: Share of the examples that go without the last layer's sublayers while training
-            (stochastic depth); earlier layers drop fewer. See `TransformerEncoder`.
-        gradient_checkpointing: Whether training computes the inside of each layer twice instead of
-            keeping it. See `TransformerEncoder`.
+        gradient_checkpointing: Whether training computes the activations of each layer twice
+            instead of keeping them. See `TransformerEncoder`.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
+        TypeError: If a field is unknown or missing.
 
     Example:
     ```python
@@ -112,20 +95,9 @@ class Seq2SeqConfig:
     ```
     """
 
-    source_vocabulary_size: int
-    target_vocabulary_size: int
-    num_encoder_layers: int = 6
-    num_decoder_layers: int = 6
-    hidden_dim: int = 512
-    intermediate_dim: int = 2048
     num_heads: int = 8
+    intermediate_dim: int = 2048
     dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    activation: str = "relu"
-    scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln"
-    norm: norms.NormLike = "layer_norm"
-    epsilon: float = 1e-6
     positions: str | dict[str, Any] = "sinusoidal"
     max_length: int = 256
     tie_embeddings: bool = True
@@ -133,40 +105,17 @@ class Seq2SeqConfig:
     pad_id: int = 0
     start_id: int = 1
     end_id: int = 2
-    attention: AttentionConfig | dict[str, Any] | None = None
     pruned_sublayers: tuple[str, ...] = ()
-    drop_path: float = 0.0
     gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            size = getattr(self, name)
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"`{name}` has to be a positive integer. Received: {size!r}")
-        for name in ("dropout", "attention_dropout", "activation_dropout", "drop_path"):
-            rate = getattr(self, name)
-            if not 0 <= rate < 1:
-                raise ValueError(
-                    f"`{name}` is a share. Expected 0 <= share < 1. Received: {rate!r}"
-                )
+        super().__post_init__()
+        for name, value in super().to_dict().items():
+            self._set(name, value)
+        self._require_positive(*(f.name for f in dataclasses.fields(_Sizes)), "max_length")
         divide_heads(self.hidden_dim, self.num_heads)
-        # An object becomes its dict, so that the config stays plain values.
-        if isinstance(self.scheme, schemes.ResidualScheme):
-            object.__setattr__(self, "scheme", schemes.serialize(self.scheme))
-        schemes.get(self.scheme)
-        norms.for_side(self.norm, "encoder")
         norms.for_side(self.norm, "decoder")
-        if self.attention is not None:
-            attention = AttentionConfig.get(self.attention)
-            attention.key_value_heads(self.num_heads)
-            object.__setattr__(self, "attention", attention.to_dict())
-        position_kinds.relative(self.positions)
-        if isinstance(self.positions, dict) and len(self.positions) == 1:
-            # One way to write a choice without fields.
-            object.__setattr__(self, "positions", self.positions["name"])
-        get_activation(self.activation)
-        pruned = require_sublayers(self.pruned_sublayers, self.sublayer_names)
-        object.__setattr__(self, "pruned_sublayers", pruned)
+        self._set("pruned_sublayers", require_sublayers(self.pruned_sublayers, self.sublayer_names))
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:
             raise ValueError(
                 "Source and target cannot share an embedding. Expected one vocabulary size. "
@@ -232,13 +181,13 @@ class Seq2SeqConfig:
                 "The fields of the config do not fit. "
                 + (f"Unknown: {', '.join(unknown)}. " if unknown else "")
                 + (f"Missing: {', '.join(missing)}. " if missing else "")
-                + f"Expected fields among {', '.join(fields)}."
+                + f"Expected fields among {', '.join(fields)}.{did_you_mean(unknown, fields)}"
             )
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
-        return {**dataclasses.asdict(self), "pruned_sublayers": list(self.pruned_sublayers)}
+        return {**super().to_dict(), "pruned_sublayers": list(self.pruned_sublayers)}
 
     def to_json(self) -> str:
         """Return the fields as JSON text."""
@@ -255,3 +204,6 @@ class Seq2SeqConfig:
             The config.
         """
         return cls.from_dict(json.loads(text))
+
+
+document(Seq2SeqConfig, BlockConfig)

@@ -7,6 +7,10 @@ from typing import Any
 
 import keras
 
+from keras_addnorm import decoding
+from keras_addnorm.decoding.constraints import ConstraintLike
+from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers.caches import is_ancestor
 from keras_addnorm.layers.positional_embedding import Turned
@@ -61,17 +65,19 @@ class Seq2SeqTransformer(keras.Model):
 
         encoder = TransformerEncoder(
             config.num_encoder_layers,
+            **vars(config.block),
             num_other_layers=config.num_decoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "encoder"),
-            **_stack_arguments(config),
+            gradient_checkpointing=config.gradient_checkpointing,
             dtype=dtype,
             name="encoder",
         )
         decoder = TransformerDecoder(
             config.num_decoder_layers,
+            **vars(config.block),
             num_other_layers=config.num_encoder_layers,
             pruned_sublayers=within(config.pruned_sublayers, "decoder"),
-            **_stack_arguments(config),
+            gradient_checkpointing=config.gradient_checkpointing,
             dtype=dtype,
             name="decoder",
         )
@@ -237,15 +243,15 @@ class Seq2SeqTransformer(keras.Model):
     def generate(
         self,
         source_ids: Any,
-        strategy: Any = None,
+        strategy: StrategyLike | None = None,
         *,
         num_beams: int | None = None,
-        length_penalty: Any = None,
+        length_penalty: LengthPenaltyLike | None = None,
         max_length: int | None = None,
-        constraints: Iterable[Any] = (),
+        constraints: Iterable[ConstraintLike] = (),
         target_prefix: Any = None,
-        shortlist: Any = None,
-        return_details: Any = False,
+        shortlist: decoding.Shortlist | None = None,
+        return_details: bool | decoding.Details = False,
         jit_compile: bool = True,
     ) -> Any:
         """Translate token ids.
@@ -284,10 +290,7 @@ class Seq2SeqTransformer(keras.Model):
             ValueError: If the ids have the wrong rank, dtype or range, or an option does not fit.
             FloatingPointError: If logits are not finite; names the step.
         """
-        # The model offers decoding as a method; the room above it does the work.
-        from keras_addnorm.decoding import generate
-
-        return generate(
+        return decoding.generate(
             self,
             source_ids,
             strategy,
@@ -301,7 +304,9 @@ class Seq2SeqTransformer(keras.Model):
             jit_compile=jit_compile,
         )
 
-    def score(self, source_ids: Any, target_ids: Any, *, jit_compile: bool = True) -> Any:
+    def score(
+        self, source_ids: Any, target_ids: Any, *, jit_compile: bool = True
+    ) -> decoding.Scores:
         """Return the log-probability of given outputs, token by token and in all.
 
         An output that `generate` found gets the sum of log-probabilities that it had there.
@@ -320,9 +325,7 @@ class Seq2SeqTransformer(keras.Model):
         Raises:
             ValueError: If the ids have the wrong shape, dtype or range.
         """
-        from keras_addnorm.decoding import score
-
-        return score(self, source_ids, target_ids, jit_compile=jit_compile)
+        return decoding.score(self, source_ids, target_ids, jit_compile=jit_compile)
 
     def make_train_function(self, force: bool = False) -> Any:
         """Make the function that trains on a batch, as Keras does, and the optimiser's variables.
@@ -358,24 +361,6 @@ class Seq2SeqTransformer(keras.Model):
             The model.
         """
         return cls(**config)
-
-
-def _stack_arguments(config: Seq2SeqConfig) -> dict[str, Any]:
-    return {
-        "num_heads": config.num_heads,
-        "intermediate_dim": config.intermediate_dim,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
-        "drop_path": config.drop_path,
-        "gradient_checkpointing": config.gradient_checkpointing,
-        "activation": config.activation,
-        "scheme": config.scheme,
-        "norm": config.norm,
-        "epsilon": config.epsilon,
-        "attention": config.attention,
-        "positions": config.positions,
-    }
 
 
 def _embedding(

@@ -12,10 +12,10 @@ norms.get({"name": "dynamic_tanh", "initial_alpha": 0.8})()
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+from keras_addnorm.basics import Table
 from keras_addnorm.norms.batch_norm import BatchNorm
 from keras_addnorm.norms.dynamic_tanh import DynamicTanh
 from keras_addnorm.norms.layer_norm import LayerNorm
@@ -48,22 +48,26 @@ __all__ = [
     "for_side",
     "get",
     "names",
+    "register",
 ]
 
-_NORMS: dict[str, type[Norm]] = {
-    "layer_norm": LayerNorm,
-    "rms_norm": RMSNorm,
-    "scale_norm": ScaleNorm,
-    "dynamic_tanh": DynamicTanh,
-    "std_layer_norm": StdLayerNorm,
-    "batch_norm": BatchNorm,
-    "none": NoNorm,
-}
-
-
-def names() -> tuple[str, ...]:
-    """Return the names that `get` knows."""
-    return tuple(_NORMS)
+_TABLE: Table[Norm] = Table(
+    "norm",
+    Norm,  # type: ignore[type-abstract]
+    {
+        "layer_norm": LayerNorm,
+        "rms_norm": RMSNorm,
+        "scale_norm": ScaleNorm,
+        "dynamic_tanh": DynamicTanh,
+        "std_layer_norm": StdLayerNorm,
+        "batch_norm": BatchNorm,
+        "none": NoNorm,
+    },
+    takes_instances=False,
+    module="keras_addnorm.norms",
+)
+names = _TABLE.names
+register = _TABLE.register
 
 
 def get(identifier: NormLike) -> NormFactory:
@@ -80,7 +84,7 @@ def get(identifier: NormLike) -> NormFactory:
     Raises:
         ValueError: If the name or a field is unknown.
     """
-    norm, fields = _parse(identifier)
+    norm, fields = _TABLE.read(identifier)
     return functools.partial(_make, norm, fields)
 
 
@@ -100,7 +104,7 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
     """
     if isinstance(identifier, dict) and identifier.keys() == {"encoder", "decoder"}:
         identifier = identifier[side]
-    norm, _ = _parse(identifier)
+    norm, _ = _TABLE.read(identifier)
     if norm.mixes_positions and side == "decoder":
         raise ValueError(
             "This norm leaks in a decoder: while training, its statistics are taken over all "
@@ -114,21 +118,3 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
 
 def _make(norm: type[Norm], fields: dict[str, Any], **arguments: Any) -> Norm:
     return norm(**{**arguments, **fields})
-
-
-def _parse(identifier: NormLike) -> tuple[type[Norm], dict[str, Any]]:
-    fields = dict(identifier) if isinstance(identifier, dict) else {"name": identifier}
-    name = fields.pop("name", None)
-    if not isinstance(name, str) or name not in _NORMS:
-        raise ValueError(
-            f"There is no such norm. Expected one of {', '.join(_NORMS)}, or a dict with a 'name' "
-            f"among them. Received: {identifier!r}"
-        )
-    # Of the class itself, Python before 3.11.3 knows Keras' `__new__` alone, which takes anything.
-    known = inspect.signature(_NORMS[name].__init__).parameters.keys() - {"self", "kwargs"}
-    if unknown := sorted(fields.keys() - known):
-        raise ValueError(
-            f"The norm '{name}' has no such field. Expected fields among {sorted(known)}. "
-            f"Received: {unknown}."
-        )
-    return _NORMS[name], fields

@@ -1,8 +1,8 @@
-"""Whole runs: a configuration in; a trained, evaluated and exported translator out.
+"""Whole runs: from a configuration to a trained, evaluated and exported translator.
 
-A *run* is a directory (`RunDirectory`) that a configuration (`RunConfig`) fills: tokeniser,
-weights, log, curves, scores. The command line is a thin skin over this room; everything it does can
-be called from Python:
+A *run* is a directory (`RunDirectory`) with all that one configuration (`RunConfig`) leads to:
+tokenizers, weights, log, curves, scores. The command line is a thin layer over this package;
+everything it does can be called from Python:
 
 ```python
 from keras_addnorm.runs import RunConfig, RunDirectory
@@ -12,19 +12,19 @@ config = RunConfig.from_dict({"data": "demo", "source": "en", "target": "de"})
 train(config, RunDirectory("runs/demo"))
 ```
 
-Importing this room is cheap, so that `keras-addnorm --help` answers at once: Keras and TensorFlow
-are imported by its modules `train`, `evaluate` and `demo`, and by `export` when it exports.
+Importing this package is cheap, so that `keras-addnorm --help` answers at once. Its modules
+`train`, `evaluate` and `demo` import Keras and TensorFlow, and so does `export` when it exports.
 """
 
-from keras_addnorm.runs.config import (
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.settings import (
     EvaluationConfig,
     ModelChoice,
     RunConfig,
     TokenizerConfig,
     TrainingConfig,
 )
-from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError
 
 __all__ = [
     "EvaluationConfig",

@@ -1,76 +1,21 @@
-"""Callbacks of a run: what is written down, and what makes a run go on as if never stopped."""
+"""Callbacks that record a run: its log, its curves, its best epochs and its averaged weights."""
 
 from __future__ import annotations
 
 import math
-import os
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import h5py
 import keras
 
-from keras_addnorm.data.pipeline import PipelineReport
-from keras_addnorm.distribution import whole_values
+from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.training import average_checkpoints, plot_curves
-from keras_addnorm.training.checkpoints import STATE_NAME
-from keras_addnorm.training.files import written_whole
-
-
-def save_weights(model: keras.Model, path: Path) -> None:
-    """Writes a model's weights without its optimiser's, whole or not at all.
-
-    Keras saves what hangs on a model, Adam's two moments too: three times the size.
-
-    Args:
-        model: A built model.
-        path: Where to, ending in `.weights.h5`.
-    """
-    with _folder_beside(path) as folder, whole_values(model.variables):
-        everything = Path(folder, path.name)
-        model.save_weights(everything)
-        _copy_weights(everything, path)
-
-
-def save_average(checkpoints: Sequence[Path], path: Path) -> None:
-    """Writes the mean of checkpoints' weights, whole or not at all.
-
-    Args:
-        checkpoints: The files, of one model.
-        path: Where to, ending in `.weights.h5`.
-    """
-    with _folder_beside(path) as folder:
-        everything = Path(folder, path.name)
-        average_checkpoints(checkpoints, everything)
-        _copy_weights(everything, path)
-
-
-def _folder_beside(path: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder on the disk that was looked at for room, named as `written_whole` does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(
-        dir=path.parent, prefix=f".{os.getpid()}.", suffix=f".{path.name}"
-    )
-
-
-def _copy_weights(everything: Path, path: Path) -> None:
-    """Copies a weight file without the optimiser and without a training's state."""
-    left_out = {"optimizer", STATE_NAME.split("/")[0]}
-    with (
-        written_whole(path) as temporary,
-        h5py.File(everything) as old,
-        h5py.File(temporary, "w") as new,
-    ):
-        new.attrs.update(old.attrs)
-        for key in old.keys() - left_out:
-            old.copy(key, new)
+from keras_addnorm.runs.weight_files import save_weights
+from keras_addnorm.training import plot_curves
 
 
 def peak_memory_mebibytes() -> float:
@@ -113,31 +58,17 @@ class RunRecorder(keras.callbacks.Callback):
         return {"epoch_seconds": 0.0 if started is None else time.perf_counter() - started}
 
     def remember(self, memory: Mapping[str, float]) -> None:
-        """Lets the epoch that begins next go on counting its seconds.
-
-        Args:
-            memory: What `memory` returned. Older checkpoints have `seconds` in it, which counts the
-                last epoch also between two epochs, and is not read.
-        """
+        """Lets the next epoch go on counting its seconds from those of the checkpoint."""
+        # Older checkpoints have `seconds`, which also counts the last epoch between two epochs.
         self._before = memory.get("epoch_seconds", 0.0)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Starts the clock.
-
-        Args:
-            epoch: Counted from 0.
-            logs: Not read.
-        """
+        """Starts the clock."""
         self._started = time.perf_counter() - self._before
         self._before = 0.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Writes everything down.
-
-        Args:
-            epoch: Counted from 0.
-            logs: What Keras and the callbacks before this one measured.
-        """
+        """Writes the epoch's row of the log, the curves, and the weights if it is a best epoch."""
         seconds = self.memory()["epoch_seconds"]
         self._started = None
         tokens = self.report.source_tokens + self.report.target_tokens
@@ -209,7 +140,7 @@ class BestEpochs:
 
 
 class MovingAverage(keras.callbacks.Callback):
-    """Puts the optimiser's moving average in place of the weights for validation and what follows.
+    """Replaces the weights by the optimiser's moving average during validation and what follows.
 
     Keras' own `SwapEMAWeights` swaps by adding and subtracting, which costs the last bit. Place
     this between the callbacks that should see the average (scores, best weights) and the one that
@@ -221,11 +152,7 @@ class MovingAverage(keras.callbacks.Callback):
         self._weights: list[Any] = []
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Puts the average in place.
-
-        Args:
-            logs: Not read.
-        """
+        """Puts the average in place."""
         optimizer = self.model.optimizer
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         variables = self.model.trainable_variables
@@ -236,11 +163,6 @@ class MovingAverage(keras.callbacks.Callback):
             variable.assign(average)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Puts the weights back, to the bit.
-
-        Args:
-            epoch: Not read.
-            logs: Not read.
-        """
+        """Puts the weights back, bit for bit."""
         for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
             variable.assign(weight)

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.diagnostics import attention_maps, plot_attention
-from keras_addnorm.runs.build import TrainedRun
-from keras_addnorm.runs.config import RunConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary, table
 from keras_addnorm.runs.export import export
-from keras_addnorm.runs.pieces import readable_pieces
+from keras_addnorm.runs.piece_labels import readable_pieces
+from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import TrainedRun
 
 PAIRS = ("en-de", "en-fr", "en-es")
 
@@ -90,7 +90,7 @@ def demo_config(pair: str = "en-de") -> RunConfig:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demonstration found.
+    """The results of the demonstration.
 
     Attributes:
         run: The trained run.
@@ -167,7 +167,7 @@ def demo(
 
 
 def draw_attention(run: TrainedRun, sentence: str, path: Path) -> Path:
-    """Translates a sentence and draws where the decoder looked for each piece.
+    """Translates a sentence and draws the cross-attention of each piece.
 
     Args:
         run: A trained run.

@@ -1,4 +1,4 @@
-"""The run directory: which file of a run is where."""
+"""The run directory: names, reads and writes the files of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.runs.config import RunConfig
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.settings import RunConfig
 
-# The temporary names of `written_whole` and `save_weights`, for the files that a training writes.
+# The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
     r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals\.csv|curves\.png"
     r"|nonfinite-.+\.npz)"
@@ -25,21 +26,13 @@ _LEFTOVER = re.compile(
 
 
 def _number(text: str) -> float:
-    """Returns a whole number as one, so that a log that is written again stays as it was."""
+    """Returns an int where the text is one, so that a rewritten log stays as it was."""
     return int(text) if text.isdecimal() else float(text)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file whole.
-
-    Args:
-        path: The file.
-        text: Its content.
-    """
-    # Late, as it brings Keras along: reading a run's configuration has to stay quick.
-    from keras_addnorm.training.files import written_whole
-
-    with written_whole(path) as temporary:
+    """Writes a text file, whole or not at all."""
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -54,7 +47,7 @@ class RunDirectory:
     | `best.weights.h5` | the weights of the best epoch, by `best_metric` |
     | `best/` | the weights of the `keep_best` best epochs, if there are to be several |
     | `averaged.weights.h5` | the mean of the last epochs' weights, if asked for |
-    | `checkpoints/` | weights, optimiser, place in the data: what a second command goes on from |
+    | `checkpoints/` | weights, optimiser, place in the data: what a second command resumes from |
     | `log.csv`, `tensorboard/`, `curves.png` | the course of the training |
     | `residuals.csv` | what `monitor_every` logged of the residual stream |
     | `lexicon.npz` | translations of single tokens, for `evaluation.shortlist` |
@@ -97,7 +90,7 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     def has_checkpoints(self) -> bool:
-        """Returns whether a training wrote its place down here."""
+        """Returns whether a training has written a checkpoint here."""
         return any(self.checkpoints.glob("epoch-*.weights.h5"))
 
     @property
@@ -157,7 +150,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps a second training out; the lock goes with its process, killed or not.
+        """Locks the directory against a second training; the lock ends with its process.
 
         Yields:
             Nothing.
@@ -187,9 +180,9 @@ class RunDirectory:
             os.close(descriptor)
 
     def remove_leftovers(self) -> None:
-        """Removes what a killed training left half written; nobody else may be training here.
+        """Removes half-written files of a killed training; call it with the lock held.
 
-        What other commands write here is left alone: they may be about it now.
+        Files of other commands stay: these may be writing now.
         """
         for folder in (self.path, self.checkpoints, self.best_epochs):
             for path in folder.glob(".*"):
@@ -232,11 +225,7 @@ class RunDirectory:
         return RunConfig.read(self.config)
 
     def write_config(self, config: RunConfig) -> None:
-        """Writes the configuration of this run.
-
-        Args:
-            config: The whole configuration.
-        """
+        """Writes the configuration of this run, defaults included."""
         write_text(self.config, config.to_toml())
 
     def read_log(self) -> list[dict[str, float]]:
@@ -269,9 +258,5 @@ class RunDirectory:
         return json.loads(self.scores.read_text(encoding="utf-8"))
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
-        """Writes the scores.
-
-        Args:
-            scores: The scores by name of the split.
-        """
+        """Writes the scores, by name of the split."""
         write_text(self.scores, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")

@@ -1,8 +1,11 @@
-"""Errors that a user can mend: how others become one, and the words for an unknown name."""
+"""Errors that a user can mend: conversion of others into them, and their text."""
 
 import contextlib
 import difflib
+import errno
+import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 
 class UserError(ValueError):
@@ -14,7 +17,7 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def as_user_errors() -> Iterator[None]:
-    """Turns errors of the rooms below about what the user gave into `UserError`.
+    """Turns errors about what the user gave into `UserError`.
 
     Yields:
         Nothing.
@@ -42,3 +45,35 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return UserError(f"Unknown {what} {name!r}.{hint} Expected one of: {', '.join(known)}.")
+
+
+@contextlib.contextmanager
+def full_disk_as_user_error(folder: Path) -> Iterator[None]:
+    """Turns an error whose cause is a full disk into a `UserError`.
+
+    Args:
+        folder: The run directory, for the message.
+
+    Yields:
+        Nothing.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or not _is_full_disk(error):
+            raise
+        raise UserError(
+            f"The disk of {str(folder)!r} is full ({error}). The checkpoints written so far are "
+            "whole: make room, and the same command goes on."
+        ) from error
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    """Tells whether a full disk is the cause, for which HDF5 and TensorFlow have own errors."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT)):
+        return True
+    # The error of a file that cannot be closed hides the first one.
+    before = error.__cause__ or error.__context__
+    return before is not None and _is_full_disk(before)

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keras_addnorm.runs.build import TrainedRun, load_texts
 from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.text_data import load_texts
+from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.training import Scores, evaluate_translations
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` found.
+    """The translations of a split and their scores.
 
     Attributes:
         split: The split's name.

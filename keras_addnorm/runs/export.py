@@ -1,6 +1,6 @@
 """Exports a trained run: as one SavedModel, or for another runtime.
 
-Nothing heavy is imported before something is exported: the command reads the table of formats.
+The functions import what they need, because `keras-addnorm --help` reads the table of formats.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from keras_addnorm.runs.errors import as_user_errors
 
 if TYPE_CHECKING:
-    from keras_addnorm.runs.build import TrainedRun
+    from keras_addnorm.runs.trained_run import TrainedRun
 
 
 def export(
@@ -55,7 +55,7 @@ def export(
 def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
     config = run.config
     data = Path(config.data)
-    # Of a folder, only its name: where it lies is nobody's business.
+    # Of a folder, only its name: its path is private.
     name = data.resolve().name if data.exists() else config.data
     return {
         "training_data": {"name": name, "source": config.source, "target": config.target},
@@ -65,7 +65,7 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
 
 
 def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
-    """Exports a run for CTranslate2, which is told how to search when it translates.
+    """Exports a run for CTranslate2, which gets the search settings when it translates.
 
     Args:
         run: A trained run.
@@ -75,7 +75,7 @@ def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
         The folder.
 
     Raises:
-        UserError: If the folder exists, CTranslate2 is missing, or cannot say the model.
+        UserError: If the folder exists, CTranslate2 is missing, or cannot represent the model.
     """
     from keras_addnorm.interop import export_ctranslate2
 
@@ -84,7 +84,7 @@ def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
 
 
 def export_for_onnx(run: TrainedRun, directory: Path) -> Path:
-    """Exports a run as ONNX graphs, with room for as many tokens as its configuration says.
+    """Exports a run as ONNX graphs, for at most as many tokens as its configuration allows.
 
     Args:
         run: A trained run.
@@ -94,7 +94,7 @@ def export_for_onnx(run: TrainedRun, directory: Path) -> Path:
         The folder.
 
     Raises:
-        UserError: If the folder exists, a package is missing, or ONNX cannot say the model.
+        UserError: If the folder exists, a package is missing, or ONNX cannot represent the model.
     """
     from keras_addnorm.interop import export_onnx
 
@@ -104,7 +104,7 @@ def export_for_onnx(run: TrainedRun, directory: Path) -> Path:
 
 
 def export_for_litert(run: TrainedRun, directory: Path) -> Path:
-    """Exports a run for LiteRT: for one text at a time, of as many tokens as the model knows.
+    """Exports a run for LiteRT: for one text at a time, with the model's length limit.
 
     Args:
         run: A trained run.
@@ -114,7 +114,7 @@ def export_for_litert(run: TrainedRun, directory: Path) -> Path:
         The folder.
 
     Raises:
-        UserError: If the folder exists, or LiteRT cannot say the model.
+        UserError: If the folder exists, or LiteRT cannot represent the model.
     """
     from keras_addnorm.interop import export_litert
 
@@ -129,7 +129,7 @@ class Format:
 
     Attributes:
         write: Takes the run, the folder, and arguments of its own; returns the folder that it made.
-        choices: What can be chosen: these arguments, and beginnings of settings' keys.
+        choices: The arguments and settings that it takes, as beginnings of their keys.
     """
 
     write: Callable[..., Path]

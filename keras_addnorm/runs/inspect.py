@@ -1,4 +1,4 @@
-"""Looks into a trained run: a batch of its data, through its model, into a report."""
+"""Inspects a trained run: a report about its model on a batch of its data."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence
 from keras_addnorm.diagnostics import inspect as inspect_model
-from keras_addnorm.runs.build import TrainedRun, load_pairs
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.errors import UserError, as_user_errors
-from keras_addnorm.runs.pieces import readable_pieces
+from keras_addnorm.runs.piece_labels import readable_pieces
+from keras_addnorm.runs.text_data import load_pairs
+from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 
 def inspect(
     run: TrainedRun, split: str = "validation", *, batch_size: int = 32, sentence: str | None = None
 ) -> Report:
-    """Looks into a run's model with the first sentence pairs of a split.
+    """Inspects a run's model on the first sentence pairs of a split.
 
     The loss is the one of the training, label smoothing included, without dropout. A sentence
     longer than the model's positions is cut.

@@ -1,15 +1,15 @@
-"""What a training tells its user: a line an epoch, and a summary at the end."""
+"""Progress messages of a training: a line per epoch, and a summary at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
 
 
 def duration(seconds: float) -> str:
-    """Writes a duration as people say it.
+    """Writes a duration in words.
 
     Args:
         seconds: How long.
@@ -26,7 +26,7 @@ def duration(seconds: float) -> str:
 
 
 def epoch_line(rows: Sequence[Mapping[str, float]], epochs: int) -> str:
-    """Says how fast the last epoch was and how long the rest will take.
+    """Writes how fast the last epoch was and how long the rest will take.
 
     Args:
         rows: The log so far.
@@ -48,7 +48,7 @@ def epoch_line(rows: Sequence[Mapping[str, float]], epochs: int) -> str:
 def summary(
     directory: RunDirectory, rows: Sequence[Mapping[str, float]], best: int, report: PipelineReport
 ) -> str:
-    """Says on one screen what a training came to.
+    """Writes the results of a training on one screen.
 
     Args:
         directory: The run.

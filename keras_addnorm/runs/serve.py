@@ -6,19 +6,15 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.runs.config import Leaf, leaves
 from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.setting_fields import Setting, list_settings
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings
 
 
-def serve_settings() -> list[Leaf]:
-    """Lists what can be said of a server besides its folder.
-
-    Returns:
-        The settings.
-    """
-    return list(leaves(Settings))
+def serve_settings() -> list[Setting]:
+    """Returns the settings of a server besides its folder."""
+    return list(list_settings(Settings))
 
 
 def serve(directory: Path, **settings: Any) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import keras
 
 from keras_addnorm.decoding import translate
-from keras_addnorm.runs.build import TrainedRun
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.serving import load_translator
 
 # Batches between two movements of the progress bar; each call sorts its sentences by length.

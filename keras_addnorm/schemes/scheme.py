@@ -183,7 +183,7 @@ class ResidualParts:
 
 @dataclasses.dataclass(frozen=True)
 class Folding:
-    """A scheme without its gains, and into which weights they go; see `diagnostics.fold`.
+    """A scheme without its gains, and into which weights they go; see `models.fold`.
 
     Args:
         scheme: What computes the same without gains.

@@ -1,7 +1,7 @@
-"""Trained models for others: a SavedModel that takes strings and returns strings.
+"""Exports a trained model as a SavedModel from strings to strings, and serves it.
 
-And what serves it: `keras_addnorm.serving.server`, with a `Client` for it and for TensorFlow
-Serving. Each name is imported when it is asked for: a client needs no Keras, a server no model.
+The server is `keras_addnorm.serving.server`; `Client` talks to it and to TensorFlow Serving. Each
+name is imported when it is first used: a client needs no Keras, and a server no model code.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from keras_addnorm.serving.client import Client
     from keras_addnorm.serving.errors import ServingError
     from keras_addnorm.serving.export import export_saved_model
+    from keras_addnorm.serving.exported_translator import Translator, load_translator
     from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
-    from keras_addnorm.serving.translation import Translation
-    from keras_addnorm.serving.translator import Translator, load_translator
+    from keras_addnorm.serving.translation_result import Translation
 
 __all__ = [
     "Client",
@@ -31,10 +31,10 @@ _HOMES = {
     "Client": "client",
     "GraphTokenizer": "graph_tokenizer",
     "ServingError": "errors",
-    "Translation": "translation",
-    "Translator": "translator",
+    "Translation": "translation_result",
+    "Translator": "exported_translator",
     "export_saved_model": "export",
-    "load_translator": "translator",
+    "load_translator": "exported_translator",
 }
 
 

@@ -6,12 +6,12 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from keras_addnorm.serving.errors import ServingError
-from keras_addnorm.serving.translation import Translation
+from keras_addnorm.serving.errors import ServingError, VersionStatus
+from keras_addnorm.serving.translation_result import Translation
 
 _T = TypeVar("_T")
 
@@ -21,23 +21,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
 
-class VersionStatus(NamedTuple):
-    """How a version of a model fares.
-
-    Attributes:
-        version: Its number.
-        state: `"AVAILABLE"`, `"LOADING"`, `"UNLOADING"` or `"END"`.
-        error_code: `"OK"`, or why it is not served.
-        error_message: The same in words.
-    """
-
-    version: int
-    state: str
-    error_code: str
-    error_message: str
-
-
-class Road(Protocol):
+class Transport(Protocol):
     """How calls travel; each raises `ServingError`."""
 
     def predict(
@@ -102,7 +86,7 @@ class Client:
             )
         self._timeout = timeout
         self._retries = retries
-        self._road = _road(target, model, version)
+        self._transport = _transport(target, model, version)
 
     def translate(self, texts: Iterable[str]) -> list[Translation]:
         """Translates texts.
@@ -146,7 +130,7 @@ class Client:
             ServingError: If the server does not answer, or refuses.
         """
         arrays = {name: _array(value) for name, value in inputs.items()}
-        return self._try(lambda timeout: self._road.predict(signature, arrays, timeout))
+        return self._try(lambda timeout: self._transport.predict(signature, arrays, timeout))
 
     def status(self) -> list[VersionStatus]:
         """Tells how the versions of the model fare.
@@ -157,11 +141,11 @@ class Client:
         Raises:
             ServingError: If the server does not answer, or has no such model.
         """
-        return self._try(self._road.status)
+        return self._try(self._transport.status)
 
     def close(self) -> None:
         """Ends the connection."""
-        self._road.close()
+        self._transport.close()
 
     def __enter__(self) -> Client:
         return self
@@ -196,11 +180,11 @@ def _array(value: Any) -> np.ndarray:
     return np.array(value, object) if array.dtype.kind in "US" else array
 
 
-def _road(target: str, model: str, version: int | None) -> Road:
+def _transport(target: str, model: str, version: int | None) -> Transport:
     if target.startswith(("http://", "https://")):
-        from keras_addnorm.serving.client_rest import RestRoad
+        from keras_addnorm.serving.client_rest import RestTransport
 
-        return RestRoad(target, model, version)
-    from keras_addnorm.serving.client_grpc import GrpcRoad
+        return RestTransport(target, model, version)
+    from keras_addnorm.serving.client_grpc import GrpcTransport
 
-    return GrpcRoad(target.removeprefix("grpc://"), model, version)
+    return GrpcTransport(target.removeprefix("grpc://"), model, version)

@@ -1,4 +1,4 @@
-"""The gRPC road of `Client`, on TensorFlow Serving's official messages."""
+"""The gRPC transport of `Client`, on TensorFlow Serving's official messages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_addnorm.serving.client import VersionStatus
-from keras_addnorm.serving.errors import CODES, ServingError
+from keras_addnorm.serving.errors import CODES, ServingError, VersionStatus
 
 _CODE_NAMES = {0: "OK"} | {number: name for name, (number, _) in CODES.items()}
 _BYTES_SUFFIX = "_bytes"
 
 
-class GrpcRoad:
+class GrpcTransport:
     """Calls over gRPC.
 
     Args:

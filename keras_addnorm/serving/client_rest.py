@@ -1,4 +1,4 @@
-"""The REST road of `Client`."""
+"""The REST transport of `Client`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.serving.client import VersionStatus
-from keras_addnorm.serving.errors import CODES, ServingError
+from keras_addnorm.serving.errors import CODES, ServingError, VersionStatus
 
 # Several codes share a status: this is the one that a server of models means by it.
 _CODE_OF = {status: code for code, (_, status) in reversed(CODES.items())} | {
@@ -38,7 +37,7 @@ _DTYPES: dict[str, Any] = {
 }
 
 
-class RestRoad:
+class RestTransport:
     """Calls over HTTP, on connections that are kept open: as many as there are calls at once.
 
     Args:

@@ -1,6 +1,8 @@
-"""What goes wrong between a client and a server, in words that both sides share."""
+"""Errors and states of a server's models, as both the client and the server name them."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 # The canonical status codes: what gRPC counts them as, and what TensorFlow Serving answers over
 # HTTP.
@@ -45,3 +47,19 @@ class ServingError(RuntimeError):
     def http_status(self) -> int:
         """The status that TensorFlow Serving answers with over HTTP."""
         return CODES[self.code][1]
+
+
+class VersionStatus(NamedTuple):
+    """The state of a version of a model.
+
+    Attributes:
+        version: Its number.
+        state: `"AVAILABLE"`, `"LOADING"`, `"UNLOADING"` or `"END"`.
+        error_code: `"OK"`, or why it is not served.
+        error_message: The reason in words.
+    """
+
+    version: int
+    state: str
+    error_code: str
+    error_message: str

@@ -11,16 +11,18 @@ import keras
 import tensorflow as tf
 
 from keras_addnorm import schemes
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.diagnostics import fold, is_foldable
-from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.serving.batching import Buckets
-from keras_addnorm.serving.extras import write_extras
+from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable
+from keras_addnorm.models.checks import require_model, require_tokenizers
+from keras_addnorm.serving.assets_extra import write_extras
+from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
+from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
 from keras_addnorm.serving.slim import slim
-from keras_addnorm.serving.versions import choose_version, new_version
+from keras_addnorm.serving.versions import choose_version
 
 # Nobody asks a served model for gradients; our layers' own ones would be a quarter of its graph.
 _OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -63,7 +65,7 @@ def export_saved_model(
     `batch_buckets[-1]` texts at a time, and a text is cut at `config.max_length - 1` tokens.
 
     Gains of the residual scheme (LayerScale, ReZero, DeepNorm, LN-scaling) are folded into the
-    kernels first; see `keras_addnorm.diagnostics.fold`.
+    kernels first; see `keras_addnorm.models.fold`.
 
     The version appears whole or not at all. `assets.extra/` in it holds a `README.md`, a card
     `model.json`, settings for TensorFlow Serving (`models.config`, `batching.config`) and
@@ -121,7 +123,8 @@ def export_saved_model(
     """
     _check_backend()
     tokenizers = TokenizerPair.of(tokenizer)
-    _check_model(model, tokenizers)
+    require_model(model)
+    require_tokenizers(model.config, tokenizers)
     decoding = Decoding(
         _strategies(strategies, num_beams, length_penalty),
         _max_length(model, max_length),
@@ -140,7 +143,7 @@ def export_saved_model(
         "decoding": decoding.to_dict(),
         "storage": storage,
     }
-    with new_version(directory, version) as folder:
+    with atomic_folder(directory / str(version)) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures, options=_OPTIONS)
         slim(folder)
         write_extras(
@@ -167,37 +170,12 @@ def _check_backend() -> None:
         )
 
 
-def _check_model(model: Any, tokenizers: TokenizerPair) -> None:
-    if not isinstance(model, Seq2SeqTransformer):
-        raise TypeError(
-            f"Expected a Seq2SeqTransformer to export; received a {type(model).__name__}."
-        )
-    config = model.config
-    for side, expected in (
-        ("source", config.source_vocabulary_size),
-        ("target", config.target_vocabulary_size),
-    ):
-        received = getattr(tokenizers, side).vocabulary_size
-        if received != expected:
-            raise ValueError(
-                f"The tokenizer does not belong to the model: expected a {side} vocabulary of "
-                f"{expected} pieces; received {received}. Pass the tokenizer it was trained with."
-            )
-    ids = (config.pad_id, config.start_id, config.end_id)
-    own = (Tokenizer.pad_id, Tokenizer.start_id, Tokenizer.end_id)
-    if ids != own:
-        raise ValueError(
-            "The model has other special ids than the tokenizer: expected pad, start and end "
-            f"{own}; received {ids}. Leave them at their defaults in Seq2SeqConfig."
-        )
-
-
 def _strategies(
     strategies: Mapping[str, Any] | None, num_beams: int | None, length_penalty: float | None
 ) -> dict[str, Strategy]:
     if strategies is None:
-        num_beams = 4 if num_beams is None else num_beams
-        penalty = 0.6 if length_penalty is None else float(length_penalty)
+        num_beams = NUM_BEAMS if num_beams is None else num_beams
+        penalty = LENGTH_PENALTY if length_penalty is None else float(length_penalty)
         best = decoding_strategies.choose(None, num_beams, penalty)
         every = Beam(num_beams, penalty, num_return=num_beams) if num_beams > 1 else best
         return {"translate": best, "translate_nbest": every}

@@ -1,20 +1,19 @@
-"""A tokenizer's vocabulary, applied inside a TensorFlow graph.
+"""Applies a tokenizer's vocabulary inside a TensorFlow graph.
 
-Core TensorFlow operations only, so that a saved model which contains it loads wherever TensorFlow
-does. Texts are split at spaces and only the *distinct* words of the batch are segmented, all at
-once:
+It uses core TensorFlow operations only, so a saved model with it loads wherever TensorFlow does.
+Texts are split at spaces, and only the *distinct* words of the batch are segmented, all at once:
 
 1. **Match.** `matches[e, W - n]` is the number of the string of `n` characters that ends at
-   character `e`, 0 if it is part of no piece. What is longer than 1, 2, 4, ... characters is
-   looked up by the numbers of its two parts, so that all lengths take log2(W) steps.
+   character `e`, 0 if the string is part of no piece. A string longer than 1, 2, 4, ... characters
+   is looked up by the numbers of its two parts, so that all lengths take log2(W) steps.
 2. **Cut.** Where no match spans the gap between two characters, the two sides do not depend on
-   each other; a *segment* is what lies between two such gaps.
+   each other. The characters between two such gaps are a *segment*.
 3. **Solve.** Unigram: the Viterbi recurrence, one step for each position in the longest segment.
-   BPE: in every segment merge the best-ranked pair, until none is left.
+   BPE: merge the best-ranked pair of every segment, until no pair is left.
 
 Memory grows with the number of characters (times the longest piece), never with words times the
-longest word. Time grows with the longest *segment*: a single word of 10,000 equal letters takes as
-many steps.
+longest word. Time grows with the longest *segment*: a single word of 10,000 equal letters takes
+10,000 steps.
 
 Shape letters: C characters of the distinct words, G segments, W characters of the longest piece.
 """
@@ -29,19 +28,19 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import Piece, Tokenizer
-from keras_addnorm.data.pieces import SPACE_MARK
+from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.step_loops import IN_ONE_THREAD
 
 _INVALID = 0xFFFD
-# A string's key is made of the numbers of its two parts, of this many bits each.
+# The key of a string combines the numbers of its two parts, with this many bits for each.
 _KEY_BITS = 32
-# The number of every character that no piece has.
+# The number of every character that occurs in no piece.
 _UNKNOWN = 1
-# A unigram model reads a character that it lacks at this distance below its least likely piece.
+# SentencePiece scores an unknown character this much below the lowest score of a unigram piece.
 _UNKNOWN_PENALTY = 10.0
 _NEVER = np.iinfo(np.int32).max
-# All that Python takes for white space, and the mark that stands for it. `tf.strings.split` knows
-# the ASCII ones only.
+# All characters that Python treats as white space, and SentencePiece's mark for a space.
+# `tf.strings.split` knows the ASCII ones only.
 _SPACES = "[{}]".format(
     "".join(
         rf"\x{{{code:x}}}"
@@ -50,17 +49,16 @@ _SPACES = "[{}]".format(
     )
 )
 
-# matches (C, W), segment of each character (C,) -> (last character, length) of every token, in
-# order.
+# matches (C, W), segment of each character (C,) -> (last character, length) of each token.
 _Solver = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class GraphTokenizer(tf.Module):
-    """Does what a `Tokenizer` does, in a graph.
+    """A `Tokenizer` inside a TensorFlow graph.
 
-    `tokenize` and `detokenize` give what `Tokenizer.encode` and `Tokenizer.decode` give, for text
-    in Unicode form NFKC. Other text is taken as it is, since no core operation normalises: a
-    ligature or a full-width letter may then be unknown. Invalid UTF-8 reads as U+FFFD.
+    `tokenize` and `detokenize` have the results of `Tokenizer.encode` and `Tokenizer.decode`, for
+    text in Unicode form NFKC. Other text is not normalised, since no core operation can do it: a
+    ligature or a full-width letter may then be unknown. Invalid UTF-8 becomes U+FFFD.
 
     Args:
         tokenizer: The vocabulary: unigram or BPE.
@@ -133,7 +131,7 @@ class GraphTokenizer(tf.Module):
         """Joins the pieces of each row up to the first end id.
 
         Args:
-            ids: Token ids, of shape (B, T); padding and start ids are left out.
+            ids: Token ids, of shape (B, T); padding and start ids are skipped.
 
         Returns:
             The texts, of shape (B,), without spaces at their ends.
@@ -144,7 +142,7 @@ class GraphTokenizer(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-        """Names the piece of each id, as it stands in the vocabulary: U+2581 is a space.
+        """Returns the piece of each id as the vocabulary spells it: U+2581 is a space.
 
         Args:
             ids: Token ids, of shape (B, T).
@@ -155,7 +153,7 @@ class GraphTokenizer(tf.Module):
         return tf.where(tf.equal(ids, self._pad_id), "", tf.gather(tf.constant(self._pieces), ids))
 
     def _tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Segments words, of shape (U,), each by itself."""
+        """Segments distinct words, (U,), independently of each other."""
         characters = tf.strings.unicode_decode(
             tf.strings.join([SPACE_MARK, words]), "UTF-8", replacement_char=_INVALID
         )
@@ -169,16 +167,16 @@ class GraphTokenizer(tf.Module):
     def _match(self, characters: tf.Tensor) -> tf.Tensor:
         """Finds all strings in the text that are part of pieces, as (C, W).
 
-        None spans two words, since no piece has the mark of a word's beginning inside.
+        No string spans two words, since no piece has the mark of a word's beginning inside.
         """
-        # Each step below leaves out the first `size` rows.
+        # Each step below drops the first `size` rows.
         before = 2 ** (self._longest - 1).bit_length() - 1
         keys = -1 - tf.cast(characters, tf.int64)
         found = self.table.lookup(tf.pad(keys, [[before, 0]]))[:, None]
         found = tf.maximum(found, _UNKNOWN)
         size = 1
         while size < self._longest:
-            # What ends `size` characters earlier, followed by the `size` characters that end here.
+            # The strings that end `size` characters earlier, and the last `size` characters here.
             first, second = found[:-size, size - self._longest :], found[size:]
             keys = tf.cast(first, tf.int64) * 2**_KEY_BITS + tf.cast(second[:, :1], tf.int64)
             found = tf.concat([self.table.lookup(keys), second], 1)
@@ -186,7 +184,7 @@ class GraphTokenizer(tf.Module):
         return found
 
     def _merge_unknown(self, ids: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-        """Leaves one unknown id of a run of them."""
+        """Replaces each run of unknown ids by one unknown id."""
         row = _row_ids(row_splits, tf.size(ids))
         unknown = tf.equal(ids, self._unknown_id)
         repeated = unknown[1:] & unknown[:-1] & tf.equal(row[1:], row[:-1])
@@ -197,37 +195,38 @@ class GraphTokenizer(tf.Module):
 
 
 def _lower_bounds(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Counts for each value the numbers below it, as int64."""
+    """For each value, how many elements of a sorted vector are smaller, as int64."""
     return tf.raw_ops.LowerBound(
         sorted_inputs=rising[None], values=values[None], out_type=tf.int64
     )[0]
 
 
 def _row_splits(row_ids: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
-    """Returns where rows begin and the last one ends, (rows + 1,), of the row of each value."""
+    """The row splits of a ragged tensor, (rows + 1,), from the row of each value."""
     return _lower_bounds(row_ids, tf.range(num_rows + 1))
 
 
 def _row_ids(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns the row of each of `size` values, counted from 1."""
+    """The row of each of `size` values, counted from 1."""
     index = tf.range(tf.cast(size, tf.int64))
     return tf.raw_ops.UpperBound(sorted_inputs=row_splits[None], values=index[None])[0]
 
 
 class _Strings:
-    """The pieces and the strings that they are put together of, by numbers.
+    """Numbers for the pieces and for the strings that they are composed of.
 
-    A string of n characters is put together of two, the second one of as many characters as the
-    largest power of two below n. The number 0 is no string, 1 any character that no piece has. A
-    piece with a space inside is left out: no word has one.
+    A string of n characters has two parts. The length of the second part is the largest power of
+    two below n. The number 0 is no string; 1 is any character that occurs in no piece. A piece with
+    a space inside is left out, since it occurs in no word.
 
     Args:
         pieces: The vocabulary.
 
     Attributes:
-        numbers: The number of each string by its key: of a character -1 minus its code point.
-        lengths: Number of characters by number of the string.
-        is_piece: Whether it is a piece by itself, by number.
+        numbers: The number of each string by its key. The key of a character is -1 minus its code
+            point.
+        lengths: The number of characters of each string.
+        is_piece: Whether each string is a piece.
     """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
@@ -244,7 +243,7 @@ class _Strings:
     def of_pieces(
         self, values: Sequence[Any] | np.ndarray, otherwise: Any, dtype: Any
     ) -> np.ndarray:
-        """Returns what a piece has, by number; `otherwise` for a string that is none."""
+        """The value of each string's piece; `otherwise` for a string that is no piece."""
         out = np.full(len(self._texts), otherwise, dtype)
         for number, piece in self._piece.items():
             out[number] = values[piece]
@@ -263,10 +262,10 @@ class _Strings:
 
 
 def _segments(spans: tf.Tensor) -> tf.Tensor:
-    """Numbers the independent parts of the text, as (C,) rising from 0.
+    """Numbers the independent segments of the text, (C,), rising from 0.
 
     Args:
-        spans: The lengths of the pieces that end at each character, (C, W); 1 where there is none.
+        spans: The lengths of the pieces that end at each character, (C, W); 1 where none ends.
     """
     longest = tf.reduce_max(spans, 1)
     size = tf.size(longest)
@@ -279,12 +278,12 @@ def _segments(spans: tf.Tensor) -> tf.Tensor:
 
 
 def _lookup(matches: tf.Tensor, last: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Returns the number of the string of `length` characters that ends at `last`."""
+    """The number of the string of `length` characters that ends at `last`."""
     return tf.gather(tf.reshape(matches, [-1]), (last + 1) * matches.shape[1] - length)
 
 
 def _unigram_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
-    """Viterbi: of all segmentations the one with the highest sum of scores."""
+    """Viterbi search for the segmentation with the highest sum of scores."""
     string_scores = strings.of_pieces([piece.score for piece in pieces], -np.inf, np.float32)
     lowest = min(piece.score for piece in pieces if piece.type == "normal")
     unknown = ~strings.is_piece & (strings.lengths == 1)
@@ -304,28 +303,29 @@ def _unigram_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
 def _best_last_tokens(
     scores: tf.Tensor, segment: tf.Tensor, sizes: tf.Tensor, place: tf.Tensor
 ) -> tf.Tensor:
-    """For each character the length of the token that best ends there, as (C,).
+    """The length of the best token that ends at each character, (C,).
 
-    All segments advance by one character a step. They are sorted by size, so the ones that still
-    run are a prefix.
+    All segments advance by one character a step. They are sorted by size, so the unfinished
+    segments are a prefix.
 
     Args:
-        scores: Of the piece of each length, the longest first, that ends at each character, (C, W).
-        segment: That of each character, (C,).
-        sizes: Numbers of characters in the segments, (G,).
-        place: The place of each character in its segment, from 0, (C,).
+        scores: The score of the piece of each length, the longest first, that ends at each
+            character, (C, W).
+        segment: The segment of each character, (C,).
+        sizes: The number of characters of each segment, (G,).
+        place: The position of each character in its segment, from 0, (C,).
     """
     window = scores.shape[1]
     order = tf.argsort(sizes, direction="DESCENDING", stable=True)
     steps = tf.maximum(tf.reduce_max(sizes), 0)
     running = tf.math.unsorted_segment_sum(tf.ones_like(place), place, steps)
-    # Where each character lies among those of its step, after those of the steps before.
+    # The index of each character when characters are sorted by step, then by segment.
     index = tf.gather(tf.cumsum(running, exclusive=True), place) + tf.gather(
         tf.math.invert_permutation(order), segment
     )
     by_step = tf.TensorArray(tf.float32, 0, infer_shape=False, element_shape=[None, window])
     by_step = by_step.split(tf.gather(scores, tf.math.invert_permutation(index)), running)
-    # Best score of the text up to 1 ... W characters ago, the farthest in the first column.
+    # Best scores of the text that ends 1 ... W characters earlier, the shortest text first.
     before = tf.zeros([tf.size(sizes), 1])
     before = tf.pad(before, [[0, 0], [window - 1, 0]], constant_values=-np.inf)
 
@@ -334,7 +334,7 @@ def _best_last_tokens(
     ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         scores = by_step.read(index)
         before = tf.slice(before, [0, 0], tf.shape(scores))
-        # Of equal sums SentencePiece takes the longest last piece: the first column.
+        # Of equal sums, SentencePiece takes the longest last piece: the first column.
         best, column = tf.math.top_k(before + scores, 1)
         before = tf.concat([before[:, 1:], best], 1)
         return index + 1, before, columns.write(index, column)
@@ -355,9 +355,9 @@ def _trace_back(
     """Follows the best tokens of all segments from their ends to their beginnings.
 
     Args:
-        length: Of the best token that ends at each character, (C,).
+        length: The length of the best token that ends at each character, (C,).
         last: The last character of each segment, (G,).
-        place: The place of each character in its segment, from 0, (C,).
+        place: The position of each character in its segment, from 0, (C,).
     """
     earlier = tf.where(length > place, -1, tf.range(tf.size(length)) - length)
 
@@ -379,7 +379,7 @@ def _trace_back(
 
 
 def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
-    """Merges: of all neighbours in a segment those that make the best-ranked piece come first."""
+    """BPE merges: in each segment, the neighbours that form the best-ranked piece come first."""
     ranks, all_at_once = _merge_ranks(pieces)
     string_ranks = strings.of_pieces(ranks, _NEVER, np.int32)
     at_once = strings.of_pieces(all_at_once, False, bool)
@@ -391,18 +391,18 @@ def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
             last, length = tf.unstack(tokens, axis=1)
             group = tf.gather(segment, last)
             # Each token with the next one.
-            joined = length[:-1] + length[1:]
-            possible = tf.equal(group[:-1], group[1:]) & (joined <= matches.shape[1])
-            string = _lookup(matches, last[1:], joined)
+            merged = length[:-1] + length[1:]
+            possible = tf.equal(group[:-1], group[1:]) & (merged <= matches.shape[1])
+            string = _lookup(matches, last[1:], merged)
             rank = tf.where(possible, tf.gather(tf.constant(string_ranks), string), _NEVER)
             rank = _with_last(rank, _NEVER)
             best = tf.gather(tf.math.segment_min(rank, group), group)
 
-            goes_on = best < _NEVER
-            done = tf.where(~goes_on)[:, 0]
+            unfinished = best < _NEVER
+            done = tf.where(~unfinished)[:, 0]
             finished = finished.write(index, tf.gather(tokens, done))
 
-            candidate = tf.equal(rank, best) & goes_on
+            candidate = tf.equal(rank, best) & unfinished
             place = tf.range(tf.size(last))
             merge = tf.where(
                 _with_last(tf.gather(tf.constant(at_once), string), False),
@@ -411,7 +411,7 @@ def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
             )
             taken = tf.where(merge[:-1], length[:-1], 0)
             grown = tf.stack([last, length + tf.concat([[0], taken], 0)], 1)
-            left = tf.where(goes_on & ~merge)[:, 0]
+            left = tf.where(unfinished & ~merge)[:, 0]
             return index + 1, tf.gather(grown, left), finished
 
         characters = tf.range(tf.size(segment))
@@ -433,11 +433,11 @@ def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
 
 
 def _merge_ranks(pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each piece its rank, and whether all of its merges may be done at once.
+    """The rank of each piece, and whether all merges into it may be done at once.
 
-    Merges of one piece come from left to right. Doing them at once is the same, unless one of them
-    makes a better-ranked pair possible, which then comes first: a piece that begins or ends with
-    this one.
+    BPE merges the pairs of one piece from left to right. Merging all at once has the same result,
+    unless a merge makes a better-ranked pair possible, which would come next. That pair forms a
+    piece which begins or ends with this one.
     """
     scores = {piece.text: piece.score for piece in pieces if piece.type == "normal"}
     all_at_once = dict.fromkeys(scores, True)
@@ -458,7 +458,7 @@ def _with_last(values: tf.Tensor, last: int | bool) -> tf.Tensor:
 
 
 def _every_other(candidate: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-    """Keeps the first, third, ... of each run of neighbours: the ones that do not overlap."""
+    """Keeps the first, third, ... candidate of each run of neighbours, so that none overlap."""
     begins = candidate & ~tf.concat([[False], candidate[:-1]], 0)
     run = tf.cumsum(tf.cast(begins, tf.int32))
     first = tf.gather(tf.math.segment_min(place, run), run)

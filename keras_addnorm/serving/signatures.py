@@ -19,9 +19,9 @@ from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import Request, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.serving.batching import Buckets, Function, Outputs, map_in_batches
+from keras_addnorm.serving.request_batches import Buckets, Function, Outputs, map_in_batches
 from keras_addnorm.serving.stored_weights import StoredWeights, TurnedTable
-from keras_addnorm.serving.texts import TEXTS, Texts
+from keras_addnorm.serving.text_encoder import TEXTS, TextEncoder
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in ("source", "target"))
@@ -86,7 +86,7 @@ class TranslationModule(tf.Module):
         storage: str,
     ) -> None:
         super().__init__(name="translation")
-        self._texts = Texts(tokenizers, model.config.max_length - 1, decoding.max_length - 1)
+        self._texts = TextEncoder(tokenizers, model.config.max_length - 1, decoding.max_length - 1)
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored

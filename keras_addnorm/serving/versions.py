@@ -1,32 +1,18 @@
 """Folders of numbered versions, as TensorFlow Serving reads them: `<directory>/<version>/`.
 
 The server polls the directory and serves the highest number. So a version is written under a name
-that is no number, on the same file system, and renamed when it is whole.
+that is no number, on the same file system, and renamed when it is whole: `basics.atomic_folder`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
-_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def version_number(name: str) -> int | None:
-    """Reads the name of a folder.
-
-    Args:
-        name: The name.
-
-    Returns:
-        The version whose folder has this name, or `None`: "007" is not the folder of 7.
-    """
+    """Return the version whose folder has this name, or `None`: "007" is not the folder of 7."""
     if not (name.isascii() and name.isdecimal()):
         return None
     number = int(name)
@@ -34,14 +20,7 @@ def version_number(name: str) -> int | None:
 
 
 def existing_versions(directory: Path) -> list[int]:
-    """Lists the versions in a directory.
-
-    Args:
-        directory: The folder; it need not exist.
-
-    Returns:
-        The numbers of its versions, rising.
-    """
+    """Return the numbers of the versions in a directory, rising; none if there is no directory."""
     if not directory.is_dir():
         return []
     folders = (entry.name for entry in directory.iterdir() if entry.is_dir())
@@ -78,48 +57,6 @@ def choose_version(directory: Path, version: int | None) -> int:
     if (directory / str(version)).exists():
         raise _exists(directory / str(version))
     return version
-
-
-@contextlib.contextmanager
-def new_version(directory: Path, version: int) -> Iterator[Path]:
-    """Gives a folder to write into, and makes it the version when the block ends well.
-
-    Args:
-        directory: The folder of the versions; made if missing.
-        version: The number of the new version.
-
-    Yields:
-        A hidden folder in `directory`. After an error it is removed.
-
-    Raises:
-        FileExistsError: If someone else has written the version in the meantime.
-        OSError: If it cannot be written.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=directory, prefix=f".{version}-"))
-    try:
-        yield temporary
-        temporary.chmod(0o755)  # the server is often another user
-        for path in [*temporary.rglob("*"), temporary]:
-            _to_disk(path)
-        try:
-            os.rename(temporary, directory / str(version))
-        except OSError as error:
-            if error.errno in _TAKEN:
-                raise _exists(directory / str(version)) from error
-            raise
-        _to_disk(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _to_disk(path: Path) -> None:
-    # A file that is renamed before its contents are on the disk can be empty after a power cut.
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _exists(path: Path) -> FileExistsError:

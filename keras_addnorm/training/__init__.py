@@ -1,8 +1,8 @@
 """Everything between a model and `model.fit`, on any Keras backend.
 
-The loss and the metrics count real tokens only; the schedules warm up; the callbacks score
-translations, keep checkpoints to go on from or to average, and stop at NaN; `plot_curves` draws
-the log.
+Losses and metrics over the tokens that are not padding; learning-rate schedules with a warm-up;
+callbacks that score translations, write checkpoints to resume from or to average, and stop at NaN;
+`plot_curves` draws the log.
 
 Example:
     >>> import keras, numpy as np
@@ -20,9 +20,6 @@ Example:
     ['accuracy', 'loss']
 """
 
-from typing import Any
-
-from keras_addnorm.training.callbacks import TranslationScore
 from keras_addnorm.training.checkpoints import (
     LastCheckpoints,
     average_checkpoints,
@@ -44,6 +41,7 @@ from keras_addnorm.training.schedules import (
 )
 from keras_addnorm.training.scores import Scores, evaluate_translations
 from keras_addnorm.training.stopping import Stopped, StopRequest
+from keras_addnorm.training.translation_score import TranslationScore
 
 __all__ = [
     "Adam",
@@ -60,7 +58,6 @@ __all__ = [
     "NonFiniteGuard",
     "Perplexity",
     "RDropCrossentropy",
-    "ResidualMonitor",
     "ScheduleOfUpdates",
     "Scores",
     "StopRequest",
@@ -73,16 +70,3 @@ __all__ = [
     "find_learning_rate",
     "plot_curves",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # A callback, so people look for it here; what it sees the model with lives one room above.
-    if name == "ResidualMonitor":
-        from keras_addnorm.diagnostics import ResidualMonitor
-
-        return ResidualMonitor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -18,10 +18,10 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 _SUFFIX = ".weights.h5"
-# Where `save_checkpoint` puts what is no weight: it has no mean.
+# The data set of a checkpoint that holds no weight and has no mean; see `save_checkpoint`.
 STATE_NAME = "keras_addnorm/training_state"
 _EPOCH_FILE = re.compile(r"epoch-(\d{4,})\.weights\.h5")
 
@@ -31,8 +31,8 @@ class LastCheckpoints(keras.callbacks.Callback):
 
     Files are `epoch-0001.weights.h5`, … (epochs counted from 1), written elsewhere and renamed,
     so a file that is there is whole. A resumed run (`initial_epoch`) goes on with what an earlier
-    one left: files of earlier epochs count among the kept. Files of later epochs are somebody
-    else's and are neither deleted nor listed in `paths`.
+    one left: files of earlier epochs count among the kept. Files of later epochs belong to another
+    run and are neither deleted nor listed in `paths`.
 
     Args:
         directory: Where the files go; made if missing.
@@ -72,12 +72,7 @@ class LastCheckpoints(keras.callbacks.Callback):
         self.paths: list[Path] = []
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves this epoch and deletes what is no longer among the last.
-
-        Args:
-            epoch: Counted from 0.
-            logs: Not read.
-        """
+        """Saves this epoch, counted from 0, and deletes files that are no longer among the last."""
         path = self.directory / f"epoch-{epoch + 1:04d}{_SUFFIX}"
         self.save(self.model, path)
         until_now = self.files_until(epoch + 1)
@@ -105,7 +100,7 @@ class LastCheckpoints(keras.callbacks.Callback):
 
 
 def _save_whole(model: keras.Model, path: Path) -> None:
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         model.save_weights(temporary)
 
 
@@ -156,8 +151,8 @@ def average_checkpoints(
 def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
     """Loads the mean of weight files into a model, as `average_checkpoints` computes it.
 
-    The mean is there to translate with: an optimizer that has not the variables of the files'
-    (none yet, because nothing was trained, or another kind) is left alone, without a warning.
+    The mean is for translation. An optimizer whose variables differ from those of the files (it has
+    none yet, or is of another kind) is left alone, without a warning.
 
     Args:
         model: A built model of the architecture that wrote the files.
@@ -263,7 +258,7 @@ def _write(average: dict[str, np.ndarray], template: Path, output: Path) -> None
     """Writes a copy of a weight file with other values in it."""
     if not output.name.endswith(_SUFFIX):
         raise ValueError(f"output must end in {_SUFFIX!r}, or Keras cannot load it: {output}.")
-    with written_whole(output) as temporary:
+    with atomic_file(output) as temporary:
         shutil.copyfile(template, temporary)
         with h5py.File(temporary, "r+") as file:
             for name, value in average.items():

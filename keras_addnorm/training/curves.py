@@ -1,4 +1,4 @@
-"""The picture of a training log."""
+"""Plots a training log."""
 
 import csv
 import math
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +94,7 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
     FigureCanvasAgg(figure)
     for index, panel in enumerate(panels):
         _draw(figure.add_subplot(rows, columns, index + 1), panel, series)
-    with written_whole(png_path) as temporary:
+    with atomic_file(png_path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
     return Path(png_path)
 

@@ -1,4 +1,4 @@
-"""Stops a training whose numbers are no longer finite, and says where that began."""
+"""Stops a training whose numbers are no longer finite, and reports where that began."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.basics import atomic_file
 from keras_addnorm.distribution import is_first, process_count, whole_values
-from keras_addnorm.training.files import written_whole
 from keras_addnorm.training.resume import TrainingPosition
 
 
@@ -23,19 +23,19 @@ class NonFiniteError(ArithmeticError):
 class NonFiniteGuard(keras.callbacks.Callback):
     """Ends a training at the first step whose loss is NaN or infinite.
 
-    The error names the step, the first layer whose output is not finite, the first weight that is
-    not, and the file that the batch is written to. To find the layer, the batch is given to the
-    model once more, without dropout and with the weights of the last checkpoint if there is one
-    (those at hand have had the bad update already). Of several processes none does so: they would
-    have to do it together, and one may be the only one to find out.
+    The error names the step, the first layer whose output is not finite, the first such weight, and
+    the file with the batch. To find the layer, the model computes the batch once more, without
+    dropout and with the weights of the last checkpoint if there is one (the present weights have
+    had the bad update). With several processes the layer is not searched for: all of them would
+    have to compute, and perhaps only one has found the value.
 
-    Place it behind `TrainingPosition` and in front of what writes files.
+    Place it after `TrainingPosition` and before the callbacks that write files.
 
     Args:
         position: The first of the callbacks, which knows where the training is.
         batch: Called as `batch(epoch, index)`; returns the inputs and the labels again.
         directory: Where `nonfinite-step-N.npz` goes.
-        checkpoint: Returns the newest checkpoint, or None.
+        checkpoint: Called without arguments; returns the newest checkpoint, or None.
     """
 
     def __init__(
@@ -52,25 +52,13 @@ class NonFiniteGuard(keras.callbacks.Callback):
         self.checkpoint = checkpoint
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Looks at the loss.
-
-        Args:
-            batch: Not read: the position knows better.
-            logs: The loss is read.
-
-        Raises:
-            NonFiniteError: If it is not finite.
-        """
+        """Checks the loss; raises `NonFiniteError` if it is not finite."""
         loss = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(loss):
             raise self._error(f"The loss is {loss}")
 
     def check_weights(self) -> None:
-        """Makes sure that a checkpoint would be worth having.
-
-        Raises:
-            NonFiniteError: If a weight is not finite.
-        """
+        """Checks the weights; raises `NonFiniteError` if one is not finite."""
         if bad_weights(self.model):
             raise self._error("A weight is not finite")
 
@@ -107,14 +95,7 @@ class NonFiniteGuard(keras.callbacks.Callback):
 
 
 def bad_weights(model: keras.Model) -> list[str]:
-    """Returns the paths of the weights with a value that is NaN or infinite.
-
-    Args:
-        model: A built model.
-
-    Returns:
-        Their paths, in the model's order.
-    """
+    """Returns the paths of the weights with a value that is NaN or infinite, in model order."""
     with whole_values(model.weights):
         return [weight.path for weight in model.weights if not _is_finite(weight)]
 
@@ -137,7 +118,7 @@ def first_bad_layer(model: keras.Model, inputs: Any) -> str | None:
 
 @contextlib.contextmanager
 def _watched(model: keras.Model, tell: Callable[[Any], None]) -> Iterator[None]:
-    """Tells of each layer whose output is not finite, in the order in which they finish."""
+    """Reports each layer whose output is not finite, in the order in which the layers finish."""
     layers = list(model._flatten_layers(include_self=False))
 
     def watch(layer: Any) -> None:
@@ -164,12 +145,12 @@ def _is_finite(tensor: Any) -> bool:
     if tensor is None or "float" not in keras.backend.standardize_dtype(tensor.dtype):
         return True
     values = keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32"))
-    # An attention mask may hold minus infinity where nothing is to be seen.
+    # An attention mask may hold minus infinity at hidden positions.
     return bool(np.isfinite(values[values != -np.inf]).all())
 
 
 def _save(batch: tuple[Any, ...], path: Path) -> None:
     inputs, labels = batch[:2]
     arrays = {**(inputs if isinstance(inputs, dict) else {"inputs": inputs}), "labels": labels}
-    with written_whole(path) as temporary:
+    with atomic_file(path) as temporary:
         np.savez(temporary, **arrays)

@@ -1,4 +1,4 @@
-"""Which learning rates a model can take: one short training with a rising rate."""
+"""Learning rate range test: one short training with a rising rate."""
 
 import math
 import os
@@ -9,10 +9,10 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.basics import atomic_file
 
 _SMOOTHING = 0.9
-# Beyond this many times the lowest loss nothing more is to be learned.
+# The test ends when the loss exceeds the lowest one by this factor.
 _TOO_HIGH = 2.0
 
 
@@ -50,7 +50,7 @@ class LearningRateCurve:
         axes.axvline(self.suggestion, color="#9aa5b1", linestyle="--")
         axes.annotate(f" {self.suggestion:.2g}", (self.suggestion, max(self.losses)))
         axes.set(xscale="log", xlabel="learning rate", ylabel="loss (smoothed)")
-        with written_whole(path) as temporary:
+        with atomic_file(path) as temporary:
             figure.savefig(temporary, dpi=120, format="png")
         return Path(path)
 
@@ -127,7 +127,7 @@ def find_learning_rate(
 
 
 class _Recorder(keras.callbacks.Callback):
-    """Notes the loss of each batch, and stops when there is nothing more to learn."""
+    """Records the loss of each batch, and ends the test once the loss has risen too far."""
 
     def __init__(self, lowest: float, growth: float, batches: int) -> None:
         super().__init__()

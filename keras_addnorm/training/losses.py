@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.training.tokens import (
+from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
     checked_pad_id,
@@ -19,7 +19,7 @@ from keras_addnorm.training.tokens import (
 
 
 class _WeightedMean(keras.losses.Loss):
-    """Keras' own weighted mean, which also shares out among the replicas of a strategy."""
+    """Keras' own weighted mean, which also divides among the replicas of a strategy."""
 
     def __init__(self, dtype: str) -> None:
         super().__init__(name="token_mean", reduction="mean_with_sample_weight", dtype=dtype)
@@ -150,11 +150,10 @@ class MaskedSparseCategoricalCrossentropy(TokenLoss):
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
 class RDropCrossentropy(TokenLoss):
-    """Label-smoothed cross-entropy, and what dropout makes two predictions of a row differ by.
+    """Label-smoothed cross-entropy plus the divergence of two dropout passes (R-Drop).
 
-    Each row stands twice in a batch, one after the other; dropout gives the two different masks.
-    With p and q the two predictions of a token and CE the loss of
-    `MaskedSparseCategoricalCrossentropy`::
+    Each row stands twice in a batch, in succession, and gets two different dropout masks. With p
+    and q the two predictions of a token and CE the loss of `MaskedSparseCategoricalCrossentropy`::
 
         loss = ½ (CE(p) + CE(q)) + ½ α · ½ (KL(p ‖ q) + KL(q ‖ p))
 

@@ -1,4 +1,4 @@
-"""A loss that prefers those of several candidate translations that a measure prefers."""
+"""Minimum risk training: the expected cost of candidate translations as a loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.training.tokens import (
+from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
     checked_pad_id,
@@ -19,7 +19,7 @@ from keras_addnorm.training.tokens import (
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
 class MinimumRisk(keras.losses.Loss):
-    """The expected cost of a sentence's candidates, and the cross-entropy of its reference.
+    """The expected cost of a sentence's candidates plus the cross-entropy of its reference.
 
     Cross-entropy asks for the reference and nothing else: a translation nearly as good costs as
     much as a bad one. Here a sentence has n candidates, found by a search of a trained model, and

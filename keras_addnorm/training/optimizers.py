@@ -1,4 +1,4 @@
-"""Adam with one operation a variable where the backend has one."""
+"""Adam with one fused operation per variable where the backend has one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import keras
 if TYPE_CHECKING or keras.backend.backend() != "torch":
     from keras.optimizers import Adam as _KerasAdam
 else:
-    # Keras has another class for torch, which updates all variables together. It puts it in the
-    # place of its own class, but not of a subclass.
+    # Keras has another class for torch, which updates all variables together. Keras substitutes it
+    # for its own class, but not for a subclass.
     from keras.src.backend.torch.optimizers.torch_adam import Adam as _KerasAdam
 
 
@@ -19,11 +19,11 @@ class Adam(_KerasAdam):
     """`keras.optimizers.Adam`: the same arguments, formula, variables and files.
 
     On TensorFlow the update of a variable is one operation instead of about 25, and without XLA one
-    walk over memory. That is what a model of many variables starts faster by: with 6+6 layers,
-    tracing Keras' update takes half of the time to the first step. Where a batch reads a row of a
-    table several times, its gradients are added up and then squared, as on all backends; Keras'
-    own Adam on TensorFlow squares them one by one. On JAX and torch, with
-    `amsgrad` and on several devices it is Keras' own update, of gradients that are added up.
+    pass over memory. A model with many variables starts faster: with 6+6 layers, tracing Keras'
+    update takes half of the time to the first step. Where a batch reads a row of an embedding
+    several times, its gradients are summed and then squared, as on all backends; Keras' own Adam on
+    TensorFlow squares them one by one. On JAX and torch, with `amsgrad` and on several devices the
+    update is Keras' own, with summed gradients.
 
     Args:
         *args: As of `keras.optimizers.Adam`, also the rest.
@@ -38,7 +38,7 @@ class Adam(_KerasAdam):
         before section 2.1, whose epsilon is that of the root of the uncorrected second moment.
     """
 
-    # Keras calls it with all gradients at once. If it ever stops, the slower update is at work.
+    # Keras calls it with all gradients at once. If it ever stops, the slower update takes over.
     def _backend_update_step(
         self, grads: list[Any], trainable_variables: list[Any], learning_rate: Any
     ) -> None:

@@ -1,46 +1,35 @@
-"""Trainings that go on where they were killed, to the same bits.
-
-A checkpoint is a weight file as Keras writes it, optimiser included, with two things added: a data
-set `keras_addnorm/training_state` (where the training was, and what else it remembered) and a
-digest of everything in the file. `model.load_weights` reads it as any other.
-"""
+"""The callbacks with which a killed training resumes bit for bit."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import h5py
 import keras
 import numpy as np
 
-from keras_addnorm.distribution import whole_values
-from keras_addnorm.training.checkpoints import STATE_NAME, LastCheckpoints
-from keras_addnorm.training.files import written_whole
+from keras_addnorm.training.checkpoint_file import (
+    TrainingState,
+    checkpoint_files,
+    place_in_name,
+    save_checkpoint,
+)
+from keras_addnorm.training.checkpoints import LastCheckpoints
 from keras_addnorm.training.stopping import StopRequest
 
-_DIGEST = "keras_addnorm_digest"
-_FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
-# More than the random numbers that a layer draws in an epoch, one for each step.
-_DRAWS_PER_EPOCH = 2**24
-# Less than those, so that epochs whose numbers start over do not start where another one did.
-_SHIFT_PER_ROUND = 2**20
-# What a callback of Keras' own remembers of the epochs before.
+# Each epoch draws its random numbers from a counter. The counters of two epochs start this far
+# apart: further than a layer counts in an epoch, with one number for each step.
+_COUNTER_STRIDE = 2**24
+# Counters wrap around at the end of their type's range. Starts are then shifted by this much, less
+# than a stride, so that no epoch starts where an earlier one did.
+_SHIFT_AFTER_WRAP = 2**20
+# The attributes in which callbacks of Keras remember earlier epochs.
 _KERAS_MEMORY: dict[type, tuple[str, ...]] = {
     keras.callbacks.EarlyStopping: ("wait", "best", "stopped_epoch"),
     keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
 }
-
-
-class DamagedCheckpointError(ValueError):
-    """A checkpoint is cut short, or its content is not what was written."""
 
 
 class Epochs(Protocol):
@@ -53,141 +42,17 @@ class Epochs(Protocol):
         """Says where the next iteration over the data starts."""
 
 
-@dataclass(frozen=True)
-class TrainingState:
-    """Where a training is, and what it remembers beside weights and optimiser.
-
-    Attributes:
-        epoch: Epochs that are done.
-        batch: Batches of the next epoch that are done.
-        batches: Batches of a whole epoch.
-        random: The state of each random generator of the model; empty between epochs.
-        metrics: The metrics' variables; empty between epochs.
-        callbacks: What each callback remembers, by the name that it was given.
-        plan: The data's `Epochs.plan`, which the place belongs to; empty if it is not known.
-    """
-
-    epoch: int
-    batch: int = 0
-    batches: int = 0
-    random: list[list[int]] = field(default_factory=list)
-    metrics: list[Any] = field(default_factory=list)
-    callbacks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    plan: str = ""
-
-    def with_batches(self, batches: int, plan: str = "") -> TrainingState:
-        """Fits the place to data that may be others, or divided otherwise, than they were.
-
-        Args:
-            batches: Batches of a whole epoch now.
-            plan: The data's `Epochs.plan` now; empty if it is not known.
-
-        Returns:
-            This state, or the one at the start of its epoch if its batches are no more.
-        """
-        is_known = bool(self.plan and plan)
-        if not self.batch or (self.batches == batches and not (is_known and self.plan != plan)):
-            return self
-        return TrainingState(self.epoch)
-
-
-def save_checkpoint(model: keras.Model, path: Path, state: TrainingState) -> None:
-    """Writes weights, optimiser and state, whole or not at all.
-
-    Args:
-        model: A compiled model.
-        path: Where to, ending in `.weights.h5`.
-        state: Where the training is.
-    """
-    variables = [*model.variables, *model.optimizer.variables]
-    with whole_values(variables), written_whole(path) as temporary:
-        model.save_weights(temporary)
-        with h5py.File(temporary, "r+") as file:
-            content = json.dumps(dataclasses.asdict(state)).encode()
-            file.create_dataset(STATE_NAME, data=np.frombuffer(content, np.uint8))
-            file.attrs[_DIGEST] = _digest(file)
-
-
-def read_checkpoint(path: Path) -> TrainingState:
-    """Checks a checkpoint and reads where the training was.
-
-    Args:
-        path: The file. One of `LastCheckpoints` without state will do, too: its name says which
-            epoch it is.
-
-    Returns:
-        The state.
-
-    Raises:
-        DamagedCheckpointError: If the file is not what was once written.
-    """
-    try:
-        with h5py.File(path) as file:
-            written = file.attrs.get(_DIGEST)
-            if written is None:
-                return TrainingState(epoch=_place(path)[0])
-            found = _digest(file)
-            content = bytes(file[STATE_NAME][()])
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
-        raise DamagedCheckpointError(f"it cannot be read: {error}") from error
-    if found != written:
-        raise DamagedCheckpointError("its content has changed since it was written")
-    return TrainingState(**json.loads(content))
-
-
-def newest_checkpoint(
-    directory: Path, on_damaged: Callable[[Path, Exception], None]
-) -> tuple[Path, TrainingState] | None:
-    """Finds the newest checkpoint that is whole.
-
-    Args:
-        directory: Where the checkpoints are.
-        on_damaged: Called with each newer one that is not, and what is wrong with it.
-
-    Returns:
-        The file and where the training was, or None if there is none.
-    """
-    for path in reversed(_checkpoints(directory)):
-        try:
-            return path, read_checkpoint(path)
-        except DamagedCheckpointError as error:
-            on_damaged(path, error)
-    return None
-
-
-def load_checkpoint(model: keras.Model, path: Path, batch: tuple[Any, ...]) -> None:
-    """Loads weights and optimiser into a compiled model that has all its variables.
-
-    Args:
-        model: The model, compiled as it was.
-        path: The checkpoint.
-        batch: Any training batch.
-    """
-    build(model, batch)
-    model.load_weights(path)
-
-
-def build(model: keras.Model, batch: tuple[Any, ...]) -> None:
-    """Lets optimiser, loss and metrics make their variables, which Keras leaves to their first use.
-
-    Args:
-        model: A compiled model.
-        batch: Any training batch: its shapes and types are looked at.
-    """
-    model._symbolic_build(data_batch=batch)
-
-
 class TrainingPosition(keras.callbacks.Callback):
-    """Puts a training where its checkpoint left it, and knows where it is. First of the callbacks.
+    """Takes a training to the place of its checkpoint, and knows its place. First of the callbacks.
 
-    Each epoch starts with random numbers of its own: Keras keeps the state of dropout in variables
-    that weight files leave out, so here they follow from the seed and the number of the epoch, and
-    in the middle of an epoch they come from the checkpoint.
+    Each epoch starts with random numbers of its own. Keras keeps the state of dropout in variables
+    that weight files leave out. Here these follow from the seed and the number of the epoch; in the
+    middle of an epoch they come from the checkpoint.
 
-    An epoch that was begun before is cut short: `fit` always counts a whole epoch's batches, so the
-    callback stops it when the rest has been seen, and lets the training go on with the next. With a
+    A resumed epoch is cut short: `fit` always counts a whole epoch's batches, so the callback stops
+    it after the remaining ones and lets the training go on with the next epoch. With a
     `keras.utils.PyDataset`, such as `make_training_batches` gives, Keras cannot go on then: the
-    rest of an epoch is a `fit` of its own, and the same callbacks go on in a second one.
+    rest of the epoch is a `fit` of its own, and the same callbacks go on in a second one.
 
     Args:
         epochs: The data's `epochs`.
@@ -200,6 +65,10 @@ class TrainingPosition(keras.callbacks.Callback):
     Attributes:
         epoch: The epoch that runs, or before and between them the next one; counted from 0.
         batch: How many of its batches are done.
+
+    Raises:
+        ValueError: In `fit`, if an epoch of a `keras.utils.PyDataset` is resumed and another one is
+            to follow.
     """
 
     def __init__(
@@ -221,16 +90,7 @@ class TrainingPosition(keras.callbacks.Callback):
         self._is_cut = False
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Starts an epoch, or goes on in the middle of one.
-
-        Args:
-            epoch: Counted from 0.
-            logs: Not read.
-
-        Raises:
-            ValueError: If an epoch of a `keras.utils.PyDataset` was begun before, and `fit` is to
-                go on with the next one.
-        """
+        """Starts an epoch, or goes on in the middle of one."""
         state, self._state = self._state or TrainingState(epoch), None
         if state.batch and isinstance(self.epochs, keras.utils.PyDataset):
             _require_last_epoch(epoch, self.params["epochs"])
@@ -243,8 +103,8 @@ class TrainingPosition(keras.callbacks.Callback):
                 variable.assign(np.array(state.random[index], variable.dtype))
             else:
                 seed = keras.ops.convert_to_numpy(variable)[0]
-                drawn = _drawn_before(epoch, variable.dtype)
-                variable.assign(np.array([seed, drawn], variable.dtype))
+                count = _first_count(epoch, variable.dtype)
+                variable.assign(np.array([seed, count], variable.dtype))
         if state.metrics:
             for variable, value in zip(self.model.metrics_variables, state.metrics, strict=True):
                 variable.assign(value)
@@ -253,33 +113,19 @@ class TrainingPosition(keras.callbacks.Callback):
                 _remember(self.remembering[name], memory)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Counts the batch, and ends an epoch that was begun before.
-
-        Args:
-            batch: Index of the latest batch since this process began the epoch.
-            logs: Not read.
-        """
+        """Counts the batch, and ends an epoch that an earlier process began."""
         self.batch = self._first + batch + 1
         if self._first and self.batch >= self.batches_per_epoch:
             self._is_cut = self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Lets the training go on after an epoch that was cut.
-
-        Args:
-            epoch: Counted from 0.
-            logs: Not read.
-        """
+        """Lets the training go on after an epoch that was cut short."""
         if self._is_cut:
             self.model.stop_training = False
         self.epoch, self.batch = epoch + 1, 0
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Keeps what callbacks remember for a second `fit`, where those of Keras would start anew.
-
-        Args:
-            logs: Not read.
-        """
+        """Keeps what callbacks remember for a second `fit`, where those of Keras forget it."""
         if not self.batch:
             self._state = self.state()
 
@@ -299,22 +145,23 @@ class TrainingPosition(keras.callbacks.Callback):
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Writes checkpoints at the end of epochs and inside of them. Last of the callbacks.
+    """Writes checkpoints at the end of epochs and within them. Last of the callbacks.
 
     Files are `epoch-0002.weights.h5` (two epochs are done) and `epoch-0002-batch-000120.weights.h5`
-    (and 120 batches of the third). Those inside of an epoch go when
-    two newer ones are there, and those of later places as soon as a new one is written: they are
-    damaged, or were trained on other data.
+    (and 120 batches of the third). A file within an epoch is deleted once two newer ones exist. One
+    of a later place is deleted as soon as a new one is written: it is damaged, or was trained on
+    other data.
 
     Args:
         directory: Where the files go; made if missing.
         position: The first of the callbacks, which knows where the training is.
         keep: How many epochs' files are kept.
-        every_batches: Write inside an epoch every so many batches; 0 = not by their number.
-        every_minutes: Write inside an epoch every so many minutes; 0 = not by time.
-        before: Called before each writing; what it raises ends the training, and the files that
-            there are stay.
-        stop_request: Where somebody may ask to stop; then it writes, and raises `Stopped`.
+        every_batches: Write within an epoch every so many batches; 0 = not by their number.
+        every_minutes: Write within an epoch every so many minutes; 0 = not by time.
+        before: Called before each file is written; an error of it ends the training and leaves the
+            existing files.
+        stop_request: A request to stop; once it is made, a checkpoint is written and `Stopped`
+            raised.
 
     Attributes:
         paths: The kept files of whole epochs, oldest first.
@@ -347,31 +194,18 @@ class Checkpoints(keras.callbacks.Callback):
         return self._epochs.files_until(self.position.epoch)[-self._epochs.keep :]
 
     def set_model(self, model: keras.Model) -> None:
-        """Takes the model that `fit` trains.
-
-        Args:
-            model: The model.
-        """
+        """Takes the model that `fit` trains."""
         super().set_model(model)
         self._epochs.set_model(model)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Removes what a killed process left half written, and starts the clock.
-
-        Args:
-            logs: Not read.
-        """
+        """Removes what a killed process left half written, and starts the clock."""
         for path in self.directory.glob(".*.weights.h5"):
             path.unlink()
         self._written = time.monotonic()
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Writes a checkpoint if it is due.
-
-        Args:
-            batch: Not read: the position knows better.
-            logs: Not read.
-        """
+        """Writes a checkpoint if it is due."""
         done = self.position.batch
         # The end of an epoch writes its own, after the validation.
         if done < self.position.batches_per_epoch and self._is_due(done):
@@ -380,12 +214,7 @@ class Checkpoints(keras.callbacks.Callback):
             self.stop_request.obey()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Writes the epoch's checkpoint.
-
-        Args:
-            epoch: Counted from 0.
-            logs: Not read.
-        """
+        """Writes the epoch's checkpoint."""
         self._epochs.on_epoch_end(epoch)
         self.stop_request.obey()
 
@@ -401,8 +230,12 @@ class Checkpoints(keras.callbacks.Callback):
         self.before()
         save_checkpoint(model, path, self.position.state())
         self._written = time.monotonic()
-        kept = [other for other in _checkpoints(self.directory) if _place(other) <= _place(path)]
-        for other in _checkpoints(self.directory):
+        kept = [
+            other
+            for other in checkpoint_files(self.directory)
+            if place_in_name(other) <= place_in_name(path)
+        ]
+        for other in checkpoint_files(self.directory):
             if "-batch-" in other.name and other not in kept[-2:]:
                 other.unlink()
 
@@ -421,9 +254,9 @@ def _random_states(model: keras.Model) -> list[Any]:
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 
 
-def _drawn_before(epoch: int, dtype: str) -> int:
-    """Where the random numbers of an epoch start, in the range of the states' type."""
-    return epoch * _DRAWS_PER_EPOCH % (int(np.iinfo(dtype).max) + 1 - _SHIFT_PER_ROUND)
+def _first_count(epoch: int, dtype: str) -> int:
+    """Where the counter of random numbers starts in an epoch, within the range of its type."""
+    return epoch * _COUNTER_STRIDE % (int(np.iinfo(dtype).max) + 1 - _SHIFT_AFTER_WRAP)
 
 
 def _memory(callback: Any) -> dict[str, Any]:
@@ -440,28 +273,3 @@ def _remember(callback: Any, memory: dict[str, Any]) -> None:
         return
     for name, value in memory.items():
         setattr(callback, name, value)
-
-
-def _place(path: Path) -> tuple[int, int]:
-    """Epochs and batches done, as the name of a checkpoint says."""
-    match = _FILE.fullmatch(path.name)
-    return (int(match[1]), int(match[2] or 0)) if match else (-1, -1)
-
-
-def _checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints of a directory, oldest first."""
-    if not directory.is_dir():
-        return []
-    return sorted((path for path in directory.iterdir() if _FILE.fullmatch(path.name)), key=_place)
-
-
-def _digest(file: h5py.File) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            digest.update(f"{name} {item.shape} {item.dtype}\n".encode())
-            digest.update(np.ascontiguousarray(item[()]).tobytes())
-
-    file.visititems(visit)
-    return digest.hexdigest()

@@ -140,7 +140,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class _ScheduleOfASchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Takes the rates of another schedule, and is saved with it."""
+    """Changes the rates of another schedule, which is saved with it."""
 
     schedule: keras.optimizers.schedules.LearningRateSchedule
 

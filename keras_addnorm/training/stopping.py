@@ -1,6 +1,6 @@
-"""Stopping between two batches: asked once, a training writes a checkpoint; asked twice, it ends.
+"""Stopping between two batches: the first signal asks for a checkpoint, the second ends at once.
 
-Schedulers of clusters send SIGTERM some seconds before they kill; a user presses Ctrl-C.
+Cluster schedulers send SIGTERM some seconds before they kill; a user presses Ctrl-C.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ class Stopped(KeyboardInterrupt):
     """A training has stopped because it was asked to, and its checkpoint is written.
 
     Args:
-        signal_number: What asked.
+        signal_number: The signal that asked for it.
 
     Attributes:
         exit_status: What a process that ends with it returns, 128 + the signal's number.
@@ -30,10 +30,10 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether this process was asked to stop, by SIGINT (Ctrl-C) or SIGTERM, while it listened.
+    """Listens for SIGINT (Ctrl-C) and SIGTERM, and remembers that one of them came.
 
-    Hand one to `Checkpoints` and call `fit` inside of `listening`: `fit` then ends with `Stopped`
-    after the next checkpoint, which is written at the end of the batch or, behind an epoch's last
+    Pass one to `Checkpoints` and call `fit` within `listening`: `fit` then ends with `Stopped`
+    after the next checkpoint, which is written at the end of the batch or, for an epoch's last
     batch, after the validation.
 
     Example:
@@ -51,12 +51,12 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes the two signals meanwhile, unless they are ignored or this is no main thread."""
+        """Handles the two signals within the block; not if ignored, nor outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.getsignal(number) for number in _SIGNALS}
-        # `nohup` and the like: what is ignored stays so. None is a handler that is not Python's.
+        # An ignored signal stays ignored (`nohup`). None is a handler that is not Python's.
         taken = {n: old for n, old in before.items() if old not in (signal.SIG_IGN, None)}
         for number in taken:
             signal.signal(number, self._hear)
@@ -67,11 +67,7 @@ class StopRequest:
                 signal.signal(number, old)
 
     def obey(self) -> None:
-        """Ends what calls it, if somebody has asked.
-
-        Raises:
-            Stopped: If so.
-        """
+        """Raises `Stopped` if a signal has come."""
         if self.signal_number is not None:
             raise Stopped(self.signal_number)
 

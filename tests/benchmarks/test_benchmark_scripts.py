@@ -70,6 +70,7 @@ def test_the_guides_pipeline_cuts_and_pads_to_one_length(epochs):
         np.testing.assert_array_equal(array.numpy()[order], wanted)
 
 
+@pytest.mark.slow
 def test_torch_trains_on_all_target_tokens(epochs):
     peers = epochs.peers
     size = peers.Size(1, 6, 10, 2, 70)
@@ -134,6 +135,7 @@ print(json.dumps([counts, shares]))
 """
 
 
+@pytest.mark.slow
 def test_the_contenders_have_as_many_weights_and_products():
     counts, shares = json.loads(run_on("jax", "-c", SAME_WORK).splitlines()[-1])
     assert {"tiny", "base", "base 6+6"} < set(counts)
@@ -187,6 +189,7 @@ for script, *arguments in (
 """
 
 
+@pytest.mark.slow
 def test_the_scripts_about_a_part_run():
     said = run_on("tensorflow", "-c", SMALL, str(ROOT / "README.md"))
     assert "layer_norm [2, 3, 8]" in said
@@ -195,6 +198,7 @@ def test_the_scripts_about_a_part_run():
     assert "The monitor costs" in said
 
 
+@pytest.mark.slow
 def test_growth_and_gpu_run_without_tensorflow(tmp_path):
     said = run_on("jax", "-c", GROWTH_AND_GPU, str(tmp_path / "growth.png"))
     assert "| decoding, length | 8, 16 |" in said
@@ -206,6 +210,7 @@ def test_growth_and_gpu_run_without_tensorflow(tmp_path):
     assert (tmp_path / "growth.png").read_bytes()[1:4] == b"PNG"
 
 
+@pytest.mark.slow
 def test_startup_runs_and_nothing_imports_tensorflow(tmp_path):
     script = str(ROOT / "benchmarks" / "startup.py")
     said = run_on("jax", script, "--smoke", "--keep-programs", str(tmp_path))
@@ -216,6 +221,7 @@ def test_startup_runs_and_nothing_imports_tensorflow(tmp_path):
         assert f"| {contender}, 1+1, XLA | first step |" in said
 
 
+@pytest.mark.slow
 def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--json", str(path))
@@ -228,6 +234,26 @@ def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
         assert {"keras-addnorm, XLA", "keras-addnorm, no XLA"} < set(timings)
 
 
+@pytest.mark.slow
+def test_two_checkouts_are_compared_cell_by_cell(tmp_path):
+    path = tmp_path / "figures.json"
+    arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--json", str(path))
+    script = str(ROOT / "benchmarks" / "compare_checkouts.py")
+    # The same code on both sides exports the same file and trains to the same loss.
+    said = run_on("tensorflow", script, str(ROOT), str(ROOT), *arguments)
+    assert "DIFFER" not in said and "other losses" not in said
+    assert re.search(r"export of miniature: ([\d,]+) -> \1 bytes \(1.0000\)", said)
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    searches = [f"miniature 1 × {search}" for search in ("greedy", "beam 4")]
+    kinds = ("XLA", "no XLA")
+    assert [*figures] == [
+        *(f"{search}, {kind}" for search in searches for kind in kinds),
+        *(f"training step miniature, {kind.lower()}" for kind in kinds),
+    ]
+    assert all(row["ratio"] > 0 and row["old"]["median_ms"] > 0 for row in figures.values())
+
+
+@pytest.mark.slow
 def test_shortlists_are_timed_beside_the_whole_vocabulary(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 ", "--sizes", "16")
@@ -238,6 +264,7 @@ def test_shortlists_are_timed_beside_the_whole_vocabulary(tmp_path):
     assert re.search(r"\| miniature 1 × greedy \| [\d.]+ \| [\d.]+ \([\d.]+ ×\) \|", said)
 
 
+@pytest.mark.slow
 def test_caches_are_timed_whole_and_in_stages(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 × beam", "--room", "130")
@@ -248,6 +275,7 @@ def test_caches_are_timed_whole_and_in_stages(tmp_path):
     assert re.search(r"\| miniature 1 × beam 4 (\| [\d.]+ ){4}\|", said)
 
 
+@pytest.mark.slow
 def test_training_step_runs_and_writes_its_figures(tmp_path):
     script, path = ROOT / "benchmarks" / "training_step.py", tmp_path / "figures.json"
     contenders = ("keras-addnorm", "torch")
@@ -262,6 +290,7 @@ def test_training_step_runs_and_writes_its_figures(tmp_path):
     assert len(figures["rounds"]["torch"]["wall_ms"]) == 2
 
 
+@pytest.mark.slow
 def test_serving_asks_a_server_and_writes_what_it_saw(tmp_path):
     path = tmp_path / "figures.json"
     run_on("tensorflow", str(ROOT / "benchmarks" / "serving.py"), "--smoke", "--json", str(path))

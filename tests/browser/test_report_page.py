@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_addnorm.diagnostics import Report, ResidualRow, SublayerReport, Thresholds
-from keras_addnorm.diagnostics.report import AttentionMap, AttentionStatistics
+from keras_addnorm.diagnostics.report_data import AttentionMap, AttentionStatistics
 from keras_addnorm.diagnostics.verdicts import judge
 
 pytestmark = pytest.mark.browser

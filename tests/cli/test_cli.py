@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from keras_addnorm import __version__, cli
+from keras_addnorm.decoding import Beam
+from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs import RunConfig, RunDirectory
+from keras_addnorm.runs.setting_fields import list_settings
+from keras_addnorm.serving.export import _strategies
 
 _CTRANSLATE2 = ("--format", "ctranslate2")
 COMMANDS = ("demo", "train", "evaluate", "translate", "export")
@@ -38,6 +43,35 @@ def test_help_teaches(capsys, command):
     assert f"keras-addnorm {' '.join(command)}".rstrip() in text
     name = command[0] if command else "train"
     assert f"\n  keras-addnorm {name} " in text or f"\n  keras-addnorm {name}\n" in text
+
+
+def test_the_help_of_train_has_every_default_range_and_choice(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    words = " ".join(capsys.readouterr().out.split()).replace("- ", "-").split("settings: ")[1]
+    for one in list_settings(RunConfig):
+        text = re.search(rf"--{one.flag}[ ,].*?default: [^)]*", words)[0]
+        limits = one.limits
+        if limits is not None:
+            shown = [limits.minimum, limits.maximum, limits.above, limits.off, *limits.choices]
+            shown += ["finite" if limits.below == float("inf") else limits.below]
+            for part in (part for part in shown if part is not None):
+                assert re.search(rf"(?<![\w.]){re.escape(str(part))}(?![\w.])", text), (text, part)
+        if one.default not in (None, "", ()):
+            assert text.endswith(f"default: {one.default}"), text
+    with pytest.raises(ValueError, match="Expected one of") as caught:
+        Seq2SeqConfig.preset("none", source_vocabulary_size=5, target_vocabulary_size=5)
+    presets = str(caught.value).split("one of ")[1].split(".")[0].split(", ")
+    text = re.search(r"--preset .*?\)", words)[0]
+    assert "tiny" in presets and all(preset in text for preset in presets)
+
+
+def test_the_search_is_the_same_in_exports_and_runs():
+    """One place of recommended values; a beam of one's own has no length penalty."""
+    search = RunConfig().evaluation
+    exported = _strategies(None, None, None)["translate"]
+    assert exported == Beam(search.num_beams, search.length_penalty)
+    assert Beam().num_beams == search.num_beams
 
 
 def test_version(capsys):
@@ -241,6 +275,7 @@ def _print_in_a_command(tmp_path, show, **environment):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_process_gets_its_allocator_settings_once(tmp_path):
     names = "print(*sorted(k[7:] for k in os.environ if k.startswith('MALLOC_')))"
 
@@ -253,6 +288,7 @@ def test_the_process_gets_its_allocator_settings_once(tmp_path):
     assert settings(MALLOC_TRIM_THRESHOLD_="1000000") == ["TRIM_THRESHOLD_"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_no_garbage_is_looked_for_among_imports(tmp_path, backend):
     shown = "gc.get_stats()[0]['collections'], gc.get_freeze_count(), gc.isenabled()"
@@ -277,12 +313,14 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.g
 """
 
 
+@pytest.mark.slow
 def test_steps_on_jax_keep_their_memory(tmp_path):
     """Where a hole in the heap is too small it grows, but not at each step."""
     faulted_in = _print_in_a_command(tmp_path, MIB_OF_FORTY_STEPS, KERAS_BACKEND="jax")
     assert int(faulted_in) < 20 * 64
 
 
+@pytest.mark.slow
 def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
     """The demo trains, evaluates, draws, exports and reloads; the commands go on with its run."""
     run, exports = tmp_path / "run", tmp_path / "exports"

@@ -9,7 +9,7 @@ import pytest
 
 from keras_addnorm import cli, norms, schemes
 from keras_addnorm.runs import RunConfig
-from keras_addnorm.runs.config import merge
+from keras_addnorm.runs.toml_files import merge
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = [
@@ -61,7 +61,7 @@ def test_the_commands_are_understood(arguments):
 def test_the_tour_runs(code, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     # What a page registers is forgotten.
-    monkeypatch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+    monkeypatch.setattr(schemes._TABLE, "_classes", dict(schemes._TABLE._classes))
     exec(compile(code, "a block of a page", "exec"), {})
 
 
@@ -74,7 +74,7 @@ def test_the_page_of_choices_has_them_all():
 
 def test_the_readme_has_the_two_marked_commands():
     text = (ROOT / "README.md").read_text()
-    commands = {"main job": "keras-addnorm demo", "tests": "pytest -n 2 --dist loadfile"}
+    commands = {"main job": "keras-addnorm demo", "tests": "pytest -n 2 --dist worksteal"}
     for marker, command in commands.items():
         block = text.split(f"<!-- ci: {marker} -->\n```bash\n")[1].split("```")[0]
         assert block.startswith("python3 -m venv .venv && . .venv/bin/activate")
@@ -89,7 +89,8 @@ def anchors(page):
 
 
 def test_every_link_in_the_documents_leads_somewhere():
-    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")):
+    pages = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"))
+    for document in pages:
         for link in re.findall(r"\]\(([^)]+)\)", document.read_text()):
             if not link.startswith("http"):
                 name, _, anchor = link.partition("#")

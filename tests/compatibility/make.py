@@ -117,8 +117,8 @@ def make_run(folder: Path) -> dict:
 def make_export(folder: Path) -> dict:
     """Exports the run into `folder/export.tar.gz`; returns what its translations are."""
     from keras_addnorm.runs import RunDirectory
-    from keras_addnorm.runs.build import load_run
     from keras_addnorm.runs.export import export
+    from keras_addnorm.runs.trained_run import load_run
     from keras_addnorm.serving import load_translator
 
     with tempfile.TemporaryDirectory() as exports:

@@ -15,9 +15,9 @@ import pytest
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import load_run
 from keras_addnorm.runs.evaluate import evaluate
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.serving import load_translator
 

@@ -11,10 +11,10 @@ from keras_addnorm.data import (
     Tokenizer,
     TokenizerPair,
     bucket_by_length,
+    corpus,
     fit_bucket_lengths,
     make_training_batches,
     make_training_dataset,
-    pipeline,
 )
 from keras_addnorm.data.buckets import num_batches
 
@@ -496,7 +496,8 @@ def test_each_epoch_has_the_buckets_that_its_pieces_need(words):
 
 def test_an_epoch_that_would_need_too_many_batches_takes_the_plain_pieces(words, monkeypatch):
     pairs, tokenizer = words
-    monkeypatch.setattr(pipeline, "_DRAWS", 0)  # As if no draw were longer than the plain pieces.
+    # As if no sample were longer than the plain pieces.
+    monkeypatch.setattr(corpus, "_SAMPLES", 0)
     dataset = sampled(words, 0.9)
     assert dataset.report.batches == sampled(words, sampling=None).report.batches
     for _ in range(2):
@@ -508,9 +509,9 @@ def test_an_epoch_that_would_need_too_many_batches_takes_the_plain_pieces(words,
 def test_no_more_pairs_than_necessary_are_split_as_ever(words):
     """One batch fewer than an epoch wants: the last pairs give way, and not all of them."""
     free = sampled(words, 0.3).epochs._corpus
-    wanted = free.drawn((3, 0))
+    wanted = free.resampled((3, 0))
     fewer = num_batches(wanted.bucket_of, wanted.buckets) - 1
-    tight = dataclasses.replace(free, num_batches=fewer).drawn((3, 0))
+    tight = dataclasses.replace(free, num_batches=fewer).resampled((3, 0))
     ids = [np.split(c.target.ids, c.target.offsets[1:-1]) for c in (free, wanted, tight)]
     drawn = [np.array_equal(got, asked) for _, asked, got in zip(*ids, strict=True)]
     plain = [np.array_equal(got, usual) for usual, _, got in zip(*ids, strict=True)]

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from covering import covering
 from models_reference import SCHEMES, SOURCE, V_SOURCE, V_TARGET, array, tiny_model
 from search_reference import all_sequences, padded, penalty
 
@@ -48,8 +49,7 @@ def check_rows(ids):
         assert len(own) == len(row) or own[-1] == IDS.end_id
 
 
-@pytest.mark.parametrize("num_beams", [1, 3])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("scheme", "num_beams"), covering(SCHEMES, (1, 3), strength=1))
 def test_scores_are_those_of_the_full_pass(scheme, num_beams):
     model = tiny_model(scheme=scheme)
     ids, scores = run(model, SOURCE, num_beams=num_beams, length_penalty=0.6, max_length=L)

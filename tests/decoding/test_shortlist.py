@@ -69,6 +69,7 @@ def test_the_tokens_that_are_expected_most(lexicon, size, ids):
     np.testing.assert_array_equal(Shortlist(lexicon, size).tokens(padded, ids), tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "constraints"),
     [
@@ -94,7 +95,7 @@ def log_p_among(model, source, sequences, tokens):
     return ((own - total) * (sequences != IDS.pad_id)).sum(-1)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3), Sample(seed=4)], ids=str)
 def test_scores_are_probabilities_among_its_tokens(model, lexicon, strategy, jit_compile):
     size = 7
@@ -120,6 +121,7 @@ def test_greedy_search_finds_the_best_of_its_tokens(model, lexicon):
     np.testing.assert_array_equal(among, expected)
 
 
+@pytest.mark.slow
 def test_rules_speak_of_the_vocabularys_tokens(model, lexicon):
     shortlist = Shortlist(lexicon, 7)
     free, _ = model.generate(SOURCE, max_length=L, shortlist=shortlist)
@@ -134,6 +136,7 @@ def test_rules_speak_of_the_vocabularys_tokens(model, lexicon):
     np.testing.assert_array_equal(ids, expected)
 
 
+@pytest.mark.slow
 def test_another_list_is_another_search(lexicon):
     model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
     all_found = [
@@ -144,6 +147,7 @@ def test_another_list_is_another_search(lexicon):
         assert found <= expected_tokens(lexicon, SOURCE, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_the_loop_computes_no_other_logits(lexicon, num_beams):
     model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)

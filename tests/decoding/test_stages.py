@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from covering import covering
 from models_reference import SOURCE, V_TARGET, array, tiny_model
 
 from keras_addnorm.decoding import (
@@ -130,9 +131,11 @@ def test_the_lengths_of_the_stages(longest, source_length, expected):
     assert list(map(int, stages.lengths(longest, unknown))) == expected
 
 
-@pytest.mark.parametrize("under_xla", [True, False])
-@pytest.mark.parametrize("end_bias", [-9.0, 1.0], ids=["to the end", "some end before"])
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    ("strategy", "end_bias", "under_xla"),
+    covering(STRATEGIES, (-9.0, 1.0), (True, False)),  # to the end, or some end before
+    ids=str,
+)
 def test_growing_caches_change_nothing(request, strategy, end_bias, under_xla):
     expected_ids, expected_scores = found_at_once(strategy, end_bias)
     request.getfixturevalue("short_stages")
@@ -142,9 +145,11 @@ def test_growing_caches_change_nothing(request, strategy, end_bias, under_xla):
     assert num_steps(ids).max() > 4, "no row reaches the last stage"
 
 
-@pytest.mark.parametrize("under_xla", [True, False])
-@pytest.mark.parametrize("has_prefix", [False, True])
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    ("strategy", "has_prefix", "under_xla"),
+    covering(STRATEGIES, (False, True), (True, False)),
+    ids=str,
+)
 def test_groups_change_nothing(request, strategy, has_prefix, under_xla):
     """Each sentence keeps its own memory, prefix, limits, draws and attention."""
     expected_ids, expected_scores = found_in_one_group(strategy, has_prefix)
@@ -158,9 +163,12 @@ def test_groups_change_nothing(request, strategy, has_prefix, under_xla):
     assert len(set(steps)) > 3 and steps[0] == 0 and steps[-1] > 4, "no batch of several lengths"
 
 
-@pytest.mark.parametrize("shape", [(None, None), SENTENCES.shape], ids=str)
-@pytest.mark.parametrize("under_xla", [True, False])
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(3, 0.6)], ids=lambda s: type(s).__name__)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "under_xla", "shape"),
+    covering([Greedy(), Beam(3, 0.6)], (True, False), [(None, None), SENTENCES.shape]),
+    ids=str,
+)
 def test_compiled_groups_change_nothing(request, strategy, under_xla, shape):
     model = make_model(1.0, num_decoder_layers=1)
     expected, _ = run(model, strategy, source=SENTENCES)
@@ -264,15 +272,16 @@ def test_who_steps(monkeypatch, strategy, lengths, under_xla, expected):
     assert steps_of(strategy, lengths, under_xla) == expected
 
 
-@pytest.mark.parametrize("under_xla", [True, False])
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "under_xla"),
     [
-        {"positions": "rotary"},
-        {"positions": "alibi"},
-        {"positions": "t5"},
-        {"positions": {"name": "shaw", "max_distance": 3}},
-        {"attention": {"num_key_value_heads": 1, "window": 3}},
+        ({"positions": "rotary"}, True),
+        ({"positions": "alibi"}, False),
+        ({"positions": "t5"}, True),
+        ({"positions": {"name": "shaw", "max_distance": 3}}, False),
+        ({"attention": {"num_key_value_heads": 1, "window": 3}}, True),
+        ({"attention": {"num_key_value_heads": 1, "window": 3}}, False),
     ],
     ids=str,
 )
@@ -286,6 +295,7 @@ def test_attention_means_the_same_in_each_stage(request, settings, under_xla):
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("under_xla", [True, False])
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3)], ids=lambda s: type(s).__name__)
 def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla):

@@ -67,6 +67,7 @@ def made_by(lines, operations):
     return [sorted(map(int, match[1].split(","))) for match in found if match]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_the_loop_moves_no_cache_and_no_table(model, num_beams):
     lines = lines_of_the_loop(model, num_beams)
@@ -120,6 +121,7 @@ def test_a_table_is_turned_if_it_is_to_be_and_nobody_has_it_turned(model, turned
     assert made == [(D, V)] * (turned is not Turned.NEVER and not is_there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_rows", "is_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_known, is_turned):
@@ -130,6 +132,7 @@ def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_
     assert (f"{D},{V}" in tables) == is_turned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_rows", "num_beams", "count"), [(1, 1, 4), (2, 1, 1), (1, 2, 1)])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_large_kernels_are_cut_for_one_row_alone(monkeypatch, num_rows, num_beams, count, is_known):

@@ -1,7 +1,7 @@
 import keras
 import numpy as np
 import pytest
-from looking import SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
+from filled_models import SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
 
 from keras_addnorm.diagnostics import initialize_admin, observe
 from keras_addnorm.layers import TransformerEncoder

@@ -5,11 +5,11 @@ import math
 import keras
 import numpy as np
 import pytest
-from looking import LABELS, SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
+from filled_models import LABELS, SOURCE, SUBLAYERS, TARGET, array, batch, tiny_model
 
 from keras_addnorm import layers
 from keras_addnorm.diagnostics import Sentence, inspect, loss_gradients, observe
-from keras_addnorm.diagnostics.observe import named_add_norms
+from keras_addnorm.layers.sublayers import named_add_norms
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from looking import LABELS, SOURCE, TARGET, batch, tiny_model
+from filled_models import LABELS, SOURCE, TARGET, batch, tiny_model
 
 from keras_addnorm.diagnostics import Report, ResidualRow, Sentence, inspect
 

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from looking import LABELS, array, batch
+from filled_models import LABELS, array, batch
 
 from keras_addnorm.diagnostics import Thresholds, inspect
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer

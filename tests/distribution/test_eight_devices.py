@@ -33,6 +33,7 @@ def found():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["data", "model"])
 def test_losses_are_those_of_one_device(found, name):
     one = found["one"]["losses"]
@@ -41,6 +42,7 @@ def test_losses_are_those_of_one_device(found, name):
     np.testing.assert_allclose(found[name]["losses"], one, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["data", "model"])
 def test_every_token_counts_the_same_wherever_it_lies(found, name):
     """Devices with two tokens a row and devices with ten: the mean is over tokens."""
@@ -68,6 +70,7 @@ SHARES = {
 }
 
 
+@pytest.mark.slow
 def test_each_device_holds_its_share(found):
     for path, (whole, share) in SHARES.items():
         assert found["model"]["shapes"][path] == [whole, [share]], path
@@ -77,6 +80,7 @@ def test_each_device_holds_its_share(found):
             assert found["model"]["shapes"][key] == [whole, [share]], key
 
 
+@pytest.mark.slow
 def test_no_matrix_lies_whole_on_a_device(found):
     """Every weight with two axes is spread: a new one must not be forgotten in the layout."""
     for path, (whole, shares) in found["model"]["shapes"].items():
@@ -92,6 +96,7 @@ def calls(program):
     return set(re.findall(r"custom_call @([\w.]+)", program))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["training step", "search"])
 def test_programs_for_tpus_have_static_shapes_and_leave_the_host_alone(found, name):
     program = found["tpu"][name]
@@ -102,10 +107,12 @@ def test_programs_for_tpus_have_static_shapes_and_leave_the_host_alone(found, na
         assert host not in program
 
 
+@pytest.mark.slow
 def test_a_call_of_the_host_would_be_refused(found):
     assert "different from the lowering platform tpu" in found["tpu"]["a callback"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_divided_is_refused(found):
     assert "devices_per_model=16" in found["too many"] and "its 8 devices" in found["too many"]
     assert "no axis 'model'" in found["no axis"] and "('batch',)" in found["no axis"]

@@ -20,7 +20,7 @@ def _loaded(name):
     What it registers and the modules of its folder are forgotten afterwards.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+        patch.setattr(schemes._TABLE, "_classes", dict(schemes._TABLE._classes))
         patch.setenv("KERAS_BACKEND", keras.backend.backend())
         patch.syspath_prepend(str(EXAMPLES))
         spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_addnorm.data import load_translation
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.runs import RunConfig, RunDirectory
 
 
@@ -96,6 +96,7 @@ def test_what_cannot_be_is_said_before_anything_is_translated(example, tmp_path)
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_it_runs(example, capsys):
     pairs = example.main(example.parser().parse_args(["--smoke"]))
     assert 40 <= len(pairs) <= 120 and len(set(pairs)) == len(pairs)

@@ -28,6 +28,7 @@ def encoder_size(hidden_dim, intermediate_dim):
     return 4 * (d * d + d) + (d * f + f) + (f * d + d) + 2 * 2 * d
 
 
+@pytest.mark.slow
 def test_the_classifier_sees_what_a_bag_of_words_cannot(run_smoke):
     module, results, _ = run_smoke("sentence_classifier")
     transformer, words = results["transformer"], results["bag_of_words"]
@@ -57,6 +58,7 @@ def test_the_journeys_are_answered_by_where_they_end(load_example):
             assert destination in module.CONTINENTS[module.ANSWERS[answer]]
 
 
+@pytest.mark.slow
 def test_the_forecaster_learns_and_does_not_look_ahead(run_smoke):
     module, result, text = run_smoke("time_series_forecaster")
     expected = 3 * 32 + 2 * encoder_size(32, 64) + 2 * 32 + 33 * module.DAY
@@ -99,6 +101,7 @@ def test_each_position_of_a_window_has_the_changes_of_its_next_day(load_example)
             np.testing.assert_array_equal(inputs[:, position, 1], change)
 
 
+@pytest.mark.slow
 def test_the_character_model_writes_from_its_cache_what_it_would_without(run_smoke):
     module, result, text = run_smoke("character_model")
     expected = len(module.ALPHABET) * 16 + encoder_size(16, 64) + 2 * 16
@@ -126,6 +129,7 @@ def test_the_table_of_pairs_counts_pairs(load_example):
         assert module.pair_loss(train, inputs, labels) == pytest.approx(-np.log(3 / (size + 3)))
 
 
+@pytest.mark.slow
 def test_fine_tuning_learns_the_second_domain(run_smoke):
     module, results, text = run_smoke("fine_tune")
     assert list(results) == ["travel", "then shopping", "then shopping, travel"]
@@ -146,6 +150,7 @@ def test_the_domains_share_no_sentence(load_example):
         assert len({pair for split in splits for pair in split}) == 70
 
 
+@pytest.mark.slow
 def test_a_loaded_model_goes_on_as_if_nothing_were(run_smoke):
     _, losses, text = run_smoke("load_and_go_on")
     assert len(losses["at once"]) == 2

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from keras_addnorm.runs import RunDirectory
-from keras_addnorm.runs.build import load_run
-from keras_addnorm.runs.config import TrainingConfig
+from keras_addnorm.runs.settings import TrainingConfig
+from keras_addnorm.runs.trained_run import load_run
 
 
 @pytest.fixture
@@ -106,6 +106,7 @@ def test_a_training_goes_on_where_the_first_two_batches_are_of_one_length(exampl
     assert len(alone) == 1
 
 
+@pytest.mark.slow
 def test_it_runs_and_goes_on_behind_the_candidates_that_are_there(example, tmp_path, capsys):
     runs = example.small_runs(tmp_path)
     to = RunDirectory(tmp_path / "new")

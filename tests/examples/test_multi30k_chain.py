@@ -3,7 +3,7 @@
 import pytest
 
 from keras_addnorm.runs import RunDirectory
-from keras_addnorm.runs.build import TrainedRun, load_run
+from keras_addnorm.runs.trained_run import TrainedRun, load_run
 from keras_addnorm.training import Scores
 
 STEPS = [
@@ -142,6 +142,7 @@ def test_the_validation_set_chooses_the_length_penalty(example, tmp_path, monkey
     assert run.read_config().evaluation.length_penalty == 2.0
 
 
+@pytest.mark.slow
 def test_it_runs(example, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(example, "LENGTH_PENALTIES", (1.0, 2.0))  # Each is a search to compile.
     chain = example.small_chain(tmp_path)

@@ -2,6 +2,10 @@
 
 import re
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_two_processes_come_to_one_loss(load_example):
     with load_example("multi_host") as module:

@@ -31,6 +31,7 @@ def test_the_identity_of_the_highway_in_float64():
     assert min(found["branch_share"]) > 0.01  # else the branch was not looked at
 
 
+@pytest.mark.slow
 def test_the_second_claim_end_to_end(example, tmp_path):
     page, records = tmp_path / "docs" / "why.md", tmp_path / "records.jsonl"
     example.main([2], page, records, quick=True)
@@ -92,6 +93,7 @@ def test_a_page_from_records(example, tmp_path):
     assert not list(tmp_path.rglob(".*"))
 
 
+@pytest.mark.slow
 def test_a_training_that_starts_again_is_the_same(tmp_path):
     from claims import lab, records
 

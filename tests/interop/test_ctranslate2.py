@@ -3,6 +3,8 @@
 import builtins
 import dataclasses
 import json
+import os
+from pathlib import Path
 
 import ctranslate2
 import keras
@@ -169,6 +171,7 @@ def trained(joint):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_same_tokens_on_500_sentences(num_beams, trained, joint, tmp_path):
     directory = export_ctranslate2(trained, joint, tmp_path / "model")
@@ -283,10 +286,31 @@ def test_what_is_not_known_is_named(field, trained, joint, tmp_path):
         export_ctranslate2(model, joint, tmp_path / "model")
 
 
+def test_every_file_is_on_the_disk_before_the_folder_has_its_name(
+    trained, joint, tmp_path, monkeypatch
+):
+    events, flush, rename = [], os.fsync, os.rename
+
+    def fsync(descriptor):
+        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        flush(descriptor)
+
+    def move(old, new):
+        events.append(f"to {Path(new).name}")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", move)
+    folder = export_ctranslate2(trained, joint, tmp_path / "model")
+    flushed = {path.name for path in events[: events.index("to model")]}
+    assert {path.name for path in folder.iterdir()} <= flushed
+    assert events[-1] == tmp_path
+
+
 def test_errors(trained, joint, separate, tmp_path, monkeypatch):
     with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer.*received a int"):
         export_ctranslate2(3, joint, tmp_path / "model")
-    with pytest.raises(ValueError, match=r"\(61, 61\) pieces. Received: \(43, 47\)"):
+    with pytest.raises(ValueError, match=r"source vocabulary of 61 pieces. Received: 43"):
         export_ctranslate2(trained, separate, tmp_path / "model")
     with pytest.raises(FileExistsError, match="it exists"):
         export_ctranslate2(trained, joint, tmp_path)

@@ -171,7 +171,10 @@ def made(tmp_path_factory, tokenizers):
     return types.SimpleNamespace(model=model, generated=generated, directory=directory)
 
 
-@pytest.fixture(params=CASES)
+FIRST, *OTHERS = CASES
+
+
+@pytest.fixture(params=[FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
 def case(request):
     return request.param
 
@@ -256,9 +259,6 @@ def test_the_card_says_what_the_graphs_take(model, runtime, directory):
     assert card["special_ids"] == {name: getattr(model.config, name) for name in names}
     assert Seq2SeqConfig.from_dict(card["config"]) == model.config
     assert card["max_length"] == MAX_LENGTH
-
-
-FIRST = next(iter(CASES))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from covering import covering
 from layers_reference import (
     NORMS,
     SCHEMES,
@@ -24,8 +25,7 @@ from keras_addnorm.layers import AddNorm
 from keras_addnorm.schemes import ExtraLayer, LayerScale, ResidualPlan, ResidualScheme
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("scheme", "norm"), covering(SCHEMES, NORMS, strength=1))
 def test_equals_the_formula(scheme, norm):
     x, f = random(B, T, D), random(B, T, D, seed=4)
     add_norm = AddNorm(scheme, norm, position=position("decoder"), dtype="float64")
@@ -301,8 +301,7 @@ def test_a_scheme_may_be_a_name_a_dict_or_an_object():
         assert AddNorm(scheme).scheme == LayerScale()
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("scheme", "norm"), covering(SCHEMES, NORMS, strength=1))
 def test_config_round_trip(scheme, norm):
     add_norm = AddNorm(
         scheme, norm, epsilon=1e-3, dropout=0.2, position=position(), drop_path=0.1, name="a"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from covering import covering
 from layers_reference import (
     NORMS,
     SCHEMES,
@@ -23,8 +24,7 @@ from keras_addnorm.layers import TransformerDecoderLayer
 STEP = 1e-5
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("scheme", "norm"), covering(SCHEMES, NORMS, strength=1))
 def test_directional_derivatives(scheme, norm):
     """Of a decoder layer, which has every sublayer that there is."""
     layer = TransformerDecoderLayer(

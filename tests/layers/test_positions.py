@@ -213,13 +213,13 @@ def test_choices_are_written_down(choice):
     ("choice", "message"),
     [
         ("rope", "Expected one of none, sinusoidal, .*, shaw.*Received: 'rope'"),
-        ({"base": 3.0}, "with a 'name' among them. Received: {'base'"),
-        ({"name": "rotary", "theta": 3.0}, r"'rotary' have no such field.*\['base', 'scaling'\]"),
+        ({"base": 3.0}, "with a 'name' among them.*Received: {'base'"),
+        ({"name": "rotary", "theta": 3.0}, r"'rotary' has no such field.*\['base', 'scaling'\]"),
         (
             {"name": "alibi", "slope": 3.0},
-            r"'alibi' have no such field. Expected fields among \[\]",
+            r"'alibi' has no such field. Expected fields among \[\]",
         ),
-        ({"name": "learned", "max_length": 3}, "'learned' have no such field"),
+        ({"name": "learned", "max_length": 3}, "'learned' has no such field"),
         ({"name": "rotary", "base": 0.0}, "`base` of rotary positions: expected > 1"),
         ({"name": "rotary", "scaling": {"name": "yarn", "factor": 2}}, "among linear, ntk.*yarn"),
         ({"name": "rotary", "scaling": {"name": "ntk"}}, "a 'factor' > 0"),

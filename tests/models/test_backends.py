@@ -12,6 +12,8 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = ("tensorflow", "jax", "torch")
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -67,6 +67,9 @@ OVERRIDES = {
     "start_id": 4,
     "end_id": 5,
     "drop_path": 0.25,
+    "use_bias": False,
+    "kernel_initializer": "he_normal",
+    "bias_initializer": "ones",
     "gradient_checkpointing": True,
     "attention": {"num_key_value_heads": 1, "window": 4},
     "target_vocabulary_size": 8000,
@@ -120,7 +123,7 @@ def test_a_config_is_frozen():
         ({"norm": "batch"}, "no such norm"),
         ({"activation": "swoosh"}, "no such activation"),
         ({"positions": "rope"}, "no such kind of positions.*alibi, t5, shaw.*Received: 'rope'"),
-        ({"positions": {"name": "t5", "buckets": 3}}, "'t5' have no such field.*num_buckets"),
+        ({"positions": {"name": "t5", "buckets": 3}}, "'t5' has no such field.*num_buckets"),
         ({"positions": {"name": "shaw", "max_distance": 0}}, "Expected max_distance >= 1"),
         ({"attention": {"heads": 3}}, "Expected fields among num_key_value_heads.*: heads"),
         (

@@ -343,3 +343,16 @@ def test_an_unknown_width_is_an_error():
 def test_one_channel_has_no_unbiased_deviation():
     with pytest.raises(ValueError, match=r"at least 2 channels.*\(2, 1\)"):
         norms.get("std_layer_norm")().build((2, 1))
+
+
+class HalfNorm(norms.RMSNorm):
+    """A norm of one's own."""
+
+
+def test_a_norm_of_ones_own_is_found_by_its_name(monkeypatch):
+    monkeypatch.setattr(norms._TABLE, "_classes", dict(norms._TABLE._classes))
+    norms.register("half_norm", HalfNorm)
+    assert type(norms.get("half_norm")(epsilon=1e-5)) is HalfNorm
+    assert norms.for_side("half_norm", "decoder") == "half_norm"
+    with pytest.raises(TypeError, match="has to be a subclass of Norm"):
+        norms.register("dense", keras.layers.Dense)

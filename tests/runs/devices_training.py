@@ -54,7 +54,7 @@ def refusal(corpus, folder, **settings):
 def several_processes(corpus, folder):
     """Four epochs with two processes of two devices each; this is one of them."""
     from keras_addnorm import distribution
-    from keras_addnorm.runs.process import prepare_for_training
+    from keras_addnorm.runs.process_startup import prepare_for_training
     from keras_addnorm.runs.train import train
 
     prepare_for_training()

@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from keras_addnorm.runs import RunDirectory
+from keras_addnorm.basics import atomic
+from keras_addnorm.runs import RunDirectory, callbacks
 from keras_addnorm.runs import train as module
-from keras_addnorm.runs.config import RunConfig
-from keras_addnorm.training import files, resume
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.training import resume
 
 
 def config(corpus):
@@ -64,14 +65,14 @@ def after_batch(epoch, batch):
 
 def before_rename(name):
     """Dies when a checkpoint is written but has not its name yet."""
-    original = files.flush_to_disk
+    original = atomic.flush_to_disk
 
     def flush(path):
         original(path)
         if path.name.endswith(name):
             die()
 
-    files.flush_to_disk = flush
+    atomic.flush_to_disk = flush
 
 
 def half_written(name):
@@ -82,19 +83,19 @@ def half_written(name):
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    files.flush_to_disk = flush
+    atomic.flush_to_disk = flush
 
 
 def after_log(epoch):
     """Dies when an epoch is in the log but has no checkpoint."""
-    original = module.RunRecorder.on_epoch_end
+    original = callbacks.RunRecorder.on_epoch_end
 
     def callback(self, index, logs=None):
         original(self, index, logs)
         if index == epoch:
             die()
 
-    module.RunRecorder.on_epoch_end = callback
+    callbacks.RunRecorder.on_epoch_end = callback
 
 
 def train(corpus, folder, said):

@@ -14,6 +14,8 @@ from weight_files import tensors
 from keras_addnorm.runs import RunDirectory, UserError
 from keras_addnorm.runs.train import train
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 
 

@@ -18,6 +18,8 @@ from keras_addnorm.runs.train import train
 from keras_addnorm.training import resume
 from keras_addnorm.training.checkpoints import STATE_NAME
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     # So low a rate betters nothing: the patience ends the training after three epochs.
     "patience": {

@@ -15,10 +15,10 @@ from keras_addnorm.decoding import Lexicon
 from keras_addnorm.decoding.steps import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.build import load_run
 from keras_addnorm.runs.evaluate import evaluate, exact_match, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import load_run
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.serving import load_translator
 
@@ -129,6 +129,7 @@ def test_a_joint_vocabulary_has_one_table(run):
     assert run.model.config.source_vocabulary_size == 43
 
 
+@pytest.mark.slow
 def test_stopping_changes_nothing(corpus, run, tmp_path):
     """One epoch, then a second command for the second: the weights are those of one go."""
     directory = RunDirectory(tmp_path / "stopped")
@@ -157,6 +158,7 @@ def test_a_finished_run_is_not_trained_again(corpus, run):
     assert run.directory.log.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_averaging_is_averaged(corpus, run, tmp_path):
     directory = RunDirectory(shutil.copytree(run.directory.path, tmp_path / "run"))
     expected = tensors(directory.averaged_weights)
@@ -170,6 +172,7 @@ def test_a_run_that_was_killed_before_averaging_is_averaged(corpus, run, tmp_pat
     assert directory.weights() == directory.best_weights
 
 
+@pytest.mark.slow
 def test_another_rate_and_another_order_inside_of_an_epoch(corpus, tmp_path, monkeypatch):
     directory = RunDirectory(tmp_path / "run")
     settings = {"schedule": "constant", "checkpoint_batches": 2, "average_last": 1}
@@ -198,6 +201,7 @@ class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the ru
     pass
 
 
+@pytest.mark.slow
 def test_numbers_that_explode_end_a_run_and_leave_its_last_good_checkpoint(corpus, tmp_path):
     directory = RunDirectory(tmp_path / "run")
     exploding = _config(
@@ -284,6 +288,7 @@ def _with_shortlist(run, folder, size, **changes):
     return dataclasses.replace(run, directory=RunDirectory(folder), config=config)
 
 
+@pytest.mark.slow
 def test_a_shortlist_comes_from_the_training_pairs_and_stays(run, tmp_path):
     size = 12
     listed = _with_shortlist(run, tmp_path, size)
@@ -311,6 +316,7 @@ def test_a_shortlist_comes_from_the_training_pairs_and_stays(run, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_export_has_the_runs_shortlist(run, tmp_path):
     listed = _with_shortlist(run, tmp_path / "run", 20)
     translator = load_translator(export(listed, tmp_path / "model"))
@@ -349,6 +355,7 @@ def test_evaluation_of_a_split_that_is_not_there(run):
         evaluate(run, "tset")
 
 
+@pytest.mark.slow
 def test_the_export_translates_as_the_run_does(run, tmp_path):
     version = export(run, tmp_path / "model", licence="CC-BY-4.0")
     assert version == tmp_path / "model" / "1"
@@ -370,6 +377,7 @@ def test_the_export_translates_as_the_run_does(run, tmp_path):
         export(run, tmp_path / "model", 1)
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_shortlists_compares_translations(run, tmp_path, capsys, monkeypatch):
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(folder)
@@ -382,6 +390,7 @@ def test_the_benchmark_of_shortlists_compares_translations(run, tmp_path, capsys
     assert rows[2][1:] == rows[0][1:] == (rows[0][1], "100.0%")  # A list of all tokens.
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_storage_compares_three_exports(run, capsys):
     script = Path(__file__).parents[2] / "benchmarks" / "storage.py"
     runpy.run_path(str(script))["main"](run.directory.path, "test")
@@ -391,6 +400,7 @@ def test_the_benchmark_of_storage_compares_three_exports(run, capsys):
     assert "31 sentences of 'test'" in said
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_translation_compares_with_ctranslate2(run, tmp_path, capsys, monkeypatch):
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(folder)

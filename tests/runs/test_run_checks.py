@@ -9,20 +9,19 @@ import keras
 import numpy as np
 import pytest
 
-from keras_addnorm.data import LineReport
-from keras_addnorm.data.pipeline import PipelineReport
-from keras_addnorm.data.tokenizer import Tokenizer, TokenizerPair
+from keras_addnorm.data import LineReport, PipelineReport, Tokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks, weight_files
 from keras_addnorm.runs import train as train_module
-from keras_addnorm.runs.build import compile_model, go_on_with_learning_rate
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
+from keras_addnorm.runs.checks_before_training import require_room, require_same_run, require_start
 from keras_addnorm.runs.data_check import DataCheck
+from keras_addnorm.runs.optimization import compile_model, go_on_with_learning_rate
 from keras_addnorm.runs.progress import duration, epoch_line, summary
-from keras_addnorm.runs.requirements import require_room, require_same_run, require_start
-from keras_addnorm.runs.train import _going_on, _starting_anew, train
+from keras_addnorm.runs.resuming import _going_on, _starting_anew
+from keras_addnorm.runs.train import train
 from keras_addnorm.training import RDropCrossentropy
-from keras_addnorm.training.resume import TrainingState
+from keras_addnorm.training.checkpoint_file import TrainingState
 
 REPORT = PipelineReport(
     kept=7,
@@ -251,7 +250,7 @@ def test_a_disk_that_fills_up_is_a_user_error(monkeypatch, tmp_path, error):
     def fails(*_):
         raise error()
 
-    monkeypatch.setattr(train_module, "_train", fails)
+    monkeypatch.setattr(train_module, "prepare", fails)
     with pytest.raises(UserError, match=r"The disk of .*run' is full \(.*make room, and the same"):
         train(RunConfig(), RunDirectory(tmp_path / "run"), verbose=0)
 
@@ -260,7 +259,7 @@ def test_other_errors_say_nothing_of_the_disk(monkeypatch, tmp_path):
     def fails(*_):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(train_module, "_train", fails)
+    monkeypatch.setattr(train_module, "prepare", fails)
     with pytest.raises(OSError, match="Input/output"):
         train(RunConfig(), RunDirectory(tmp_path), verbose=0)
 
@@ -272,7 +271,7 @@ def test_weights_are_written_on_the_disk_of_the_run_and_a_failure_leaves_what_wa
     checkpoint = tmp_path / "epoch-0001.weights.h5"
     model_of(2.0).save_weights(checkpoint)
     first = {"save_weights": model_of(2.0), "save_average": [checkpoint]}[save]
-    write, path = getattr(callbacks, save), tmp_path / "best" / "best.weights.h5"
+    write, path = getattr(weight_files, save), tmp_path / "best" / "best.weights.h5"
     write(first, path)
     before = path.read_bytes()
     seen = []
@@ -282,7 +281,7 @@ def test_weights_are_written_on_the_disk_of_the_run_and_a_failure_leaves_what_wa
         new.with_name(f".{os.getpid()}.{new.name}").unlink(missing_ok=True)
         raise full_disk()
 
-    monkeypatch.setattr(callbacks, "_copy_weights", fails)
+    monkeypatch.setattr(weight_files, "_copy_weights", fails)
     with pytest.raises(OSError, match="file write failed"):
         write(first, path)
     assert tmp_path in seen[0].parents
@@ -314,7 +313,7 @@ def test_what_a_killed_training_left_goes_at_the_next_start(monkeypatch, tmp_pat
         assert not any(path.exists() for path in left)
         raise UserError("enough")
 
-    monkeypatch.setattr(train_module, "_train", stops)
+    monkeypatch.setattr(train_module, "prepare", stops)
     with pytest.raises(UserError, match="enough"):
         train(RunConfig(), directory, verbose=0)
     assert not left[-1].parent.exists()

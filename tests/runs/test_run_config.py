@@ -8,7 +8,9 @@ from keras_addnorm.data.buckets import Bucketing
 from keras_addnorm.layers import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.config import TrainingConfig, leaves, merge, parse_assignment, read_toml
+from keras_addnorm.runs.setting_fields import Limits, SettingsError, list_settings
+from keras_addnorm.runs.settings import TrainingConfig
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, parse_assignment, read_toml
 
 FULL = {
     "data": 'a "quoted" földer',
@@ -75,11 +77,11 @@ def test_every_setting_survives_toml(tmp_path):
 
 def test_full_has_every_setting():
     """The test above means what it says: `FULL` names all that there is, none at its default."""
-    for leaf in leaves():
+    for one in list_settings(RunConfig):
         value = FULL
-        for name in leaf.key.split("."):
+        for name in one.key.split("."):
             value = value[name]
-        assert value != leaf.default, leaf.key
+        assert value != one.default, one.key
 
 
 def test_batches_are_shaped_as_the_pipeline_would_without_a_configuration():
@@ -91,7 +93,7 @@ def test_defaults_are_written_out():
     written = tomllib.loads(RunConfig().to_toml())
     assert written["training"]["beta_2"] == 0.98
     assert written["training"]["epsilon"] == 1e-9
-    assert written["evaluation"]["num_beams"] == 5
+    assert (written["evaluation"]["num_beams"], written["evaluation"]["length_penalty"]) == (4, 0.6)
     assert RunConfig.from_dict(written) == RunConfig()
 
 
@@ -108,20 +110,25 @@ def test_defaults_are_written_out():
         ({"training": {"jit_compile": 1}}, "training.jit_compile must be bool, received 1"),
         ({"training": {"bucket_lengths": 16}}, "must be a list of whole numbers, received 16"),
         ({"training": {"bucket_lengths": [16, 1.5]}}, "bucket_lengths must be int, received 1.5"),
-        ({"training": {"bucket_lengths": [1, 16]}}, r"rising lengths above 1, received \[1, 16"),
+        (
+            {"training": {"bucket_lengths": [1, 16]}},
+            r"numbers of at least 2, received \[1, 16",
+        ),
         ({"training": {"num_buckets": 0}}, "training.num_buckets must be at least 1, received 0"),
-        ({"training": {"max_length": 1}}, "training.max_length must be above 1, received 1"),
-        ({"training": {"bucket_lengths": [32, 16]}}, r"rising lengths above 1, received \[32, 16"),
-        ({"training": {"label_smoothing": 1.0}}, "from 0 to below 1, received 1.0"),
-        ({"training": {"seed": -1}}, r"training.seed must be from 0 to below 2\*\*32, received -1"),
-        ({"training": {"seed": 2**32}}, "training.seed must be from 0"),
+        ({"training": {"max_length": 1}}, "training.max_length must be at least 2, received 1"),
+        ({"training": {"bucket_lengths": [32, 16]}}, r"must be rising lengths, received \[32, 16"),
+        ({"training": {"label_smoothing": 1.0}}, "must be at least 0 and below 1, received 1.0"),
+        ({"training": {"seed": -1}}, "seed must be at least 0 and at most 4294967295, received -1"),
+        ({"training": {"seed": 2**32}}, "at most 4294967295, received 4294967296"),
         ({"training": {"peak_learning_rate": float("inf")}}, "above 0 and finite, received inf"),
         ({"training": {"peak_learning_rate": float("nan")}}, "above 0 and finite, received nan"),
         ({"training": {"epochs": 4, "cooldown_epochs": 5}}, "at most training.epochs = 4, rec"),
         ({"training": {"cooldown_epochs": -1}}, "cooldown_epochs must be at least 0, received -1"),
         ({"training": {"cooldown_epochs": 1, "schedule": "constant"}}, "0 with .* 'constant'"),
         ({"training": 3}, "'training' must be a table, received 3"),
-        ({"tokenizer": {"vocabulary_size": 4}}, "more than 4"),
+        ({"tokenizer": {"vocabulary_size": 4}}, "vocabulary_size must be at least 5, received 4"),
+        ({"training": {"beta_2": 1.0}}, "beta_2 must be at least 0 and below 1, received 1.0"),
+        ({"evaluation": {"max_length": 0}}, "evaluation.max_length must be at least 1, received 0"),
         ({"evaluation": {"num_beams": 0}}, "evaluation.num_beams must be at least 1, received 0"),
         (
             {"evaluation": {"shortlist": 3}},
@@ -134,6 +141,47 @@ def test_defaults_are_written_out():
 def test_refuses(settings, message):
     with pytest.raises(UserError, match=message):
         RunConfig.from_dict(settings)
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    wrong = {
+        "sauce": "en",
+        "tokenizer": {"kind": "bpee"},
+        "training": {"epochs": 0, "seed": -1, "cooldown_epochs": -1, "bucket_lengths": [9, 7]},
+        "evaluation": {"samples": "3"},
+    }
+    with pytest.raises(SettingsError) as caught:
+        RunConfig.from_dict(wrong)
+    first, *lines = str(caught.value).splitlines()
+    assert first == "7 settings are wrong:"
+    keys = ("setting 'sauce'", "tokenizer.kind", "training.epochs", "training.cooldown_epochs")
+    keys += ("training.seed", "training.bucket_lengths", "evaluation.samples")
+    for line, key in zip(lines, keys, strict=True):
+        assert key in line, line
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "allowed", "refused"),
+    [
+        (Limits(minimum=2), "at least 2", (2, 3), (1, float("nan"))),
+        (Limits(minimum=2, maximum=5), "at least 2 and at most 5", (2, 5), (1, 6)),
+        (Limits(above=2, below=5), "above 2 and below 5", (3, 4.9), (2, 5)),
+        (Limits(above=0, below=float("inf")), "above 0 and finite", (1e9,), (0, float("inf"))),
+        (Limits(minimum=4, off=0), "0 or at least 4", (0, 4), (1, 3, -1)),
+        (Limits(choices=("a", "b")), "one of a, b", ("a", "b"), ("c", "")),
+    ],
+)
+def test_limits(limits, text, allowed, refused):
+    assert str(limits) == text
+    assert all(map(limits.allow, allowed))
+    assert not any(map(limits.allow, refused))
+
+
+def test_tables_by_dotted_key():
+    """Only the outermost tables: a scheme may be a table itself."""
+    scheme = {"name": "deep_norm"}
+    tables = {"data": "x", "model": {"scheme": scheme, "hidden_dim": 3}}
+    assert by_dotted_key(tables) == {"data": "x", "model.scheme": scheme, "model.hidden_dim": 3}
 
 
 def test_replace_and_merge_leave_the_original_alone():

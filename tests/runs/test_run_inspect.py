@@ -11,14 +11,9 @@ from keras_addnorm.diagnostics import Report, ResidualLog, ResidualRow
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory
-from keras_addnorm.runs.build import (
-    load_or_train_tokenizers,
-    load_pairs,
-    load_run,
-    model_config,
-    save_model_config,
-)
 from keras_addnorm.runs.inspect import inspect
+from keras_addnorm.runs.text_data import load_or_train_tokenizers, load_pairs
+from keras_addnorm.runs.trained_run import load_run, model_config, save_model_config
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 PAIRS = [

@@ -14,6 +14,8 @@ from weight_files import tensors
 
 from keras_addnorm.runs import RunDirectory
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("devices_training.py")
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "big": "groß", "small": "klein"}
 

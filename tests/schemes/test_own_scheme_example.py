@@ -17,7 +17,7 @@ INPUTS = {"source": np.array([[4, 5, 2]]), "target": np.array([[1, 6, 7]])}
 @pytest.fixture
 def scheme(monkeypatch):
     """The example's class, in a table that forgets it afterwards."""
-    monkeypatch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+    monkeypatch.setattr(schemes._TABLE, "_classes", dict(schemes._TABLE._classes))
     return runpy.run_path(str(EXAMPLE))["ConcatenateAndProject"]()
 
 

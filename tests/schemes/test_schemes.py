@@ -247,7 +247,7 @@ class HalfBranch(schemes.ResidualScheme):
 
 @pytest.fixture
 def registered(monkeypatch):
-    monkeypatch.setattr(schemes, "_SCHEMES", dict(schemes._SCHEMES))
+    monkeypatch.setattr(schemes._TABLE, "_classes", dict(schemes._TABLE._classes))
     schemes.register("half_branch", HalfBranch)
 
 

@@ -1,4 +1,4 @@
-"""The client: both roads give the same, wait for servers, and say what is wrong."""
+"""The client: both transports give the same, wait for servers, and say what is wrong."""
 
 import http.server
 import json
@@ -10,14 +10,14 @@ from concurrent import futures
 import grpc
 import numpy as np
 import pytest
-from held import held
+from paused_signature import paused
 from small_models import scores, shout, write_broken_version, write_version
 
 from keras_addnorm.serving import Client, ServingError, Translation, client
-from keras_addnorm.serving.client_rest import RestRoad
+from keras_addnorm.serving.client_rest import RestTransport
 from keras_addnorm.serving.server import Settings, running
 
-ROADS = ("rest", "grpc")
+TRANSPORTS = ("rest", "grpc")
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +30,19 @@ def server(tmp_path_factory):
         yield server
 
 
-def connect(server, road, model="shouter", **options):
+def connect(server, transport, model="shouter", **options):
     target = (
-        f"http://127.0.0.1:{server.port}" if road == "rest" else f"127.0.0.1:{server.grpc_port}"
+        f"http://127.0.0.1:{server.port}"
+        if transport == "rest"
+        else f"127.0.0.1:{server.grpc_port}"
     )
     return Client(target, model=model, **options)
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_translate(server, road):
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_translate(server, transport):
     texts = ["ba", "ärger", "", "a" * 1000]
-    with connect(server, road) as client:
+    with connect(server, transport) as client:
         found = client.translate(iter(texts))
         assert [text for text, _ in found] == shout(texts)
         assert [score for _, score in found] == pytest.approx(scores(texts))
@@ -51,7 +53,7 @@ def test_translate(server, road):
             client.translate("one")
 
 
-def test_both_roads_give_the_same_arrays(server):
+def test_both_transports_give_the_same_arrays(server):
     inputs = {
         "half": np.array([0.5, 1], np.float16),
         "single": np.array([0.25, 1], np.float32),
@@ -61,9 +63,9 @@ def test_both_roads_give_the_same_arrays(server):
         "flag": [True, False],
     }
     found = {}
-    for road in ROADS:
-        with connect(server, road) as client:
-            found[road] = [
+    for transport in TRANSPORTS:
+        with connect(server, transport) as client:
+            found[transport] = [
                 client.predict("numbers", **inputs),
                 client.predict("echo", value=[b"\xff\x00", b""]),
                 client.predict("echo", value=["ä\x00"]),
@@ -81,21 +83,21 @@ def test_both_roads_give_the_same_arrays(server):
     assert found["rest"][4]["words"].tolist() == [["a", "b"], ["c", ""]]
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_status(server, road):
-    with connect(server, road) as client:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_status(server, transport):
+    with connect(server, transport) as client:
         refused, served = client.status()
         assert served == (3, "AVAILABLE", "OK", "")
         assert refused[:3] == (4, "END", "INVALID_ARGUMENT")
         assert refused.error_message.startswith("Refused: ")
-    with connect(server, road, version=3) as client:
+    with connect(server, transport, version=3) as client:
         assert client.status() == [served]
         assert client.translate(["a"])[0].text == "A"
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_what_is_wrong(server, road):
-    with connect(server, road) as client:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_is_wrong(server, transport):
+    with connect(server, transport) as client:
         for call, code, words in (
             (lambda: client.predict("none", texts=["a"]), None, "none"),
             (lambda: client.predict(texts=[1]), "INVALID_ARGUMENT", "texts"),
@@ -106,27 +108,27 @@ def test_what_is_wrong(server, road):
                 call()
             assert words in error.value.message
             assert error.value.code == (
-                code or ("INVALID_ARGUMENT" if road == "rest" else "FAILED_PRECONDITION")
+                code or ("INVALID_ARGUMENT" if transport == "rest" else "FAILED_PRECONDITION")
             )
     for options in ({"model": "other"}, {"version": 9}):
-        with connect(server, road, **options) as client, pytest.raises(ServingError) as error:
+        with connect(server, transport, **options) as client, pytest.raises(ServingError) as error:
             client.translate(["a"])
         assert error.value.code == "NOT_FOUND"
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_time_is_up(server, road):
-    with held(server), connect(server, road, timeout=0.1) as client:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_time_is_up(server, transport):
+    with paused(server), connect(server, transport, timeout=0.1) as client:
         with pytest.raises(ServingError) as error:
             client.translate(["a"])
         assert error.value.code == "DEADLINE_EXCEEDED"
-    with connect(server, road) as client:
+    with connect(server, transport) as client:
         assert client.translate(["a"])[0].text == "A"
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_many_threads_share_a_client(server, road):
-    with connect(server, road) as client, futures.ThreadPoolExecutor(5) as pool:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_many_threads_share_a_client(server, transport):
+    with connect(server, transport) as client, futures.ThreadPoolExecutor(5) as pool:
         texts = [[f"t{i}"] for i in range(40)]
         found = list(pool.map(client.translate, texts))
     assert [[text for text, _ in each] for each in found] == [shout(text) for text in texts]
@@ -233,7 +235,7 @@ def test_an_answer_of_another_kind_of_server(status, body, words):
 
 
 def test_metadata_and_prediction_share_the_time(monkeypatch):
-    road, given = RestRoad("http://127.0.0.1:9", "m", None), []
+    transport, given = RestTransport("http://127.0.0.1:9", "m", None), []
     outputs = {"y": {"dtype": "DT_FLOAT"}, "z": {"dtype": "DT_FLOAT"}}
     metadata = {"signature_def": {"signature_def": {"s": {"outputs": outputs}}}}
 
@@ -242,9 +244,9 @@ def test_metadata_and_prediction_share_the_time(monkeypatch):
         time.sleep(0.05)
         return {"metadata": metadata, "outputs": {"y": [1.0], "z": [2.0]}}
 
-    monkeypatch.setattr(road, "_ask", ask)
-    assert road.predict("s", {}, 10.0)["z"].tolist() == [2.0]
-    assert road.predict("s", {}, 0.01)["y"].tolist() == [1.0]  # the types are known by now
+    monkeypatch.setattr(transport, "_ask", ask)
+    assert transport.predict("s", {}, 10.0)["z"].tolist() == [2.0]
+    assert transport.predict("s", {}, 0.01)["y"].tolist() == [1.0]  # the types are known by now
     first, second, third = given
     assert first <= 10.0 and second <= first - 0.05
     assert 0 < third <= 0.01

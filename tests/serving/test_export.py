@@ -12,31 +12,31 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from exported import MAX_LENGTH, OPTIONS, make_model, make_tokenizers
+from exported import MAX_LENGTH, OPTIONS, make_model
 
+from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export, export_saved_model, load_translator
 from keras_addnorm.serving.signatures import TranslationModule
-from keras_addnorm.serving.versions import choose_version, existing_versions, new_version
+from keras_addnorm.serving.versions import choose_version, existing_versions
 
 
 @pytest.fixture(scope="module")
-def tokenizers(texts):
-    return make_tokenizers(texts)
+def tokenizers(toy):
+    return toy.tokenizers
 
 
 @pytest.fixture(scope="module")
-def model(tokenizers):
-    return make_model(101, 89)
+def model(toy):
+    return toy.model
 
 
 @pytest.fixture(scope="module")
-def directory(model, tokenizers, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("models") / "toy"
-    assert export_saved_model(model, tokenizers, directory, **OPTIONS) == directory / "1"
-    return directory
+def directory(toy):
+    assert toy.path.name == "1"
+    return toy.path.parent
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,7 @@ SERVER = """
 """
 
 
+@pytest.mark.slow
 def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expected, inputs):
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
     answer = subprocess.run(
@@ -147,6 +148,7 @@ def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expect
     np.testing.assert_allclose(scores, expected.scores, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
     tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
     model = make_model(
@@ -269,7 +271,7 @@ def test_a_version_that_appears_meanwhile_wins(model, tokenizers, tmp_path, monk
         (tmp_path / "1" / "theirs").write_bytes(b"")
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    with pytest.raises(FileExistsError, match="Version 1 exists already"):
+    with pytest.raises(FileExistsError, match="1': it exists already"):
         export_saved_model(model, tokenizers, tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["1", "theirs"]
 
@@ -280,7 +282,7 @@ def test_a_version_that_cannot_be_written_is_not_said_to_exist(tmp_path, monkeyp
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "rename", fail)
-    with pytest.raises(OSError, match=os.strerror(number)) as raised, new_version(tmp_path, 1):
+    with pytest.raises(OSError, match=os.strerror(number)) as raised, atomic_folder(tmp_path / "1"):
         pass
     assert raised.value.errno == number and list(tmp_path.iterdir()) == []
 
@@ -288,7 +290,7 @@ def test_a_version_that_cannot_be_written_is_not_said_to_exist(tmp_path, monkeyp
 CRASH = """
     import os, signal, sys
     from pathlib import Path
-    from keras_addnorm.serving.versions import new_version
+    from keras_addnorm.basics import atomic_folder
 
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -296,13 +298,14 @@ CRASH = """
     _, directory, moment = sys.argv
     if moment != "writing":
         setattr(os, moment, die)
-    with new_version(Path(directory), 2) as folder:
+    with atomic_folder(Path(directory, "2")) as folder:
         (folder / "saved_model.pb").write_bytes(b"half of it")
         if moment == "writing":
             die()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["writing", "fsync", "rename"])
 def test_an_export_that_is_killed_adds_no_version(tmp_path, moment):
     (tmp_path / "1").mkdir()
@@ -319,11 +322,11 @@ def test_bad_arguments(model, tokenizers, tmp_path, monkeypatch):
     def export(model=model, tokenizers=tokenizers, **options):
         return export_saved_model(model, tokenizers, tmp_path / "new", **options)
 
-    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer to export; received a int"):
+    with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a int"):
         export(model=7)
     with pytest.raises(TypeError, match="Expected a TokenizerPair, or one Tokenizer"):
         export(tokenizers="t.model")
-    with pytest.raises(ValueError, match="expected a target vocabulary of 89 pieces; received 101"):
+    with pytest.raises(ValueError, match=r"a target vocabulary of 89 pieces. Received: 101"):
         export(tokenizers=tokenizers.source)
     with pytest.raises(ValueError, match="other special ids"):
         export(model=make_model(101, 89, pad_id=2, end_id=0))

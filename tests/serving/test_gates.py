@@ -14,6 +14,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_addnorm.decoding import translate
 
+pytestmark = pytest.mark.slow
+
 COMPILED = ("translate_xla", "translate_nbest_xla")
 INIT = "__saved_model_init_op"
 HOSTILE = (

@@ -25,6 +25,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.slow
 def test_sigterm_answers_what_is_in_flight(tmp_path):
     directory = tmp_path / "shouter"
     directory.mkdir()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from held import held
+from paused_signature import paused
 from small_models import fetch, scores, shout, write_version
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import (
@@ -299,7 +299,7 @@ def test_what_the_server_does_not_have(stub):
 
 
 def test_a_full_queue_and_a_deadline(server, stub):
-    with held(server) as (entered, release), ThreadPoolExecutor(2) as pool:
+    with paused(server) as (entered, release), ThreadPoolExecutor(2) as pool:
         first = pool.submit(stub.Predict, request(["first"]), timeout=60)
         assert entered.acquire(timeout=60)
         second = pool.submit(stub.Predict, request(["second"]), timeout=60)
@@ -310,7 +310,7 @@ def test_a_full_queue_and_a_deadline(server, stub):
         release.set()
         answers = [outputs(future.result())["translations"] for future in (first, second)]
         assert answers == [[b"FIRST"], [b"SECOND"]]
-    with held(server):
+    with paused(server):
         with pytest.raises(grpc.RpcError) as error:
             stub.Predict(request(["late"]), timeout=0.05)
         assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED

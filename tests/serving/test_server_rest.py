@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from held import held
+from paused_signature import paused
 from small_models import fetch, scores, shout, write_version
 
 from keras_addnorm.serving import load_translator
@@ -406,7 +406,7 @@ def test_many_rows_are_refused(server, signature):
 
 
 def test_a_full_queue_refuses_and_recovers(server):
-    with held(server) as (entered, release), ThreadPoolExecutor(1 + QUEUE) as pool:
+    with paused(server) as (entered, release), ThreadPoolExecutor(1 + QUEUE) as pool:
         first = pool.submit(predict, server, {"inputs": ["first"]})
         assert entered.acquire(timeout=60)
         others = [pool.submit(predict, server, {"inputs": [f"t{i}"]}) for i in range(QUEUE)]
@@ -437,7 +437,7 @@ def test_time_is_up(tmp_path):
     write_version(tmp_path, 1)
     settings = Settings(tmp_path, "slow", port=0, grpc_port=None, timeout=0.05, workers=1)
     with running(settings) as server:
-        with held(server) as (_, release):
+        with paused(server) as (_, release):
             path = "/v1/models/slow:predict"
             status, answer = predict(server, {"inputs": ["a"]}, path)
             assert (status, answer["error"]) == (

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_addnorm.decoding import Beam, Greedy, Lexicon, Shortlist, translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
-from keras_addnorm.serving.batching import Buckets, map_in_batches
+from keras_addnorm.serving.request_batches import Buckets, map_in_batches
 from keras_addnorm.serving.slim import function_definitions
 from keras_addnorm.serving.stored_weights import StoredWeights
 
@@ -77,7 +77,9 @@ def pieces(tokenizer, ids):
     return [[tokenizer.pieces[i].text if i else "" for i in row] for row in ids]
 
 
-@pytest.mark.parametrize("name", ["translate_nbest", "translate_nbest_xla"])
+@pytest.mark.parametrize(
+    "name", ["translate_nbest", pytest.param("translate_nbest_xla", marks=pytest.mark.slow)]
+)
 def test_nbest_with_alignments(toy, module, sources, name):
     assert len(sources) == 200
     found = call(module, name, texts=sources)
@@ -95,7 +97,7 @@ def test_nbest_with_alignments(toy, module, sources, name):
     assert strings(found["pieces"]) == named
 
 
-@pytest.mark.parametrize("kind", ["", "_xla"])
+@pytest.mark.parametrize("kind", ["", pytest.param("_xla", marks=pytest.mark.slow)])
 def test_the_best_of_nbest_is_the_translation(module, sources, kind):
     best, several = (call(module, f"translate{n}{kind}", texts=sources) for n in ("", "_nbest"))
     assert strings(best["translations"]) == strings(several["translations"][:, 0])
@@ -106,9 +108,9 @@ def test_the_best_of_nbest_is_the_translation(module, sources, kind):
     "name",
     [
         "serving_default",
-        "translate_xla",
-        "translate_nbest",
-        "translate_nbest_xla",
+        pytest.param("translate_xla", marks=pytest.mark.slow),
+        pytest.param("translate_nbest", marks=pytest.mark.slow),
+        pytest.param("translate_nbest_xla", marks=pytest.mark.slow),
         "score",
         "tokenize",
         "encode",
@@ -171,6 +173,7 @@ def test_encode(toy, module, sources):
         np.testing.assert_allclose(mean, alone.mean(0), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_requests_of_any_size(module, sources):
     many = call(module, "serving_default", texts=sources * 9)
     few = call(module, "serving_default", texts=sources)
@@ -270,6 +273,7 @@ def test_bad_buckets(wrong):
         Buckets(wrong, (4,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("storage", "share", "atol"), [("float16", 0.5, 2e-2), ("int8", 0.3, 0.5)])
 def test_smaller_storage(texts, toy, tmp_path, storage, share, atol):
     model = make_model(101, 89, hidden_dim=64, intermediate_dim=256)
@@ -338,6 +342,7 @@ def test_stored_weights_are_the_models():
         np.testing.assert_array_equal(value, weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "folded"), [("layer_scale", "pre_ln"), ("rezero", "no_norm")])
 def test_gains_are_folded(texts, toy, tmp_path, scheme, folded):
     model = make_model(101, 89, scheme=scheme, num_encoder_layers=2)
@@ -356,6 +361,7 @@ def test_gains_are_folded(texts, toy, tmp_path, scheme, folded):
     np.testing.assert_allclose([score for _, score in found], expected.scores, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_named_strategies(texts, toy, tmp_path):
     path = export_saved_model(
         *(toy.model, toy.tokenizers, tmp_path / "toy"),
@@ -399,6 +405,7 @@ def test_bad_strategies(toy, tmp_path):
     assert not (tmp_path / "toy").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["translate", "translate_nbest", "translate_nbest_xla"])
 def test_with_a_shortlist(toy, with_shortlist, name):
     """A list is chosen for each batch, of which one request of three texts is one."""
@@ -419,6 +426,7 @@ def test_with_a_shortlist(toy, with_shortlist, name):
     np.testing.assert_allclose(found["scores"], scores, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
     path, shortlist = with_shortlist
     assert load_translator(path).card["decoding"]["shortlist"] == shortlist.size
@@ -426,7 +434,7 @@ def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
     readmes = [
         (each / "assets.extra" / "README.md").read_text("utf-8") for each in (path, toy.path)
     ]
-    assert ["among the 30 target pieces" in readme for readme in readmes] == [True, False]
+    assert ["considers only the 30 target pieces" in readme for readme in readmes] == [True, False]
 
 
 def test_a_shortlist_of_another_model_is_refused(toy, tmp_path):

@@ -70,6 +70,7 @@ def called(loop, part):
     return loop.attr[part].func.name
 
 
+@pytest.mark.slow
 def test_one_thread_runs_the_steps_of_few_rows(functions, conditions):
     assert len(conditions) == len(STRATEGIES)
     for condition, _ in conditions:
@@ -87,6 +88,7 @@ def assert_one_thread_runs(loop):
         assert loop.attr[part].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
 
 
+@pytest.mark.slow
 def test_rows_are_the_hypotheses_of_all_beams(conditions):
     most = []
     for condition, function in conditions:
@@ -98,6 +100,7 @@ def test_rows_are_the_hypotheses_of_all_beams(conditions):
     assert sorted(most) == sorted(FEW_ROWS // count for count in OF_A_BEAM.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_both_ways_find_the_same(path, new_texts, name):
     search = tf.saved_model.load(str(path)).signatures[name]
@@ -111,6 +114,7 @@ def test_both_ways_find_the_same(path, new_texts, name):
     np.testing.assert_allclose(together["scores"], scores, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_each_operation_of_a_step_has_a_kernel_on_gpus(functions, conditions):
     """One operation is on one device, with all that it runs."""
     if not kernels_of("MatMul", "GPU"):

@@ -19,10 +19,9 @@ from small_models import (
 )
 
 from keras_addnorm.serving.errors import ServingError
-from keras_addnorm.serving.server import Server, Settings, running
-from keras_addnorm.serving.server import versions as versions_module
+from keras_addnorm.serving.server import Server, Settings, running, served_versions
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
-from keras_addnorm.serving.server.versions import Versions
+from keras_addnorm.serving.server.served_versions import Versions
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +168,9 @@ def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):
             super().__init__(*arguments)
             graphs.append(weakref.ref(self.session.graph))
 
-    monkeypatch.setattr(versions_module, "LoadedVersion", Remembered)
+    monkeypatch.setattr(served_versions, "LoadedVersion", Remembered)
     # pytest keeps what is logged, and with an error all that it passed through.
-    monkeypatch.setattr(versions_module._log, "error", lambda *arguments, **options: None)
+    monkeypatch.setattr(served_versions._log, "error", lambda *arguments, **options: None)
     (directory / "1" / WARM_UP).parent.mkdir(exist_ok=True)
     (directory / "1" / WARM_UP).write_bytes(b"nonsense" * 9)
     versions = Versions(directory, "model")

@@ -9,18 +9,16 @@ import pytest
 
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.training import average_checkpoints
-from keras_addnorm.training.checkpoints import LastCheckpoints
-from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard, first_bad_layer
-from keras_addnorm.training.resume import (
-    Checkpoints,
-    TrainingPosition,
+from keras_addnorm.training.checkpoint_file import (
     TrainingState,
-    _drawn_before,
     load_checkpoint,
     newest_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
+from keras_addnorm.training.checkpoints import LastCheckpoints
+from keras_addnorm.training.guard import NonFiniteError, NonFiniteGuard, first_bad_layer
+from keras_addnorm.training.resume import Checkpoints, TrainingPosition, _first_count
 
 
 class Data:
@@ -145,7 +143,7 @@ def test_a_checkpoint_of_a_version_without_plans_is_read(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64"])  # Of torch, JAX and TensorFlow.
 def test_random_numbers_of_any_epoch_fit_their_type(dtype):
-    starts = [_drawn_before(epoch, dtype) for epoch in range(1000)]
+    starts = [_first_count(epoch, dtype) for epoch in range(1000)]
     assert starts[:128] == [epoch * 2**24 for epoch in range(128)]
     assert np.array(starts, dtype).tolist() == starts
     gaps = np.diff(np.sort(starts))
@@ -160,7 +158,7 @@ def test_a_late_epoch_begins():
     (state,) = (v for v in model.variables if v.path.endswith("seed_generator_state"))
     for epoch in (2, 1000):
         position.on_epoch_begin(epoch)
-        assert int(state.numpy()[1]) == _drawn_before(epoch, state.dtype)
+        assert int(state.numpy()[1]) == _first_count(epoch, state.dtype)
 
 
 def test_later_checkpoints_do_not_push_out_new_ones(folder):

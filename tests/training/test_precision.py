@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from keras_addnorm.data import TokenizerPair, load_translation, make_training_dataset
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
-from keras_addnorm.runs.build import compile_model
-from keras_addnorm.runs.config import PRECISIONS
-from keras_addnorm.runs.train import _computing_in
+from keras_addnorm.runs.optimization import compile_model, computing_in
+from keras_addnorm.runs.settings import PRECISIONS
 
 LONG = 113
 
@@ -33,7 +32,7 @@ def losses():
     found = {}
     for precision in PRECISIONS:
         keras.utils.set_random_seed(5)
-        with _computing_in(precision):
+        with computing_in(precision):
             model = Seq2SeqTransformer(
                 Seq2SeqConfig.preset(
                     "tiny",

@@ -74,10 +74,12 @@ def test_the_run_is_gradient_descent_on_the_definition(expected):
         np.testing.assert_allclose(theirs, ours, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_xla_equals_eager(expected):
     assert_same_run(run(jit_compile=True), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_other_backends_run_the_same_and_without_tensorflow(backend, expected):
     other = in_new_process([str(HERE / "fit_on_backend.py")], KERAS_BACKEND=backend)

@@ -1,6 +1,6 @@
-"""The built-in demo set: pairs of real sentences, generated offline and without limit."""
+"""The built-in demo set: sentence pairs, generated offline and without limit."""
 
-from keras_addnorm.data.demo.choosing import demo_builder
+from keras_addnorm.data.demo.factory import demo_builder
 from keras_addnorm.data.demo.generate import (
     SPLITS,
     TARGETS,

@@ -1,4 +1,4 @@
-"""The demo set as a TensorFlow Datasets builder. Imports TensorFlow Datasets: import it late."""
+"""A TensorFlow Datasets builder for the demo set. Imports TensorFlow Datasets: import it late."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 import tensorflow_datasets as tfds
 
-from keras_addnorm.data.builders import translation_info
 from keras_addnorm.data.demo.generate import Pair, demo_splits
+from keras_addnorm.data.tfds_common import translation_info
 
 
 @dataclasses.dataclass(eq=False)
 class DemoConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """Which demo set: its language, its sizes and its seed."""
+    """Language, sizes and seed of a demo set."""
 
     language: str = "de"
     train_size: int = 30_000
     validation_size: int = 1_000
     test_size: int = 1_000
     seed: int = 0
-    # No generated sentence is longer; a caller who allows as much need not look.
+    # No generated sentence is longer, so a caller who allows this much need not check the length.
     max_chars: int = 150
 
 
@@ -28,7 +28,7 @@ class Demo(  # type: ignore[call-arg]
     tfds.core.GeneratorBasedBuilder,  # type: ignore[misc]
     skip_registration=True,
 ):
-    """Generates the demo set and asserts that nothing held out occurs in training."""
+    """Generates the demo set and asserts that no held-out sentence occurs in training."""
 
     VERSION = tfds.core.Version("1.0.0")
 

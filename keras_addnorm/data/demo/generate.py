@@ -1,4 +1,4 @@
-"""Generates pairs of sentences, and keeps what is held out away from training."""
+"""Generates sentence pairs and keeps held-out sentences away from training."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from keras_addnorm.data.demo.spanish import Spanish
 from keras_addnorm.data.demo.templates import TEMPLATES
 
 _ENGLISH = English()
-# The ONE table of target languages.
+# All target languages.
 TARGETS: dict[str, Grammar] = {
     grammar.language: grammar for grammar in (German(), French(), Spanish())
 }
 SPLITS = ("train", "validation", "test")
-# Of sixteen sentences one is for validation, one for test, whatever the seed and the sizes.
+# One sentence in sixteen is for validation and one for test, whatever the seed and the sizes.
 _BUCKETS = 16
 _HELD_OUT = {0: "validation", 1: "test"}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence, its translation and the template that both were made from."""
+    """A sentence, its translation and the template of both."""
 
     source: str
     target: str
@@ -38,17 +38,7 @@ class Pair:
 
 
 def target_grammar(language: str) -> Grammar:
-    """The grammar of a target language of the demo set.
-
-    Args:
-        language: ``"de"``, ``"fr"`` or ``"es"``.
-
-    Returns:
-        The grammar from the table of target languages.
-
-    Raises:
-        ValueError: If the demo set does not speak the language.
-    """
+    """Returns the grammar of a target language; raises `ValueError` if there is none."""
     if language not in TARGETS:
         raise ValueError(
             f"The demo set does not speak {language!r}. It translates English into one of "
@@ -63,10 +53,10 @@ def demo_pairs(language: str = "de", *, seed: int = 0) -> Iterator[Pair]:
 
     Args:
         language: The language to translate into: ``"de"``, ``"fr"`` or ``"es"``.
-        seed: Where the random choices start. Equal seeds give equal pairs.
+        seed: Seed of the random choices. Equal seeds give equal pairs.
 
     Yields:
-        Pairs, each with a source sentence that has not come before.
+        Pairs, each with a new source sentence.
 
     Raises:
         ValueError: If the demo set does not speak the language.
@@ -128,7 +118,7 @@ def demo_splits(
         train_size: The number of pairs to train on.
         validation_size: The number of pairs to choose checkpoints by.
         test_size: The number of pairs to measure with.
-        seed: Where the random choices start.
+        seed: Seed of the random choices.
 
     Returns:
         The pairs of ``"train"``, ``"validation"`` and ``"test"``, in the order of generation.
@@ -166,8 +156,8 @@ def check_held_out(splits: dict[str, list[Pair]]) -> None:
         splits: The pairs of each split.
 
     Raises:
-        AssertionError: If a source or a target sentence occurs more than once. This would be a
-            defect of the generator, and would make a measured exact match meaningless.
+        AssertionError: If a source or a target sentence occurs more than once: a defect of the
+            generator, which would make a measured exact match meaningless.
     """
     pairs = list(itertools.chain.from_iterable(splits.values()))
     for side in ("source", "target"):

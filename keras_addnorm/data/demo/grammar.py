@@ -1,11 +1,11 @@
-"""What a language must be able to say, and the slots that are said in it.
+"""The interface of a language, and the slots of sentence patterns.
 
-A *slot* is a thing to say that belongs to no language: a country code, a date, forty-two of the
-unit ``hour``. A :class:`Grammar` says it in one language, in the form that a sentence pattern asks
-for: the pattern ``"{person} lebt seit {duration:dative} in {country}."`` puts the duration into
-the dative. Names of countries, units, currencies and months come from Babel (Unicode CLDR),
-spelled-out numbers from num2words; what neither knows (genders, articles, a few dozen everyday
-nouns, the sentences themselves) is in one file a language.
+A *slot* is a meaning without a language: a country code, a date, forty-two of the unit ``hour``. A
+`Grammar` expresses it in one language, in the form that a sentence pattern asks for: the pattern
+``"{person} lebt seit {duration:dative} in {country}."`` puts the duration into the dative. Names of
+countries, units, currencies and months come from Babel (Unicode CLDR), spelled-out numbers from
+num2words. Genders, articles, a few dozen everyday nouns and the sentences themselves are in one
+file per language.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ CURRENCIES = ("EUR", "USD", "GBP", "JPY", "CHF", "INR", "MXN", "SEK", "NOK", "DK
 
 @dataclass(frozen=True)
 class Word:
-    """A noun in one language: what it looks like, and the gender that its companions follow.
+    """A noun in one language: its forms and its gender.
 
     Attributes:
         singular: The word for one.
-        plural: The word for more than one; empty for what is never counted.
+        plural: The word for more than one; empty if the noun is never counted.
         gender: ``"m"``, ``"f"`` or ``"n"``; empty in a language without genders.
     """
 
@@ -54,8 +54,8 @@ class Word:
 class Grammar(abc.ABC):
     """One language: its nouns, its sentences and the rules that join them.
 
-    The base class says what Babel and num2words know by themselves. A language overrides what its
-    own grammar adds.
+    The base class uses Babel and num2words as they are. A language overrides what its grammar
+    changes.
 
     Attributes:
         language: The two-letter code, as Babel and num2words know it.
@@ -70,7 +70,7 @@ class Grammar(abc.ABC):
     sentences: ClassVar[Mapping[str, str]]
 
     def word(self, key: str) -> Word:
-        """The noun of a key: one of ours, or a unit or currency with the name CLDR gives it."""
+        """The noun of a key: an everyday noun, or a unit or currency with its name in CLDR."""
         if key in self.nouns:
             return self.nouns[key]
         name = unit_name if key in _UNITS else currency_name
@@ -80,14 +80,14 @@ class Grammar(abc.ABC):
 
     @abc.abstractmethod
     def noun(self, key: str, form: str) -> str:
-        """A noun with its companions (article, contracted preposition), or its pronoun."""
+        """A noun with its article or contracted preposition, or its pronoun."""
 
     @abc.abstractmethod
     def count(self, number: int, key: str, form: str) -> str:
         """A spelled-out number and the noun that it counts, agreeing with each other."""
 
     def territory(self, code: str, form: str) -> str:
-        """The name of a country, with what its preposition becomes before it."""
+        """The name of a country, with the preposition where the form asks for one."""
         del form
         return territory_name(code, self.language)
 
@@ -110,17 +110,17 @@ class Grammar(abc.ABC):
         return person.name
 
     def sentence(self, template: str, slots: Mapping[str, Slot]) -> str:
-        """One sentence: the template's pattern with its slots said in this language."""
-        said = {name: _Said(slot, self) for name, slot in slots.items()}
-        text = self.sentences[template].format_map(said)
+        """One sentence: the template's pattern with its slots in this language."""
+        texts = {name: _Formatted(slot, self) for name, slot in slots.items()}
+        text = self.sentences[template].format_map(texts)
         return text[0].upper() + text[1:]
 
 
 class Slot(Protocol):
-    """Something to say that belongs to no language."""
+    """A meaning without a language."""
 
     def say(self, grammar: Grammar, form: str) -> str:
-        """The slot in a language, in the form that the sentence pattern asks for."""
+        """Expresses the slot in a language, in the form that the sentence pattern asks for."""
         ...
 
 
@@ -195,8 +195,8 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class _Said:
-    """A slot in a language, so that ``"{slot:form}".format`` says it in that form."""
+class _Formatted:
+    """A slot in a language, which ``"{slot:form}".format`` expresses in that form."""
 
     slot: Slot
     grammar: Grammar
@@ -205,8 +205,8 @@ class _Said:
         return self.slot.say(self.grammar, form)
 
 
-# Babel and num2words take tens of microseconds to milliseconds a call, and a data set asks for the
-# same few thousand answers hundreds of thousands of times.
+# Babel and num2words take tens of microseconds to milliseconds a call, and a data set repeats the
+# same few thousand calls hundreds of thousands of times.
 
 
 @functools.cache

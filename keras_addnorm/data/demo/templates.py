@@ -1,8 +1,8 @@
-"""What the demo sentences are about: for each template, the slots that fill it and how they vary.
+"""The templates of the demo sentences: which slots each one has, and their random values.
 
-The words of a template are in the language files, under the template's name. A slot draws from a
-short, fixed list, so that a training set of the default size shows every item often; what a
-held-out sentence tests is a combination that training has not shown.
+The words of a template are in the language files, under the template's name. A slot takes its value
+from a short, fixed list, so that a training set of the default size contains every item often. A
+held-out sentence tests a combination of items that training has not shown.
 """
 
 from __future__ import annotations
@@ -105,15 +105,15 @@ def _noun(rng: random.Random, keys: tuple[str, ...]) -> Noun:
 def _number(rng: random.Random, low: int, high: int) -> int:
     """A number from `low` to `high`, but never 101, 201, ...
 
-    Before a noun, a number above one that ends in "one" is said in more than one way in German
-    ("hunderteine", "einhundertundeine"), and a demo sentence has exactly one translation.
+    German has more than one way to say such a number before a noun ("hunderteine",
+    "einhundertundeine"), and a demo sentence has exactly one translation.
     """
     number = rng.randint(low, high)
     return number + 1 if number > 1 and number % 100 == 1 else number
 
 
 def _everyday_number(rng: random.Random) -> int:
-    """Two to 999, small numbers more often, as in life."""
+    """A number from 2 to 999, small numbers more often."""
     return _number(rng, 2, 99) if rng.random() < 0.6 else _number(rng, 100, 999)
 
 

@@ -15,11 +15,13 @@ positions.relative("sinusoidal")  # None: nothing to do in attention
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import NoneType
 from typing import Any, TypeAlias
 
 import keras
 
+from keras_addnorm.basics import Table
 from keras_addnorm.layers.positions.absolute import LearnedPositions, SinusoidalPositions
 from keras_addnorm.layers.positions.alibi import AlibiPositions, alibi_slopes
 from keras_addnorm.layers.positions.relative import RelativePositions
@@ -39,6 +41,7 @@ __all__ = [
     "absolute",
     "alibi_slopes",
     "names",
+    "register",
     "relative",
     "serialize",
     "shaw_index",
@@ -47,22 +50,30 @@ __all__ = [
 
 PositionsLike: TypeAlias = "str | dict[str, Any] | RelativePositions"
 
-_NOTHING = "none"
-_ABSOLUTE: dict[str, type[keras.layers.Layer]] = {
-    "sinusoidal": SinusoidalPositions,
-    "learned": LearnedPositions,
-}
-_RELATIVE: dict[str, type[RelativePositions]] = {
-    "rotary": RotaryPositions,
-    "alibi": AlibiPositions,
-    "t5": T5Positions,
-    "shaw": ShawPositions,
-}
+_ABSOLUTE = (SinusoidalPositions, LearnedPositions)
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all kinds."""
-    return (_NOTHING, *_ABSOLUTE, *_RELATIVE)
+def _own_fields(kind: type[Any]) -> Iterable[str]:
+    return kind(name="fields").fields() if issubclass(kind, RelativePositions) else ()
+
+
+_TABLE: Table[Any] = Table(
+    "kind of positions",
+    RelativePositions,
+    {
+        "none": NoneType,
+        "sinusoidal": SinusoidalPositions,
+        "learned": LearnedPositions,
+        "rotary": RotaryPositions,
+        "alibi": AlibiPositions,
+        "t5": T5Positions,
+        "shaw": ShawPositions,
+    },
+    fields=_own_fields,
+    module="keras_addnorm.layers.positions",
+)
+names = _TABLE.names
+register = _TABLE.register
 
 
 def absolute(identifier: PositionsLike) -> Callable[..., keras.layers.Layer] | None:
@@ -78,7 +89,8 @@ def absolute(identifier: PositionsLike) -> Callable[..., keras.layers.Layer] | N
     Raises:
         ValueError: If the name or a field is unknown.
     """
-    return _ABSOLUTE.get(_read(identifier)[0])
+    kind, _ = _TABLE.read(identifier)
+    return kind if issubclass(kind, _ABSOLUTE) else None
 
 
 def relative(identifier: PositionsLike, **kwargs: Any) -> RelativePositions | None:
@@ -97,41 +109,12 @@ def relative(identifier: PositionsLike, **kwargs: Any) -> RelativePositions | No
     """
     if isinstance(identifier, RelativePositions):
         return identifier
-    name, fields = _read(identifier)
-    return _RELATIVE[name](**fields, **kwargs) if name in _RELATIVE else None
+    kind, fields = _TABLE.read(identifier)
+    return kind(**fields, **kwargs) if issubclass(kind, RelativePositions) else None
 
 
 def serialize(identifier: PositionsLike) -> str | dict[str, Any]:
-    """Return the choice as plain values.
-
-    Args:
-        identifier: What `relative` takes.
-
-    Returns:
-        A name or a dict.
-    """
+    """Return the choice as plain values: a name or a dict."""
     if not isinstance(identifier, RelativePositions):
         return identifier if isinstance(identifier, str) else dict(identifier)
-    name = next(name for name, kind in _RELATIVE.items() if type(identifier) is kind)
-    return {"name": name, **identifier.fields()}
-
-
-def _read(identifier: PositionsLike) -> tuple[str, dict[str, Any]]:
-    fields = dict(identifier) if isinstance(identifier, dict) else {"name": identifier}
-    name = fields.pop("name", None)
-    if not isinstance(name, str) or name not in names():
-        raise ValueError(
-            f"There is no such kind of positions. Expected one of {', '.join(names())}, or a dict "
-            f"with a 'name' among them. Received: {identifier!r}"
-        )
-    known = _fields_of(name)
-    if unknown := sorted(set(fields) - set(known)):
-        raise ValueError(
-            f"The positions '{name}' have no such field. Expected fields among {list(known)}. "
-            f"Received: {unknown}"
-        )
-    return name, fields
-
-
-def _fields_of(name: str) -> tuple[str, ...]:
-    return tuple(_RELATIVE[name](name=name).fields()) if name in _RELATIVE else ()
+    return {"name": _TABLE.name_of(identifier), **identifier.fields()}

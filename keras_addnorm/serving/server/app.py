@@ -1,4 +1,4 @@
-"""A running server: ports, version watching, and the way down."""
+"""A running server: ports, the watch for new versions, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from keras_addnorm.serving.server.health import Health
 from keras_addnorm.serving.server.metrics import Metrics
 from keras_addnorm.serving.server.rest import make_app
 from keras_addnorm.serving.server.scheduler import Scheduler
+from keras_addnorm.serving.server.served_versions import Versions
 from keras_addnorm.serving.server.service import Service
 from keras_addnorm.serving.server.settings import Settings
-from keras_addnorm.serving.server.versions import Versions
 from keras_addnorm.serving.versions import existing_versions
 
 _log = logging.getLogger(__name__)
@@ -32,12 +32,12 @@ class Server:
     """Serves a folder of versions over REST and gRPC.
 
     Args:
-        settings: What, where, and within which limits.
+        settings: The folder, the addresses and the limits.
 
     Attributes:
         port: The port of REST, once it listens.
-        grpc_port: The port of gRPC, once it listens; `None` if there is none.
-        service: What answers.
+        grpc_port: The port of gRPC, once it listens; `None` without gRPC.
+        service: Answers the requests of both protocols.
 
     Raises:
         FileNotFoundError: If there is no version to serve.
@@ -68,7 +68,7 @@ class Server:
         self._stopping: asyncio.Event | None = None
 
     def run(self) -> None:
-        """Serves until SIGTERM or SIGINT, and then until what is in flight is answered.
+        """Serves until SIGTERM or SIGINT, and then until the requests in flight are answered.
 
         Raises:
             OSError: If a port is taken.
@@ -78,7 +78,7 @@ class Server:
 
     async def _serve_to_the_end(self) -> None:
         await self.serve(on_signals=(signal.SIGTERM, signal.SIGINT))
-        # gRPC says that it has stopped before its own tasks have ended; cut off, they complain.
+        # gRPC reports that it has stopped before its tasks have ended; cancelled, they log errors.
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others, timeout=_LAST_TASKS_SECONDS)
 
@@ -86,7 +86,7 @@ class Server:
         """Serves until `stop` is called.
 
         Args:
-            on_signals: Signals of the process that stop it, too.
+            on_signals: Signals of the process that also stop the server.
 
         Raises:
             OSError: If a port is taken.
@@ -113,14 +113,14 @@ class Server:
             self.service.is_stopping = True
             health.stop()
             web.should_exit = True
-            # Both answer what they have begun, at the same time.
+            # Both protocols finish their requests at the same time.
             stops = [web_task] if rpc is None else [web_task, rpc.stop(self.settings.grace_seconds)]
             await asyncio.gather(*stops)
             await self._scheduler.close()
             _log.info("Stopped.")
 
     def stop(self) -> None:
-        """Begins to stop; may be called from any thread."""
+        """Starts the shutdown; may be called from any thread."""
         if self._loop is not None and self._stopping is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
                 self._loop.call_soon_threadsafe(self._stopping.set)
@@ -129,10 +129,10 @@ class Server:
         """Waits, in another thread, until the first version is served.
 
         Args:
-            timeout: Seconds.
+            timeout: The longest time to wait, in seconds.
 
         Returns:
-            Whether it is.
+            Whether a version is served.
         """
         return self._ready.wait(timeout)
 
@@ -143,15 +143,15 @@ class Server:
         await asyncio.wait({stopped, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             stopped.cancel()
-            watching.result()  # it ends by an error alone
-        watching.cancel()  # a version that is being loaded keeps nobody waiting
+            watching.result()  # raises: the watch ends only by an error
+        watching.cancel()  # the shutdown does not wait for a version that is being loaded
 
     async def _watch(self, health: Health) -> None:
         versions = self.service.versions
         while True:
             try:
                 await asyncio.to_thread(versions.refresh)
-            except OSError:  # files come and go while somebody works in the folder
+            except OSError:  # files may appear and disappear while the folder is read
                 _log.exception("Could not read '%s'.", self.settings.directory)
             if not self._ready.is_set():
                 self._announce(versions)
@@ -201,7 +201,7 @@ class Server:
 class _WebServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The signals are the whole server's, not those of its web part."""
+        """Captures nothing: the signals belong to the whole server."""
         yield
 
 
@@ -210,14 +210,14 @@ def running(settings: Settings, *, timeout: float = 120.0) -> Iterator[Server]:
     """Runs a server in a thread of this process.
 
     Args:
-        settings: What, where, and within which limits.
+        settings: The folder, the addresses and the limits.
         timeout: Seconds that loading may take.
 
     Yields:
-        The server, ready. It is stopped when the block ends.
+        The server, ready. It stops when the block ends.
 
     Raises:
-        RuntimeError: If it does not become ready.
+        RuntimeError: If the server does not become ready.
     """
     server = Server(settings)
     failures: list[BaseException] = []
@@ -245,8 +245,9 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=2048)
-        # Connections inherit it. asyncio only sets it where the socket names its protocol, and the
-        # body of an answer would wait 40 ms for the client to acknowledge the headers.
+        # Connections inherit TCP_NODELAY. Without it, the body of a response would wait 40 ms for
+        # the client to acknowledge the headers. asyncio sets it only if the socket names its
+        # protocol.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:

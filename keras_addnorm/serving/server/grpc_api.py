@@ -21,17 +21,17 @@ from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE, Array
 from keras_addnorm.serving.server.proto_tensors import to_arrays, to_proto
 from keras_addnorm.serving.server.service import Service, find_signature, model_spec
 
-# What goes around a message of the largest size that is allowed.
+# Bytes that a request may have beyond the largest allowed body.
 _OVERHEAD = 64 * 1024
 _MESSAGE_IN_HEADER = 1000
 
 
 def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
-    """Makes the server, without a port.
+    """Makes the gRPC server, without a port.
 
     Args:
-        service: What answers.
-        health: What tells whether it can.
+        service: Answers the requests.
+        health: Answers the health checks.
 
     Returns:
         The server.
@@ -41,7 +41,7 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
         options=[
             ("grpc.max_receive_message_length", service.settings.max_body_bytes + _OVERHEAD),
             ("grpc.max_send_message_length", -1),
-            # Two servers at one port would each get some of the requests.
+            # Otherwise two servers could share one port, and each would get some of the requests.
             ("grpc.so_reuseport", 0),
         ]
     )
@@ -71,7 +71,7 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
 
 
 class _Calls:
-    """One method a call."""
+    """The methods of the services."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -162,7 +162,7 @@ def _handler(
         await context.abort(grpc.StatusCode[code], text[:_MESSAGE_IN_HEADER])
         raise AssertionError("abort has raised")
 
-    # Without a deserialiser: grpc would tell the client of the exception in it.
+    # No deserialiser: gRPC would send the text of its exceptions to the client.
     return grpc.unary_unary_rpc_method_handler(
         handle, response_serializer=lambda response: response.SerializeToString()
     )
@@ -172,7 +172,7 @@ def _parsed(request_type: type[message.Message], data: bytes) -> message.Message
     try:
         return request_type.FromString(data)
     except message.DecodeError:
-        # The code that gRPC's own servers answer with.
+        # The status code of gRPC's own servers.
         raise ServingError(
             "INTERNAL", f"The request is no {request_type.DESCRIPTOR.full_name} message."
         ) from None

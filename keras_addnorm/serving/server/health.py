@@ -1,4 +1,4 @@
-"""gRPC's own health service, which load balancers ask; TensorFlow Serving has it, too."""
+"""The standard gRPC health service for load balancers, as in TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 _Response = health_pb2.HealthCheckResponse
 
-# The whole server, and its services by their names and as TensorFlow Serving calls them here.
+# The whole server (""), its services, and TensorFlow Serving's short names of the services.
 _SERVICES = frozenset(
     {
         "",
@@ -21,9 +21,9 @@ _SERVICES = frozenset(
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """Tells whether the server can answer. All methods belong to the event loop.
+    """Tells clients whether the server can answer. Call all methods in the event loop.
 
-    Not the servicer of `grpc_health`: who watches there keeps a server that stops from ending.
+    The servicer of `grpc_health` will not do: its `Watch` calls would keep a stopping server alive.
     """
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._changed = asyncio.Event()
 
     def serve(self) -> None:
-        """Says from now on that the server can answer."""
+        """Sets the status to SERVING."""
         self._set(_Response.SERVING)
 
     def stop(self) -> None:
-        """Says for the last time that it cannot; who watches is sent away."""
+        """Sets the status to NOT_SERVING and ends all `Watch` calls."""
         self._is_over = True
         self._set(_Response.NOT_SERVING)
 
@@ -48,7 +48,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     async def Check(  # noqa: N802
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> health_pb2.HealthCheckResponse:
-        """Answers how a service fares."""
+        """Returns the status of a service."""
         if request.service not in _SERVICES:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
         return _Response(status=self._status)
@@ -56,10 +56,10 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     async def Watch(  # noqa: N802
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """Answers how a service fares, now and whenever that changes."""
+        """Yields the status of a service, now and at each change."""
         is_known = request.service in _SERVICES
         while True:
-            # As they are for this answer: the server may stop while it is sent.
+            # Read before the response is sent: the server may stop meanwhile.
             changed, is_last = self._changed, self._is_over
             yield _Response(status=self._status if is_known else _Response.SERVICE_UNKNOWN)
             if is_last:

@@ -1,8 +1,8 @@
-"""The JSON of TensorFlow Serving's predict call, both ways.
+"""Reads and writes the JSON of TensorFlow Serving's predict call.
 
 A request has `instances`, a list with one entry for each row ("row format"), or `inputs`, one
-value for each tensor ("column format"). The answer has `predictions` or `outputs` likewise. Bytes
-are `{"b64": "..."}`. Like TensorFlow Serving, it reads and writes NaN and Infinity.
+value for each tensor ("column format"). The response has `predictions` or `outputs` in the same
+format. Bytes are `{"b64": "..."}`. NaN and Infinity are read and written, as in TensorFlow Serving.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MOST_AXES = 32
 
 @dataclasses.dataclass(frozen=True)
 class PredictBody:
-    """A predict call, read but not yet understood: that takes the signature.
+    """The parsed body of a predict call; `tensors` converts its values for a signature.
 
     Args:
-        signature_name: The signature it is for.
-        is_row_format: Whether it came as `instances`.
-        value: What is under `instances` or `inputs`.
+        signature_name: The name of the signature.
+        is_row_format: Whether the body has `instances`.
+        value: The value of `instances` or `inputs`.
     """
 
     signature_name: str
@@ -45,16 +45,16 @@ class PredictBody:
 
     @classmethod
     def parse(cls, body: bytes) -> PredictBody:
-        """Reads the body of a request.
+        """Parses the body of a request.
 
         Args:
             body: JSON in UTF-8.
 
         Returns:
-            What it says.
+            The parsed body.
 
         Raises:
-            ServingError: If it is something else: `INVALID_ARGUMENT`.
+            ServingError: If it is no valid body: `INVALID_ARGUMENT`.
         """
         document = _document(body)
         name = document.get("signature_name", "")
@@ -70,16 +70,16 @@ class PredictBody:
         return cls(name or DEFAULT_SIGNATURE, key == "instances", value)
 
     def tensors(self, signature: Signature) -> Arrays:
-        """Makes the inputs of a signature.
+        """Converts the values to the inputs of a signature.
 
         Args:
-            signature: The signature that the body is for.
+            signature: The signature.
 
         Returns:
-            The inputs; their shapes are still to be checked.
+            The inputs; their shapes are not checked.
 
         Raises:
-            ServingError: If a value does not fit: `INVALID_ARGUMENT`.
+            ServingError: If a value has the wrong type: `INVALID_ARGUMENT`.
         """
         columns = self._rows(signature) if self.is_row_format else self._columns(signature)
         return {name: _tensor(columns[name], name, spec) for name, spec in signature.inputs.items()}
@@ -109,7 +109,7 @@ class PredictBody:
 
 
 def answer(outputs: Arrays, *, is_row_format: bool) -> bytes:
-    """Writes the answer to a predict call.
+    """Writes the response to a predict call.
 
     Args:
         outputs: The results.
@@ -119,7 +119,8 @@ def answer(outputs: Arrays, *, is_row_format: bool) -> bytes:
         JSON.
 
     Raises:
-        ServingError: If results without common rows are wanted row by row: `INVALID_ARGUMENT`.
+        ServingError: If the request is in row format and the outputs have different numbers of
+            rows: `INVALID_ARGUMENT`.
     """
     values = {name: _plain(array, name) for name, array in sorted(outputs.items())}
     if not is_row_format:
@@ -139,7 +140,7 @@ def answer(outputs: Arrays, *, is_row_format: bool) -> bytes:
 
 def _document(body: bytes) -> dict[str, Any]:
     try:
-        # A number such as 1e999 is none of any type; the names NaN and Infinity are allowed.
+        # A number such as 1e999 is an error; the names NaN and Infinity are allowed.
         document = json.loads(body.decode("utf-8"), parse_float=_finite)
     except RecursionError:
         raise _invalid("JSON Parse error: nested too deeply") from None
@@ -191,7 +192,7 @@ def _tensor(value: Any, name: str, spec: Spec) -> np.ndarray:
 
 
 def _flatten(value: Any, name: str) -> tuple[list[int], list[Any]]:
-    """Shape and values of a list of lists, level by level, without recursion."""
+    """The shape and the values of nested lists, level by level, without recursion."""
     level, shape = [value], []
     while level and isinstance(level[0], list):
         size = len(level[0])
@@ -215,7 +216,7 @@ def _to_bytes(value: Any, dtype: np.dtype) -> bytes:
         if isinstance(value, str):
             return value.encode("utf-8")
         if _is_base64(value):
-            # As TensorFlow Serving reads it: white space and missing padding do not matter.
+            # As in TensorFlow Serving, white space and missing padding do not matter.
             text = "".join(value["b64"].split())
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:  # half a surrogate pair; no base64
@@ -261,7 +262,7 @@ def _plain(array: np.ndarray, name: str) -> Any:
         encode = _as_base64 if name.endswith(_BYTES_SUFFIX) else _as_text
         return _each(array.tolist(), encode)
     if array.dtype.kind == "f":
-        # The shortest digits that mean this number in its own precision: 0.2, not 0.2000000029.
+        # The shortest digits that identify the number in its own precision: 0.2, not 0.2000000029.
         return np.array(array.astype(str), object).astype(float).tolist()
     return array.tolist()
 

@@ -1,11 +1,12 @@
 """One version of a model in memory: its signatures as functions of NumPy arrays.
 
-A version is a TensorFlow graph and data, read into a session, as TensorFlow Serving does: nothing
-in it is unpickled or evaluated as Python, and neither Keras nor the code that made it is needed.
+A version is a TensorFlow graph and its data, loaded into a session as TensorFlow Serving does.
+Nothing in it is unpickled or evaluated as Python, and neither Keras nor the code of the model is
+needed.
 
-Not by `tf.saved_model.load`: it builds Python objects for every function, and TensorFlow 2.21 keeps
-200 MB each time that even a small export is loaded and dropped, which a server does with every new
-version. A session gives everything back.
+`tf.saved_model.load` is not used: it builds Python objects for every function, and TensorFlow 2.21
+leaks 200 MB each time that even a small export is loaded and dropped, as a server does with every
+new version. A session frees all its memory.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ Arrays = dict[str, np.ndarray]
 DEFAULT_SIGNATURE = "serving_default"
 WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
 
-_WHERE = ("Graph execution error", "Detected at", "<stack traces", " ", "\t")
+_LOCATIONS = ("Graph execution error", "Detected at", "<stack traces", " ", "\t")
 _LONGEST_MS = 2**31 - 1
 _CODE_NAMES = {number: name for name, (number, _) in CODES.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a signature says of one tensor.
+    """Type and shape of a tensor in a signature.
 
     Args:
-        dtype: Its type.
-        shape: Its sizes, `None` where any will do; `None` altogether for any shape.
+        dtype: The type.
+        shape: The sizes, `None` for an axis of any size; `None` as a whole for any shape.
     """
 
     dtype: tf.DType
@@ -47,13 +48,13 @@ class Spec:
 
     @classmethod
     def of(cls, info: meta_graph_pb2.TensorInfo) -> Spec:
-        """Reads it from a signature's message."""
+        """Reads the specification from a signature's message."""
         shape = tf.TensorShape(info.tensor_shape)
         known = None if shape.rank is None else tuple(shape.as_list())
         return cls(tf.dtypes.as_dtype(info.dtype), known)
 
     def allows(self, shape: tuple[int, ...]) -> bool:
-        """Tells whether a tensor may have a shape."""
+        """Whether the tensor may have this shape."""
         if self.shape is None:
             return True
         return len(shape) == len(self.shape) and all(
@@ -66,11 +67,11 @@ class Signature:
     """A function of a version.
 
     Args:
-        name: Its name.
-        version: The number of its version.
-        inputs: Its arguments.
-        outputs: Its results.
-        function: What computes it.
+        name: The name of the signature.
+        version: The number of the version.
+        inputs: The arguments.
+        outputs: The results.
+        function: Computes the results.
     """
 
     name: str
@@ -83,8 +84,8 @@ class Signature:
     def is_row_by_row(self) -> bool:
         """Whether rows of several requests may be computed together.
 
-        Every input has to be one list, and every output one row of a fixed size for each element:
-        an output that is padded to the longest row of a request would come out longer.
+        Every input has to be a vector, and every output must have a row of fixed size for each
+        element. An output that is padded to the longest row would become longer in a larger batch.
         """
         return all(spec.shape == (None,) for spec in self.inputs.values()) and all(
             spec.shape is not None and spec.shape[:1] == (None,) and None not in spec.shape[1:]
@@ -92,13 +93,13 @@ class Signature:
         )
 
     def check_names(self, names: Collection[str]) -> None:
-        """Holds the names of a request's inputs against the signature, before they are made.
+        """Checks the names of a request's inputs, before the inputs are converted.
 
         Args:
             names: The names.
 
         Raises:
-            ServingError: If they are others: `INVALID_ARGUMENT`.
+            ServingError: If they differ from the signature's: `INVALID_ARGUMENT`.
         """
         if set(names) != self.inputs.keys():
             raise ServingError(
@@ -108,13 +109,13 @@ class Signature:
             )
 
     def check(self, inputs: Arrays) -> None:
-        """Holds the inputs of a request against the signature.
+        """Checks names, types and shapes of a request's inputs.
 
         Args:
             inputs: The arrays.
 
         Raises:
-            ServingError: If they do not fit: `INVALID_ARGUMENT`.
+            ServingError: If they differ from the signature's: `INVALID_ARGUMENT`.
         """
         self.check_names(inputs)
         for name, array in inputs.items():
@@ -143,33 +144,33 @@ class Signature:
             The results.
 
         Raises:
-            ServingError: If TensorFlow refuses them.
+            ServingError: If TensorFlow raises an error.
         """
         try:
             return dict(self.function(**inputs))
         except tf.errors.OpError as error:
             code = _CODE_NAMES.get(error.error_code, "UNKNOWN")
-            raise ServingError(code, _said_by_tensorflow(error)) from error
+            raise ServingError(code, _message_of(error)) from error
 
 
 class LoadedVersion:
-    """A version that can answer.
+    """A version of a model, loaded into a TensorFlow session.
 
     Args:
-        path: Its folder, named by its number.
-        timeout: Seconds after which a computation is given up; `None` for never.
-        intra_op_threads: How many threads share one operation; 0 is one for each core. They belong
-            to the process: its first user of TensorFlow decides.
+        path: The folder of the version, named by its number.
+        timeout: Seconds after which a computation is cancelled; `None` for never.
+        intra_op_threads: How many threads share one operation; 0 is one for each core. The threads
+            belong to the process, and the first TensorFlow session in it determines their number.
 
     Attributes:
-        number: Its number.
-        signatures: Its functions by name.
-        signature_defs: The same as TensorFlow describes them.
-        session: What TensorFlow has loaded.
+        number: The number of the version.
+        signatures: The signatures by name.
+        signature_defs: TensorFlow's messages that describe the signatures.
+        session: The TensorFlow session.
 
     Raises:
         OSError: If there is no model.
-        tf.errors.OpError: If it is broken.
+        tf.errors.OpError: If the model is damaged.
     """
 
     def __init__(self, path: Path, timeout: float | None = None, intra_op_threads: int = 0) -> None:
@@ -182,19 +183,19 @@ class LoadedVersion:
         self.signatures = self._signatures(timeout)
 
     def warm_up(self, path: Path) -> int:
-        """Answers the version's own requests, so that the first user does not wait.
+        """Computes the version's warm-up requests, so that the first user does not wait.
 
         Args:
             path: The file of requests.
 
         Returns:
-            How many there were.
+            The number of requests.
 
         Raises:
-            ServingError: If one of them fails.
+            ServingError: If a request fails.
         """
         count = 0
-        # Whatever it takes: what is slow the first time is what a warm-up is for.
+        # No timeout: a warm-up is for what is slow the first time.
         signatures = self._signatures(timeout=None)
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
@@ -226,15 +227,15 @@ class LoadedVersion:
 
 
 def _session_config(intra_op_threads: int) -> tf.compat.v1.ConfigProto:
-    # The optimiser of graphs takes seconds for each signature and makes no request faster: what is
-    # slow in a search is in the kernels.
+    # TensorFlow's graph optimiser takes seconds for each signature and makes no request faster: a
+    # search spends its time in the kernels.
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=intra_op_threads)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return config
 
 
 class _Function:
-    """A signature in a session, which it keeps alive."""
+    """Computes a signature in a session, and keeps the session alive."""
 
     def __init__(
         self, session: Any, definition: meta_graph_pb2.SignatureDef, timeout: float | None
@@ -250,18 +251,18 @@ class _Function:
     def __call__(self, **inputs: np.ndarray) -> Arrays:
         feed = {self._inputs[name]: array for name, array in inputs.items()}
         found = self._session.run(self._outputs, feed, self._options)
-        # A scalar comes as one of NumPy's or as bytes.
+        # The session returns a scalar as a NumPy scalar or as bytes.
         return {
             name: np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
             for name, value in found.items()
         }
 
 
-def _said_by_tensorflow(error: tf.errors.OpError) -> str:
-    """The line that says what is wrong, among those that say where in the graph."""
+def _message_of(error: tf.errors.OpError) -> str:
+    """The line of TensorFlow's message that describes the error, without the graph locations."""
     lines = (error.message or "").splitlines()
-    telling = [line for line in lines if line.strip() and not line.startswith(_WHERE)]
-    return telling[0].partition(" [[")[0] if telling else type(error).__name__
+    descriptions = [line for line in lines if line.strip() and not line.startswith(_LOCATIONS)]
+    return descriptions[0].partition(" [[")[0] if descriptions else type(error).__name__
 
 
 def _shown(shape: tuple[int | None, ...] | None) -> str:

@@ -1,4 +1,4 @@
-"""What a server counts, in Prometheus' format."""
+"""Metrics of a server in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclasses.dataclass
 class Observed:
-    """One request, while it is being answered.
+    """One request in progress.
 
     Args:
-        signature: Its signature, once it is known to exist: clients may send any name, and each
-            would become a series of its own.
+        signature: The name of the signature, set once the signature is found. A name from a client
+            is not used as it is: each one would become a time series.
     """
 
     signature: str = ""
@@ -36,10 +36,10 @@ class Metrics:
 
     Attributes:
         requests: Requests by protocol, signature and canonical status code.
-        seconds: How long they took, by protocol and signature.
-        batch_rows: Rows computed together, by signature.
+        seconds: Durations of requests by protocol and signature.
+        batch_rows: Rows of a batch by signature.
         queue_length: Requests that wait for a worker.
-        version: The version that is served; 0 for none.
+        version: The served version; 0 for none.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -80,17 +80,17 @@ class Metrics:
 
     @contextlib.contextmanager
     def observe(self, protocol: str) -> Iterator[Observed]:
-        """Counts a request, and turns whatever goes wrong into an error for the client.
+        """Counts and times a request, and converts every exception into a `ServingError`.
 
         Args:
             protocol: `"rest"` or `"grpc"`.
 
         Yields:
-            What is known of the request.
+            The request in progress.
 
         Raises:
-            ServingError: If the request cannot be answered. An error that nobody expected becomes
-                `INTERNAL`; the client learns nothing of it, the log all.
+            ServingError: If the request fails. An unexpected exception becomes `INTERNAL`; its text
+                goes to the log and not to the client.
         """
         request, begin, code = Observed(), time.perf_counter(), "CANCELLED"
         try:

@@ -1,4 +1,4 @@
-"""The page at `/`: one file, nothing from elsewhere, and the policy that says so."""
+"""The web page at `/`: one file that loads nothing else, and its content security policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Page:
 
     Attributes:
         html: The page.
-        headers: What forbids the browser to load, run or send anything else.
+        headers: HTTP headers that forbid the browser to load, run or send anything else.
     """
 
     def __init__(self, model: str) -> None:
@@ -31,7 +31,7 @@ class Page:
             "script-src": _hash_of("script", template),
             "style-src": _hash_of("style", template),
             "connect-src": "'self'",
-            "img-src": "data:",  # the empty icon, or browsers ask for one
+            "img-src": "data:",  # the empty icon; without it browsers request one
             "base-uri": "'none'",
             "form-action": "'none'",
             "frame-ancestors": "'none'",

@@ -1,4 +1,4 @@
-"""Tensors in protocol buffers, both ways; those of strangers with care."""
+"""Reads and writes tensors in protocol buffers; input from clients is not trusted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> A
 
     Args:
         protos: The messages by name.
-        max_bytes: How much memory all tensors together may take: a message of a few bytes can ask
-            for any amount, since one value stands for a whole tensor of it.
+        max_bytes: The most memory that all tensors together may take. A message of a few bytes can
+            ask for any amount, since one value may stand for a whole tensor of equal values.
 
     Returns:
         The arrays; strings are bytes objects.
 
     Raises:
-        ServingError: If one is no tensor, or they take too much: `INVALID_ARGUMENT`.
+        ServingError: If a message is no valid tensor, or the tensors take too much memory:
+            `INVALID_ARGUMENT`.
     """
     arrays, left = {}, max_bytes
     for name, proto in protos.items():
@@ -44,20 +45,13 @@ def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> A
 
 
 def to_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
-    """Writes a tensor.
-
-    Args:
-        array: The array.
-
-    Returns:
-        The message.
-    """
+    """Converts an array to a tensor message."""
     proto: tensor_pb2.TensorProto = tf.make_tensor_proto(array)
     return proto
 
 
 def _bytes_of(proto: tensor_pb2.TensorProto) -> int:
-    """What a tensor takes, beyond the strings that came with its message."""
+    """The memory that a tensor takes in addition to the strings in its message."""
     dtype = tf.dtypes.as_dtype(proto.dtype)
     sizes = [dim.size for dim in proto.tensor_shape.dim]
     if proto.tensor_shape.unknown_rank or min(sizes, default=0) < 0:
@@ -65,7 +59,7 @@ def _bytes_of(proto: tensor_pb2.TensorProto) -> int:
     count = math.prod(sizes)
     if dtype != tf.string:
         return count * max(dtype.size, 1)
-    # A pointer each; TensorFlow copies the last string for each place that is left.
+    # A pointer for each element; TensorFlow repeats the last string for the missing elements.
     repeated = max(count - len(proto.string_val), 0)
     return count * 8 + repeated * len(proto.string_val[-1] if proto.string_val else b"")
 
@@ -74,7 +68,7 @@ def _bytes_of(proto: tensor_pb2.TensorProto) -> int:
 def _refusing(name: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # the message is a stranger's, and so is what it trips
+    except Exception as error:  # a malformed message can cause any exception
         raise ServingError(
             "INVALID_ARGUMENT",
             f"Input '{name}' is not a valid tensor: its type, its shape and its values do not fit "

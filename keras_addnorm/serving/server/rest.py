@@ -21,32 +21,25 @@ from keras_addnorm.serving.server.metrics import Observed
 from keras_addnorm.serving.server.page import Page
 from keras_addnorm.serving.server.service import Service, find_signature
 
-# As TensorFlow Serving has them, whose names of models hold neither slash nor colon.
+# The paths of TensorFlow Serving, where the name of a model has neither slash nor colon.
 _CALL = re.compile(
     r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:(classify|regress|predict)",
     re.IGNORECASE,
 )
-_QUESTION = re.compile(
+_QUERY = re.compile(
     r"/v1/models(?:/([^/:]+))?(?:/versions/(\d+)|/labels/([^/:]+))?(?:/(metadata))?",
     re.IGNORECASE,
 )
 _LARGEST_VERSION = 2**63 - 1
-# Reading and writing more than this is left to a thread, so that others do not wait.
-_MUCH = 64 * 1024
-# A body is read, and thrown away, up to so many times the limit: a client that still sends would
-# not see the answer.
+# More bytes of JSON than this are read and written in a thread, so that other requests do not wait.
+_LARGE_BODY = 64 * 1024
+# A body above the limit is read and discarded, up to this many times the limit: a client that still
+# sends does not see the response.
 _DRAINED = 8
 
 
 def make_app(service: Service) -> Starlette:
-    """Makes the application.
-
-    Args:
-        service: What answers.
-
-    Returns:
-        The application.
-    """
+    """Makes the ASGI application that answers with a service."""
     handlers = _Handlers(service)
     return Starlette(
         routes=[
@@ -62,7 +55,7 @@ def make_app(service: Service) -> Starlette:
 
 
 class _TooLargeError(ServingError):
-    """Counted as gRPC calls it, answered as HTTP does."""
+    """A body above the limit: gRPC's status code in the metrics, HTTP's in the response."""
 
     http_status = 413
 
@@ -71,7 +64,7 @@ class _TooLargeError(ServingError):
 
 
 class _Handlers:
-    """One method a kind of request."""
+    """The handlers of the routes."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -108,7 +101,7 @@ class _Handlers:
             return _error(error)
 
     def _ask(self, request: Request) -> Response:
-        name, version, label, metadata = _parts(_QUESTION, request)
+        name, version, label, metadata = _parts(_QUERY, request)
         if not name:
             raise ServingError("INVALID_ARGUMENT", "Missing model name in request.")
         number = _number(version, label)
@@ -127,14 +120,14 @@ class _Handlers:
             raise ServingError(
                 "UNIMPLEMENTED", f"This server has no '{method}'; its models answer 'predict'."
             )
-        parsed = await _in_thread_if(len(body) > _MUCH, PredictBody.parse, body)
+        parsed = await _in_thread_if(len(body) > _LARGE_BODY, PredictBody.parse, body)
         loaded = self._service.versions.find(name, number)
         signature = find_signature(loaded, parsed.signature_name, "INVALID_ARGUMENT")
         outputs = await self._service.predict(
             observed, signature, lambda: parsed.tensors(signature)
         )
-        is_much = sum(array.nbytes for array in outputs.values()) > _MUCH
-        content = await _in_thread_if(is_much, _answer, outputs, parsed.is_row_format)
+        is_large = sum(array.nbytes for array in outputs.values()) > _LARGE_BODY
+        content = await _in_thread_if(is_large, _answer, outputs, parsed.is_row_format)
         return Response(content, media_type="application/json")
 
     async def _body(self, request: Request) -> bytes:
@@ -161,7 +154,7 @@ class _Handlers:
 
 
 def _parts(pattern: re.Pattern[str], request: Request) -> tuple[str, ...]:
-    # Taken apart as it was sent: what is quoted does not separate.
+    # The raw path is parsed, so that a quoted slash or colon does not separate parts.
     path = request.scope["raw_path"].decode("latin-1")
     found = pattern.fullmatch(path)
     if found is None:
@@ -203,7 +196,7 @@ def _json(content: Any, status: int = 200) -> Response:
 
 def _error(error: ServingError) -> Response:
     response = _json({"error": error.message}, error.http_status)
-    if isinstance(error, _TooLargeError):  # the rest of the body may still be on its way
+    if isinstance(error, _TooLargeError):  # the client may still send the rest of the body
         response.headers["connection"] = "close"
     return response
 

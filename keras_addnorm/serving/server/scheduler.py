@@ -1,4 +1,4 @@
-"""Requests of many clients, merged into batches and computed by a few threads."""
+"""Merges requests of many clients into batches and computes them in a few threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from keras_addnorm.serving.server.settings import Settings
 class _Work:
     signature: Signature
     inputs: Arrays
-    rows: int | None  # None: cannot be merged
+    rows: int | None  # None if the request cannot be merged with others
     answer: asyncio.Future[Arrays]
 
 
@@ -35,17 +35,17 @@ class _Batch:
 
 
 class Scheduler:
-    """Computes requests: merged where that changes no answer, in order, and never too many.
+    """Computes requests in order, in batches where merging changes no result, with a bounded queue.
 
-    A request opens a batch of its signature, and others join it. The batch is *due* after a short
-    while, or as soon as it is full; it can be joined until a worker takes it. So batches grow by
-    themselves when all workers are busy.
+    A request opens a batch of its signature, and later requests join the batch. The batch is *due*
+    after a short wait, or as soon as it is full. Requests can join it until a worker takes it, so
+    batches become larger when all workers are busy.
 
-    All methods belong to the event loop; the computation runs in threads.
+    Call all methods in the event loop; the computation runs in threads.
 
     Args:
         settings: The limits.
-        metrics: What is counted.
+        metrics: The metrics to update.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -67,13 +67,13 @@ class Scheduler:
         Args:
             signature: The function.
             inputs: Its inputs, checked.
-            timeout: Seconds that the client waits; the server's own limit holds in any case.
+            timeout: Seconds that the client waits, if less than the server's limit.
 
         Returns:
             The outputs.
 
         Raises:
-            ServingError: If the queue is full, the time is over, or TensorFlow refuses the inputs.
+            ServingError: If the queue is full, the time is over, or TensorFlow raises an error.
         """
         if len(self._waiting) >= self._settings.queue:
             raise ServingError(
@@ -86,7 +86,7 @@ class Scheduler:
         self._waiting.add(work)
         self._enqueue(work)
         try:
-            # At the end of the time this cancels the future, and nobody begins with it any more.
+            # The timeout cancels the future, and workers skip cancelled requests.
             async with asyncio.timeout(limit):
                 return await answer
         except TimeoutError:
@@ -97,7 +97,7 @@ class Scheduler:
             self._waiting.discard(work)
 
     async def close(self) -> None:
-        """Waits for what is being computed, and ends the threads."""
+        """Waits for running computations, and ends the threads."""
         await asyncio.gather(*self._running)
         await asyncio.to_thread(self._pool.shutdown)
 
@@ -148,7 +148,7 @@ class Scheduler:
         answers = await loop.run_in_executor(self._pool, _compute, works)
         self._idle += 1
         for work, answer in zip(works, answers, strict=True):
-            if work.answer.done():  # nobody waits any more
+            if work.answer.done():  # the client has stopped waiting
                 continue
             if isinstance(answer, Exception):
                 work.answer.set_exception(answer)
@@ -172,7 +172,7 @@ def _compute(works: Sequence[_Work]) -> list[Arrays | Exception]:
         except ServingError as error:
             if error.code == "DEADLINE_EXCEEDED":  # the time of all of them is over
                 return [error] * len(works)
-        except Exception:  # one request may be at fault: the others shall not suffer for it
+        except Exception:  # one request may be at fault: compute each one alone
             pass
     return [_alone(work) for work in works]
 

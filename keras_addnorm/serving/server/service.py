@@ -1,4 +1,4 @@
-"""What the server does, whatever the protocol: predictions, metadata, status."""
+"""Predictions, metadata and status of a model, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from keras_addnorm.serving.errors import CODES, ServingError
 from keras_addnorm.serving.server.loaded_version import Arrays, LoadedVersion, Signature
 from keras_addnorm.serving.server.metrics import Metrics, Observed
 from keras_addnorm.serving.server.scheduler import Scheduler
+from keras_addnorm.serving.server.served_versions import Versions
 from keras_addnorm.serving.server.settings import Settings
-from keras_addnorm.serving.server.versions import Versions
 
 
 class Service:
-    """One model and all that is asked of it.
+    """Answers requests about one model.
 
     Args:
         settings: The limits.
         versions: The versions of the model.
-        scheduler: What computes.
-        metrics: What is counted.
+        scheduler: Computes the predictions.
+        metrics: The metrics to update.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Service:
         """Computes a signature.
 
         Args:
-            observed: Where to note the signature.
+            observed: The request in progress, whose signature is set.
             signature: The signature.
-            inputs: What makes its inputs.
-            timeout: Seconds that the client waits, if it said so.
+            inputs: Converts the request to the inputs.
+            timeout: Seconds that the client waits, if it has set a limit.
 
         Returns:
             The outputs.
 
         Raises:
-            ServingError: If that cannot be done.
+            ServingError: If the inputs are invalid or the computation fails.
         """
         observed.signature = signature.name
         arrays = inputs()
@@ -76,13 +76,13 @@ class Service:
 
         Args:
             name: The model's name.
-            version: The version; `None` for the one that is served.
+            version: The version; `None` for the served one.
 
         Returns:
-            Which version it is, and its signatures.
+            The name and number of the version, and its signatures.
 
         Raises:
-            ServingError: If it is not there.
+            ServingError: If the version is not served: `NOT_FOUND`.
         """
         loaded = self.versions.find(name, version)
         signatures = get_model_metadata_pb2.SignatureDefMap()
@@ -93,17 +93,17 @@ class Service:
     def status(
         self, name: str, version: int | None = None
     ) -> get_model_status_pb2.GetModelStatusResponse:
-        """Tells how the versions fare.
+        """Describes the states of the versions.
 
         Args:
             name: The model's name.
             version: The version; `None` for all.
 
         Returns:
-            Their states, the highest version first.
+            The states, the highest version first.
 
         Raises:
-            ServingError: If there is none.
+            ServingError: If there is no such version: `NOT_FOUND`.
         """
         response = get_model_status_pb2.GetModelStatusResponse()
         for state in self.versions.states(name, version):
@@ -127,16 +127,7 @@ def _check_rows(inputs: Arrays, most: int) -> None:
 
 
 def model_spec(name: str, version: LoadedVersion, signature: str = "") -> model_pb2.ModelSpec:
-    """Names what has answered.
-
-    Args:
-        name: The model's name.
-        version: The version.
-        signature: The signature.
-
-    Returns:
-        The message.
-    """
+    """The message that names a model, a version and a signature."""
     spec = model_pb2.ModelSpec(name=name, signature_name=signature)
     spec.version.value = version.number
     return spec
@@ -148,14 +139,14 @@ def find_signature(version: LoadedVersion, name: str, code: str) -> Signature:
     Args:
         version: The version.
         name: The name.
-        code: What to answer if there is none. TensorFlow Serving says `INVALID_ARGUMENT` over REST
+        code: The status code of the error: as in TensorFlow Serving, `INVALID_ARGUMENT` over REST
             and `FAILED_PRECONDITION` over gRPC.
 
     Returns:
         The signature.
 
     Raises:
-        ServingError: If there is none.
+        ServingError: If there is no such signature.
     """
     signature = version.signatures.get(name)
     if signature is None:

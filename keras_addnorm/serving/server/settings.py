@@ -1,4 +1,4 @@
-"""How a server runs."""
+"""Settings of a server."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _POSITIVE = (
 
 
 def _setting(default: Any, text: str) -> Any:
-    """A field with its help text, which the command shows as well."""
+    """A field with the help text of its command-line option."""
     return dataclasses.field(default=default, metadata={"help": text})
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a server serves, where, and within which limits.
+    """Folder, addresses and limits of a server.
 
     `directory` is the folder of the versions, `saved_models/<name>`, and may be given as a string.
-    The other fields say below what they are; `grpc_port=None` is no gRPC.
+    The help texts describe the other fields; `grpc_port=None` switches gRPC off.
 
     Raises:
         ValueError: If a limit is not positive, or `intra_op_threads` negative.
     """
 
     directory: Path
-    name: str | None = _setting(None, "the model's name in requests; that of the folder")
+    name: str | None = _setting(None, "the model's name in requests; else the folder's name")
     host: str = _setting("127.0.0.1", "address to listen at; only this machine reaches 127.0.0.1")
     port: int = _setting(8501, "port of REST and of the page; 0 is any free one")
     grpc_port: int | None = _setting(8500, "port of gRPC; 0 is any free one")
     max_body_bytes: int = _setting(4 * 1024 * 1024, "the largest request")
-    max_rows: int = _setting(10_000, "how many rows, such as texts, a request may have")
-    queue: int = _setting(256, "how many requests may wait; one more is refused")
-    timeout: float = _setting(30.0, "seconds a request may take, waiting and at work")
-    max_batch_size: int = _setting(64, "up to how many rows are merged; 1 merges none")
-    batch_timeout_ms: float = _setting(2.0, "how long a request waits for others to join")
-    workers: int = _setting(2, "how many batches are computed at the same time")
+    max_rows: int = _setting(10_000, "the most rows (texts) in a request")
+    queue: int = _setting(256, "the most requests that wait; further ones are refused")
+    timeout: float = _setting(30.0, "seconds that a request may take, waiting included")
+    max_batch_size: int = _setting(64, "the most rows in a merged batch; 1 merges none")
+    batch_timeout_ms: float = _setting(2.0, "milliseconds that a request waits to be merged")
+    workers: int = _setting(2, "batches that are computed at the same time")
     intra_op_threads: int = _setting(
         1, "threads that share one operation of TensorFlow; 0 is one for each core"
     )
-    poll_seconds: float = _setting(1.0, "how often the folder is looked at for a new version")
-    grace_seconds: float = _setting(30.0, "how long requests in flight may take at the end")
-    warm_up: bool = _setting(True, "answer a version's warm-up requests before it is served")
+    poll_seconds: float = _setting(1.0, "seconds between two looks for a new version in the folder")
+    grace_seconds: float = _setting(30.0, "seconds that requests in flight may take after a stop")
+    warm_up: bool = _setting(True, "compute a version's warm-up requests before it is served")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", Path(self.directory))

@@ -1,0 +1,116 @@
+"""Atomic writes: a file or folder is there as a whole, or as it was before."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path beside `path`, and rename it into place if the block succeeds.
+
+    The content is on the disk before it has its name, and the name is on the disk when this
+    returns: after a power cut, too, the file is whole or as it was. After an error nothing is left.
+
+    The temporary name is `.<process id>.<name>`: it ends like the final one, because Keras tells
+    file types by their ending.
+
+    Args:
+        path: The file to write. Missing folders are made; an existing file is replaced.
+
+    Yields:
+        The path to write to.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "scores.txt")
+        >>> with atomic_file(path) as temporary:
+        ...     _ = temporary.write_text("40.7")
+        >>> path.read_text()
+        '40.7'
+    """
+    final = Path(path)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = final.with_name(f".{os.getpid()}.{final.name}")
+    try:
+        yield temporary
+        flush_to_disk(temporary)
+        os.replace(temporary, final)
+        flush_to_disk(final.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary folder beside `path`, and rename it into place if the block succeeds.
+
+    All files and folders inside are on the disk before the folder has its name. After an error
+    nothing is left.
+
+    Args:
+        path: The folder to make. Missing folders above it are made, too.
+
+    Yields:
+        The folder to write to, `.<name>-<random>`.
+
+    Raises:
+        FileExistsError: If there is something of that name. A folder is never replaced.
+    """
+    final = Path(path)
+    if final.exists():
+        raise _exists(final)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}-"))
+    try:
+        yield temporary
+        temporary.chmod(0o755)  # mkdtemp's folder is for one user; readers are often others.
+        for inside in [*temporary.rglob("*"), temporary]:
+            if not inside.is_symlink():
+                flush_to_disk(inside)
+        try:
+            os.rename(temporary, final)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise _exists(final) from error
+            raise
+        flush_to_disk(final.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def flush_to_disk(path: str | os.PathLike[str]) -> None:
+    """Wait until a closed file's content, or the names in a folder, are on the disk.
+
+    Args:
+        path: A file or a folder.
+    """
+    if os.path.isdir(path):
+        # Some file systems cannot flush a folder, and some need not.
+        with contextlib.suppress(OSError):
+            _fsync(path)
+    else:
+        _fsync(path)
+
+
+def _fsync(path: str | os.PathLike[str]) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(
+        f"Cannot write the folder '{path}': it exists already. A folder is never replaced, since "
+        "others may be reading it. Pass another name, or remove it first."
+    )

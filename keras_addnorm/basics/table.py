@@ -1,0 +1,192 @@
+"""Tables of names: one kind of choice, by name, from a dict, or as an instance."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Table(Generic[T]):
+    """Names of classes that a choice is made among, with the fields that each of them has.
+
+    Args:
+        kind: What the entries are, for messages, such as `"length penalty"`.
+        base: The class of all entries.
+        classes: The entries by name. A class may have several names: the first one is written.
+        fields: The names of the fields that a dict may give to a class; `None` for those of a
+            dataclass, or the arguments of `__init__`.
+        takes_instances: Whether `get` returns an instance of `base` as it is.
+        module: Where `names`, `get` and `register` of this table are found, for messages.
+
+    Example:
+        >>> import dataclasses
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Circle:
+        ...     radius: float = 1.0
+        >>> shapes = Table("shape", Circle, {"circle": Circle})
+        >>> shapes.get({"name": "circle", "radius": 2.0})
+        Circle(radius=2.0)
+        >>> shapes.serialize(shapes.get("circle"))
+        {'name': 'circle', 'radius': 1.0}
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        base: type[T],
+        classes: Mapping[str, type[T]],
+        *,
+        fields: Callable[[type[T]], Iterable[str]] | None = None,
+        takes_instances: bool = True,
+        module: str = "",
+    ) -> None:
+        self._kind = kind
+        self._base = base
+        self._classes = dict(classes)
+        self._fields = fields or _own_fields
+        self._takes_instances = takes_instances
+        self._module = module
+        self._are_frozen = all(map(_is_frozen_dataclass, self._classes.values()))
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names that `get` knows."""
+        return tuple(self._classes)
+
+    def register(self, name: str, entry: type[T]) -> None:
+        """Add a class of your own, so that it is found by its name and can be saved.
+
+        Args:
+            name: The name it is found by.
+            entry: The class. If the others are frozen dataclasses, it has to be one as well.
+
+        Raises:
+            TypeError: If it is no subclass of the table's base.
+            ValueError: If the name is taken by another class, or the class is no frozen dataclass
+                where it has to be one.
+        """
+        if not (isinstance(entry, type) and issubclass(entry, self._base)):
+            raise TypeError(
+                f"A {self._kind} has to be a subclass of {self._base.__name__}. "
+                f"Received: {entry!r}."
+            )
+        if self._classes.get(name, entry) is not entry:
+            raise ValueError(
+                f"The {self._kind} name '{name}' is taken by {self._classes[name].__name__}. "
+                f"Expected a free name. Received: {name!r} for {entry.__name__}."
+            )
+        if self._are_frozen and not _is_frozen_dataclass(entry):
+            raise ValueError(
+                f"A {self._kind} has to be a frozen dataclass, because it is compared and saved. "
+                f"Received: {entry!r}. Decorate it with @dataclasses.dataclass(frozen=True)."
+            )
+        self._classes[name] = entry
+
+    def get(self, identifier: str | dict[str, Any] | T) -> T:
+        """Return an entry by name, from its config, or as it is.
+
+        Args:
+            identifier: A name, a dict with the name and the entry's own fields, or an instance.
+
+        Returns:
+            The entry.
+
+        Raises:
+            ValueError: If the name or a field is unknown.
+        """
+        if self._takes_instances and isinstance(identifier, self._base):
+            return identifier
+        entry, fields = self.read(identifier)
+        return entry(**fields)
+
+    def read(self, identifier: Any) -> tuple[type[T], dict[str, Any]]:
+        """Return the class and the fields that a name or a dict stands for.
+
+        Args:
+            identifier: A name, or a dict with the name and the entry's own fields.
+
+        Returns:
+            The class, and the fields of the dict.
+
+        Raises:
+            ValueError: If the name or a field is unknown.
+        """
+        fields = dict(identifier) if isinstance(identifier, dict) else {"name": identifier}
+        name = fields.pop("name", None)
+        if not isinstance(name, str) or name not in self._classes:
+            instance = f", or a {self._base.__name__}" if self._takes_instances else ""
+            raise ValueError(
+                f"There is no such {self._kind}. Expected one of {', '.join(self._classes)}, "
+                f"{'' if instance else 'or '}a dict with a 'name' among them{instance}. "
+                f"Received: {identifier!r}.{_did_you_mean(name, self._classes)}"
+            )
+        known = list(self._fields(self._classes[name]))
+        if unknown := [field for field in fields if field not in known]:
+            raise ValueError(
+                f"The {self._kind} '{name}' has no such field. Expected fields among {known}. "
+                f"Received: {unknown}.{_did_you_mean(unknown[0], known)}"
+            )
+        return self._classes[name], fields
+
+    def name_of(self, entry: T) -> str:
+        """Return the name that an entry is saved under.
+
+        Args:
+            entry: An entry.
+
+        Returns:
+            The first name of its class.
+
+        Raises:
+            ValueError: If its class is not in the table.
+        """
+        for name, known in self._classes.items():
+            if type(entry) is known:
+                return name
+        raise ValueError(
+            f"This {self._kind} cannot be saved, because its class is not in the table. Expected "
+            f"one of {', '.join(self._classes)}. Received: {entry!r}. Call "
+            f"{self._module}{'.' if self._module else ''}register('a_name', "
+            f"{type(entry).__name__}) first, here and where it is loaded."
+        )
+
+    def serialize(self, entry: T) -> dict[str, Any]:
+        """Return the config that `get` makes an equal entry of.
+
+        Args:
+            entry: An entry whose class is in the table.
+
+        Returns:
+            A dict of plain values.
+
+        Raises:
+            ValueError: If the class is not in the table.
+        """
+        name = self.name_of(entry)
+        return {
+            "name": name,
+            **{field: getattr(entry, field) for field in self._fields(type(entry))},
+        }
+
+
+def _own_fields(entry: type) -> list[str]:
+    if dataclasses.is_dataclass(entry):
+        return [field.name for field in dataclasses.fields(entry) if field.init]
+    # Of the class itself, Python before 3.11.3 knows Keras' `__new__` alone, which takes anything.
+    _, *parameters = inspect.signature(entry.__init__).parameters.values()  # type: ignore[misc]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.kind not in variadic]
+
+
+def _is_frozen_dataclass(entry: type) -> bool:
+    parameters = getattr(entry, "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen
+
+
+def _did_you_mean(name: Any, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
+    return f" Did you mean '{close[0]}'?" if close else ""

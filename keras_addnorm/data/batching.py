@@ -1,0 +1,57 @@
+"""The options of a training data set as one object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from keras_addnorm.data.buckets import Bucketing
+from keras_addnorm.data.subword_sampling import SubwordSampling
+
+# Inputs and labels; with row weights, a weight for each row as the third part.
+Batch = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Batching(Bucketing):
+    """How sentence pairs become batches: their shapes, their order and their parts.
+
+    The fields are the keyword arguments of `make_training_dataset`, which documents them.
+
+    Raises:
+        ValueError: If a length is not positive, or pieces are to be sampled without a seed.
+    """
+
+    shuffle_seed: int | None = None
+    first_epoch: int = 0
+    batches_per_update: int = 1
+    repeats: int = 1
+    row_weights: bool = False
+    row_share: tuple[int, int] = (0, 1)
+    sampling: SubwordSampling | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampling is not None and self.shuffle_seed is None:
+            raise ValueError(
+                "Sampled pieces follow from a seed. Expected a shuffle_seed with "
+                f"{self.sampling}; received shuffle_seed=None. Pass one, or leave sampling out: "
+                "validation goes without."
+            )
+
+    @property
+    def has_row_weights(self) -> bool:
+        """Whether a batch has a weight for each row."""
+        return self.row_weights or self.batches_per_update > 1
+
+    def seed_of(self, epoch: int) -> tuple[int, int] | None:
+        """The seed of an epoch's order and pieces; `None` for the fixed order."""
+        return None if self.shuffle_seed is None else (self.shuffle_seed, epoch)
+
+    def own_rows(self, batch: Batch) -> Batch:
+        """The rows of a batch that this process reads."""
+        inputs, *others = batch
+        index, count = self.row_share
+        size = len(others[0]) // count
+        rows = slice(index * size, (index + 1) * size)
+        return {name: ids[rows] for name, ids in inputs.items()}, *(part[rows] for part in others)

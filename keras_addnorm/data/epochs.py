@@ -1,0 +1,138 @@
+"""The epochs of a training data set, which can be resumed at any batch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from keras_addnorm.data.batching import Batch, Batching
+from keras_addnorm.data.buckets import Bucket
+from keras_addnorm.data.corpus import Corpus
+from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.data.tokenizer_pair import TokenizerPair
+
+
+class Epochs:
+    """The epochs of a training data set: which one is next, and single batches of any.
+
+    The order of an epoch follows from the seed and its number alone. So a training can be resumed
+    in the middle of an epoch, and a batch that caused an error can be made again.
+
+    Args:
+        corpus: The tokenised pairs.
+        batching: How the pairs become batches.
+    """
+
+    def __init__(self, corpus: Corpus, batching: Batching) -> None:
+        self._corpus = corpus
+        self._batching = batching
+        self._next = (batching.first_epoch, 0)
+        self._resampled: tuple[int, Corpus] | None = None
+
+    @classmethod
+    def from_texts(
+        cls, pairs: Iterable[Any], tokenizers: Tokenizer | TokenizerPair, batching: Batching
+    ) -> Epochs:
+        """Tokenises sentence pairs.
+
+        Args:
+            pairs: Pairs (source text, target text), as for `make_training_dataset`.
+            tokenizers: The pair of tokenizers, or one tokenizer for both languages.
+            batching: How the pairs become batches.
+
+        Returns:
+            The epochs.
+
+        Raises:
+            TypeError: If an element of `pairs` is not a pair of strings.
+            ValueError: If the rows cannot be shared evenly, or no pair is left.
+        """
+        corpus = Corpus.from_texts(pairs, TokenizerPair.of(tokenizers), batching)
+        _require_even_shares(corpus.buckets, batching.row_share)
+        report = corpus.report(batching.batches_per_update)
+        if not report.kept:
+            raise ValueError(
+                "No sentence pair is left to train on. Expected at least one pair with text on "
+                f"both sides and at most {batching.longest} tokens; received {report.empty} pairs "
+                f"with an empty side and {report.too_long} that are too long. Check the files, or "
+                "pass a larger max_length."
+            )
+        return cls(corpus, batching)
+
+    def start_at(self, epoch: int, batch: int = 0) -> None:
+        """Sets where the next iteration over the data set starts.
+
+        The iterations after it are the epochs that follow, each from its first batch on. The data
+        set still states the length of a whole epoch, so the iteration that starts at `batch` ends
+        with the batches that it left out. A training that resumes inside an epoch has to stop
+        before them.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            batch: How many of its batches are left out.
+        """
+        self._next = (epoch, batch)
+
+    @functools.cached_property
+    def plan(self) -> str:
+        """A digest of all that decides which pairs a batch has: ids, buckets and seed."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((self._corpus.buckets, self._batching.shuffle_seed)).encode())
+        if self._batching.sampling is not None:
+            digest.update(repr(self._batching.sampling).encode())
+        for side in (self._corpus.source, self._corpus.target):
+            digest.update(side.offsets.data)
+            digest.update(side.ids.data)
+        return digest.hexdigest()
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next iteration is of."""
+        return self._next[0]
+
+    def next_iteration(self) -> Iterator[Batch]:
+        """Returns the batches of the next iteration; the one after it is the next epoch."""
+        epoch, batch = self._next
+        self._next = (epoch + 1, 0)
+        if not batch:
+            return self.batches(epoch)
+        # On JAX with a GPU, Keras reads a batch ahead, and must not find fewer than are stated.
+        left_out = itertools.islice(self.batches(epoch), batch)
+        return itertools.chain(self.batches(epoch, batch), left_out)
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """Makes the batches of an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            first: How many batches are left out; they cost nothing.
+
+        Returns:
+            The batches, as NumPy arrays.
+        """
+        return self._corpus_of(epoch).batches(self._batching, epoch, first)
+
+    def report(self, epoch: int) -> PipelineReport:
+        """Counts the pairs, tokens and batches of an epoch."""
+        return self._corpus_of(epoch).report(self._batching.batches_per_update)
+
+    def _corpus_of(self, epoch: int) -> Corpus:
+        """The corpus with an epoch's pieces; the last one asked for is kept."""
+        if self._resampled is None or self._resampled[0] != epoch:
+            self._resampled = epoch, self._corpus.resampled(self._batching.seed_of(epoch))
+        return self._resampled[1]
+
+
+def _require_even_shares(buckets: tuple[Bucket, ...], row_share: tuple[int, int]) -> None:
+    index, count = row_share
+    rows = [bucket.batch_size for bucket in buckets]
+    if not 0 <= index < count or any(size % count for size in rows):
+        raise ValueError(
+            "The rows of a batch cannot be shared evenly. Expected row_share=(index, count) with "
+            "0 <= index < count, and batches with a multiple of count rows; received "
+            f"row_share={row_share} and batches with {rows} rows. Pass rows_multiple_of={count}."
+        )

@@ -1,0 +1,99 @@
+"""Trains SentencePiece models and explains why a training failed."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+
+# protobuf makes this class when it is imported, where type checkers cannot see it.
+ModelProto: Any = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
+
+_TOO_LARGE = re.compile(r"Vocabulary size too high.*value <= (\d+)")
+_TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+
+# Unigram scores are stored as multiples of 1/256. Sums of such numbers are exact in float32 up to
+# 65,536. So a segmentation does not depend on the text before it, and SentencePiece and the
+# tokenizer in a graph cannot differ by rounding.
+_SCORE_STEPS_PER_UNIT = 256
+
+
+def train_model(
+    texts: Iterator[str], vocabulary_size: int, kind: str, character_coverage: float
+) -> bytes:
+    """Trains a model on normalised texts.
+
+    Args:
+        texts: The sentences, at least one.
+        vocabulary_size: Number of pieces, the four special ones included.
+        kind: `"unigram"` or `"bpe"`.
+        character_coverage: Share of the characters that the vocabulary must spell.
+
+    Returns:
+        The serialised model.
+
+    Raises:
+        ValueError: If the texts do not allow a vocabulary of this size.
+    """
+    buffer = io.BytesIO()
+    failures: list[Exception] = []
+
+    def guarded() -> Iterator[str]:
+        # SentencePiece replaces what an iterator raises by an error of its own.
+        try:
+            yield from texts
+        except Exception as error:
+            failures.append(error)
+
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=guarded(),
+            model_writer=buffer,
+            vocab_size=vocabulary_size,
+            model_type=kind,
+            character_coverage=character_coverage,
+            normalization_rule_name="identity",
+            pad_id=PAD_ID,
+            bos_id=START_ID,
+            eos_id=END_ID,
+            unk_id=UNKNOWN_ID,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if failures:
+            raise failures[0] from None
+        raise ValueError(_training_error(str(error), vocabulary_size, kind)) from error
+    if failures:
+        raise failures[0]
+    return _with_exact_scores(buffer.getvalue()) if kind == "unigram" else buffer.getvalue()
+
+
+def _training_error(message: str, vocabulary_size: int, kind: str) -> str:
+    """Says in this library's terms what SentencePiece's message means."""
+    if match := _TOO_LARGE.search(message):
+        return (
+            f"vocabulary_size={vocabulary_size} is too large for this text: a {kind} vocabulary of "
+            f"it has at most {match[1]} pieces. Pass vocabulary_size={match[1]} or less, or more "
+            "text."
+        )
+    if match := _TOO_SMALL.search(message):
+        return (
+            f"vocabulary_size={vocabulary_size} is too small for this text: its characters and the "
+            f"special pieces alone are {match[1]}. Pass a larger vocabulary_size, or a lower "
+            "character_coverage to leave rare characters out."
+        )
+    return f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: {message}"
+
+
+def _with_exact_scores(proto: bytes) -> bytes:
+    model = ModelProto.FromString(proto)
+    for piece in model.pieces:
+        piece.score = round(piece.score * _SCORE_STEPS_PER_UNIT) / _SCORE_STEPS_PER_UNIT
+    exact: bytes = model.SerializeToString(deterministic=True)
+    return exact

@@ -1,0 +1,55 @@
+"""Reads sentences and sentence pairs as Python strings, whatever holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Reads pairs of texts as Python strings.
+
+    Args:
+        pairs: An iterable of two strings each (bytes are read as UTF-8), or a `tf.data.Dataset`
+            of two string scalars.
+
+    Yields:
+        The source text and the target text.
+
+    Raises:
+        TypeError: If an element is not a pair of strings.
+    """
+    for index, pair in enumerate(_elements(pairs)):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(
+                f"Expected pairs (source text, target text); received {describe(pair)} at "
+                f"position {index}."
+            )
+        yield _string(pair[0], index), _string(pair[1], index)
+
+
+def strings(texts: Iterable[Any]) -> Iterator[str]:
+    """Reads texts as Python strings, from any iterable or a `tf.data.Dataset` of scalars."""
+    return (_string(text, index) for index, text in enumerate(_elements(texts)))
+
+
+def describe(value: Any) -> str:
+    """Names a value's type and shows the value, shortened, for an error message."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:60] + '...'}"
+
+
+def _elements(items: Iterable[Any]) -> Iterator[Any]:
+    """Iterates over a tf.data.Dataset as NumPy values and over anything else as it is."""
+    numpy_iterator = getattr(items, "as_numpy_iterator", None)
+    return iter(items) if numpy_iterator is None else numpy_iterator()
+
+
+def _string(value: Any, index: int) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if not isinstance(value, str):
+        raise TypeError(
+            f"Expected texts of type str; received {describe(value)} at position {index}."
+        )
+    return value

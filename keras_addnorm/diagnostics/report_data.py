@@ -1,0 +1,198 @@
+"""What a report is made of: its numbers and verdicts, without a way to draw them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class NormStatistics:
+    """A norm of an Add & Norm, seen over the real positions of the batch.
+
+    Attributes:
+        slot: `"pre_norm"`, `"branch_norm"` or `"post_norm"`.
+        input_mean: Mean in front of the norm.
+        input_variance: Mean variance over the channels of a position in front of the norm.
+        output_mean: Mean behind it.
+        output_variance: Mean variance over the channels behind it.
+        gain: Root mean square of its gain; `None` if it has none.
+    """
+
+    slot: str
+    input_mean: float
+    input_variance: float
+    output_mean: float
+    output_variance: float
+    gain: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionStatistics:
+    """An attention's heads, seen over the real queries of the batch.
+
+    Attributes:
+        entropy: Mean entropy of each head, in nats.
+        entropy_share: The same as a share of log n, n the number of keys that a query can see: 1
+            is looking everywhere evenly, 0 at one token.
+        similarity: How alike each two heads look, from -1 to 1; see `head_similarity`.
+    """
+
+    entropy: tuple[float, ...]
+    entropy_share: tuple[float, ...]
+    similarity: tuple[tuple[float, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class SublayerReport:
+    """The numbers of one sublayer, over the real positions of the batch.
+
+    Attributes:
+        name: `"encoder/0/self_attention"` and so on; see `observe`.
+        residual_rms: Root mean square of the stream x in front of it.
+        branch_rms: That of its output F(x).
+        merged_rms: That of the stream y behind its Add & Norm.
+        residual_ratio: ‖F(x)‖ / ‖x‖.
+        cosine: Mean over the positions of cos(x, y).
+        effect: ‖y - y₀‖ / ‖y₀‖, where y₀ is the stream behind the Add & Norm if the sublayer gave
+            zeros: how much of the stream is its doing, whatever the scheme.
+        gradient_norm: Norm of the loss's gradient at x.
+        weight_gradient_norm: Norm of the loss's gradient at all its weights together; `None` if
+            its weights are not known, as for an `AddNorm` in a model of your own.
+        norms: The norms of its Add & Norm.
+        dead_units: Share of the feed-forward units that do nothing; `None` for an attention.
+        attention: The heads; `None` for a feed-forward sublayer.
+    """
+
+    name: str
+    residual_rms: float
+    branch_rms: float
+    merged_rms: float
+    residual_ratio: float
+    cosine: float
+    effect: float
+    gradient_norm: float
+    weight_gradient_norm: float | None
+    norms: tuple[NormStatistics, ...]
+    dead_units: float | None
+    attention: AttentionStatistics | None
+
+    @property
+    def stack(self) -> str:
+        """`"encoder"` of `"encoder/0/self_attention"`; empty for an `AddNorm` alone."""
+        return self.name.partition("/")[0] if "/" in self.name else ""
+
+    @property
+    def layer(self) -> str:
+        """`"encoder/0"` of `"encoder/0/self_attention"`; empty for an `AddNorm` alone."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def kind(self) -> str:
+        """`"self_attention"` of `"encoder/0/self_attention"`."""
+        return self.name.rpartition("/")[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMap:
+    """Where the heads of one attention look in one sentence.
+
+    Attributes:
+        name: The sublayer.
+        queries: The tokens that look, one a row.
+        keys: The tokens that are looked at, one a column.
+        weights: By head, row and column.
+    """
+
+    name: str
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    weights: tuple[tuple[tuple[float, ...], ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+    """Where a number becomes a verdict.
+
+    Args:
+        swamping_effect: A sublayer that changes the stream by more than this many times the
+            stream's own size swamps it: what earlier layers wrote can hardly be read any more.
+            A Pre-LN model of 4 + 4 layers trained on Multi30k reaches 1.3 in its first
+            feed-forward sublayer and stays below 0.8 elsewhere.
+        swamping_ratio: So does one whose output is this many times as large as the stream, unless
+            what its scheme makes of it (a small learned gain) changes the stream by less than its
+            own size.
+        identity_effect: A sublayer that changes the stream by less than this share of it is nearly
+            the identity. At its start a DeepNorm of 18 + 18 layers changes it by 0.013.
+        gradient_fall: If the gradient at the first sublayer of a stack is less than this share of
+            that at the last, it vanishes on its way down. At the start, the `tiny` preset with
+            Post-LN has 0.2 in a decoder of 4 layers and 0.001 in one of 18.
+        gradient_rise: If it is more than this many times that at the last, it explodes. At the
+            start, Pre-LN has 8 in an encoder of 18 layers, and 9 layers without norms have 19,000.
+        norm_gain: A norm whose gain has a root mean square below this passes on next to nothing;
+            gains start at 1.
+        norm_variance: A norm whose input varies less than this over the channels divides by its
+            epsilon, not by the deviation: it no longer normalises.
+        head_similarity: Two heads whose attention weights are this alike copy each other; 1 is
+            equality. The trained Multi30k model has at most 0.66, fresh models at most 0.71.
+        dead_units: A feed-forward sublayer with more than this share of dead units wastes them;
+            the trained Multi30k model has at most 0.16.
+    """
+
+    swamping_effect: float = 4.0
+    swamping_ratio: float = 10.0
+    identity_effect: float = 0.01
+    gradient_fall: float = 1e-2
+    gradient_rise: float = 3e2
+    norm_gain: float = 0.05
+    norm_variance: float = 1e-5
+    head_similarity: float = 0.95
+    dead_units: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """One finding.
+
+    Attributes:
+        kind: What it is, one word for programs: `"swamped"`, `"near_identity"`,
+            `"vanishing_gradient"`, `"exploding_gradient"`, `"norm_collapsed"`, `"copied_heads"`,
+            `"dead_units"`, `"no_skip"`, `"not_finite"`, or `"healthy"` if there is nothing else
+            to say.
+        sublayers: The sublayers that it is about, the worst first.
+        text: What was found and what it means.
+        threshold: The threshold behind it, in words.
+        advice: What to do about it.
+    """
+
+    kind: str
+    sublayers: tuple[str, ...]
+    text: str
+    threshold: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.threshold}) {self.advice}".rstrip()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportData:
+    """What one forward and backward pass shows of a model.
+
+    Attributes:
+        loss: The loss of the batch.
+        sublayers: The numbers of each sublayer, in the order in which they ran.
+        verdicts: What stands out, in words; one `"healthy"` if nothing does.
+        thresholds: Where a number becomes a verdict.
+        attention_maps: Of the sentence that was given, one an attention.
+    """
+
+    loss: float
+    sublayers: tuple[SublayerReport, ...]
+    verdicts: tuple[Verdict, ...]
+    thresholds: Thresholds = dataclasses.field(default_factory=Thresholds)
+    attention_maps: tuple[AttentionMap, ...] = ()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing stands out."""
+        return all(verdict.kind == "healthy" for verdict in self.verdicts)

@@ -1,0 +1,119 @@
+"""Frozen dataclasses as constructor signatures: every argument is declared once, as a field."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+Arguments = TypeVar("Arguments")
+Class = TypeVar("Class", bound=type)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KerasArguments:
+    """The arguments of `keras.layers.Layer`, as its documentation explains them."""
+
+    name: str | None = None
+    dtype: Any = None
+    trainable: bool = True
+    activity_regularizer: Any = None
+    autocast: bool = True
+
+    def for_keras(self) -> dict[str, Any]:
+        """Return what `keras.layers.Layer` takes."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(KerasArguments)}
+
+
+def takes(
+    arguments: Callable[P, Arguments],
+) -> Callable[[Callable[[Any, Arguments], None]], Callable[Concatenate[Any, P], None]]:
+    """Give a constructor the signature of a dataclass; it receives one checked object.
+
+    Type checkers and editors read the fields of the dataclass, `help` and `inspect.signature` show
+    them, and unknown names are refused in the name of the class that is made.
+
+    Args:
+        arguments: A frozen dataclass.
+
+    Returns:
+        A decorator of an `__init__(self, arguments)`.
+    """
+    declared = inspect.signature(arguments)
+
+    def decorate(init: Callable[[Any, Arguments], None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(init)
+        def constructor(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            require_arguments(type(self), declared, args, kwargs)
+            init(self, arguments(*args, **kwargs))
+
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = [own, *declared.parameters.values()]
+        constructor.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return constructor
+
+    return decorate
+
+
+def checked(cls: Class) -> Class:
+    """Let a frozen dataclass refuse unknown names clearly, and hash with dicts among its values."""
+    init = cls.__init__  # type: ignore[misc]
+    declared = inspect.signature(cls)
+
+    @functools.wraps(init)
+    def constructor(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        require_arguments(type(self), declared, args, kwargs)
+        init(self, *args, **kwargs)
+
+    cls.__init__ = constructor  # type: ignore[misc]
+    cls.__hash__ = _hash  # type: ignore[assignment]
+    return cls
+
+
+def require_arguments(
+    cls: type, declared: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Refuse a call of a class with an argument that is unknown, missing or given twice."""
+    unknown = [name for name in kwargs if name not in declared.parameters]
+    if unknown:
+        raise TypeError(
+            f"{cls.__name__} has no argument {', '.join(map(repr, unknown))}."
+            f"{did_you_mean(unknown, declared.parameters)} Expected arguments among "
+            f"{', '.join(declared.parameters)}."
+        )
+    try:
+        declared.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"The arguments of {cls.__name__} do not fit: {error}. Expected "
+            f"{cls.__name__}({', '.join(declared.parameters)})."
+        ) from None
+
+
+def did_you_mean(unknown: Any, known: Any) -> str:
+    """Return `" Did you mean 'scheme'?"` for names that are nearly known, or `""`."""
+    near = [match for name in unknown for match in difflib.get_close_matches(name, known, n=1)]
+    return f" Did you mean {' and '.join(map(repr, near))}?" if near else ""
+
+
+def document(cls: type, block: type) -> None:
+    """Put the `Args` of a dataclass in the place of the line `**block: ...` of a docstring."""
+    # Python drops docstrings under -OO.
+    if cls.__doc__ and block.__doc__:
+        section = inspect.cleandoc(block.__doc__).split("Args:\n")[1].split("\n\n")[0]
+        line = f"    **block: The fields of `{block.__name__}`."
+        cls.__doc__ = inspect.cleandoc(cls.__doc__).replace(line, section)
+
+
+def _hash(self: Any) -> int:
+    return hash(tuple(_hashable(getattr(self, f.name)) for f in dataclasses.fields(self)))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return frozenset((key, _hashable(item)) for key, item in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,159 @@
+"""`BlockConfig`: what layers, stacks and models of one kind share, in one frozen object."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Callable
+from typing import Any, Self
+
+import keras
+
+from keras_addnorm import norms, schemes
+from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers.arguments import checked
+from keras_addnorm.layers.attention_config import AttentionConfig
+from keras_addnorm.layers.feed_forward import get_activation
+from keras_addnorm.layers.initializers import InitializerLike
+from keras_addnorm.layers.positions import PositionsLike
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class BlockConfig:
+    """The shape of a Transformer block: the arguments of its layers, of their stacks and models.
+
+    `TransformerEncoderLayer`, `TransformerDecoderLayer`, `TransformerEncoder` and
+    `TransformerDecoder` take each field as an argument and keep them together as `layer.config`;
+    `Seq2SeqConfig` extends them. Values are checked here. Objects that can be restored by a name
+    (schemes, initialisers, an `AttentionConfig`) are kept as their dicts, so that configs compare.
+
+    Args:
+        num_heads: Number of attention heads, H; has to divide the width of the input.
+        intermediate_dim: Width inside the feed-forward sublayer, F.
+        dropout: Share of each sublayer's output that is dropped before it is merged.
+        attention_dropout: Share of the attention weights that is dropped.
+        activation_dropout: Share of the intermediate activations that is dropped.
+        activation: The feed-forward activation; see `FeedForward`.
+        scheme: The residual scheme; see `AddNorm`.
+        norm: The normalisation; see `AddNorm`. Or one for each side of a model:
+            `{"encoder": "batch_norm", "decoder": "layer_norm"}`.
+        epsilon: The norms' epsilon.
+        use_bias: Whether projections have biases.
+        kernel_initializer: Initialiser of all kernels.
+        bias_initializer: Initialiser of all biases.
+        attention: How to attend, an `AttentionConfig` or its fields as a dict.
+        positions: Relative positions of the self-attention; see `MultiHeadSelfAttention`. A table
+            that layers of a stack share (T5's) is theirs together.
+        drop_path: Share of the examples that go without a sublayer while training (stochastic
+            depth); see `AddNorm`. In a stack it is the share of the last layer and grows linearly:
+            `drop_path (l + 1) / L` in layer `l` of `L`.
+
+    Raises:
+        ValueError: If a value does not fit, named with what was expected.
+
+    Example:
+    ```python
+    from keras_addnorm.layers import BlockConfig, TransformerEncoderLayer
+
+    layer = TransformerEncoderLayer(num_heads=4, intermediate_dim=32, scheme="pre_ln")
+    assert layer.config == BlockConfig(4, 32, scheme="pre_ln")
+    assert BlockConfig.get(layer.config.to_dict()) == layer.config
+    ```
+    """
+
+    num_heads: int
+    intermediate_dim: int
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    activation: str = "relu"
+    scheme: str | dict[str, Any] | schemes.ResidualScheme = "post_ln"
+    norm: norms.NormLike = "layer_norm"
+    epsilon: float = 1e-6
+    use_bias: bool = True
+    kernel_initializer: InitializerLike = "glorot_uniform"
+    bias_initializer: InitializerLike = "zeros"
+    attention: AttentionConfig | dict[str, Any] | None = None
+    positions: PositionsLike = "none"
+    drop_path: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._require_positive("num_heads", "intermediate_dim")
+        for name in ("dropout", "attention_dropout", "activation_dropout", "drop_path"):
+            rate = getattr(self, name)
+            if not 0 <= rate < 1:
+                raise ValueError(
+                    f"`{name}` is a share. Expected 0 <= share < 1. Received: {rate!r}"
+                )
+        get_activation(self.activation)
+        self._set("scheme", _by_name(self.scheme, schemes.get, schemes.serialize))
+        norms.for_side(self.norm, "encoder")
+        initializers = keras.initializers
+        for name in ("kernel_initializer", "bias_initializer"):
+            value = getattr(self, name)
+            self._set(name, _by_name(value, initializers.get, initializers.serialize))
+        if self.attention is not None:
+            attention = AttentionConfig.get(self.attention)
+            attention.key_value_heads(self.num_heads)
+            self._set("attention", attention.to_dict() or None)
+        position_kinds.relative(self.positions)
+        if isinstance(self.positions, dict) and len(self.positions) == 1:
+            # One way to write a choice without fields.
+            self._set("positions", self.positions["name"])
+
+    @classmethod
+    def get(cls, identifier: Self | dict[str, Any]) -> Self:
+        """Return a config from its fields, or as it is.
+
+        Args:
+            identifier: A config, or a dict with its fields.
+
+        Returns:
+            The config.
+
+        Raises:
+            TypeError: If a field is unknown or missing.
+            ValueError: If a field does not fit.
+        """
+        return cls(**identifier) if isinstance(identifier, dict) else identifier
+
+    @property
+    def block(self) -> BlockConfig:
+        """The config without what subclasses add to it."""
+        return BlockConfig(
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(BlockConfig)}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, all of them."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if isinstance(self.scheme, schemes.ResidualScheme):
+            values["scheme"] = schemes.serialize(self.scheme)
+        for name in ("kernel_initializer", "bias_initializer"):
+            if not isinstance(values[name], str | dict):
+                values[name] = keras.initializers.serialize(values[name])
+        return {**values, "positions": position_kinds.serialize(self.positions)}
+
+    def _require_positive(self, *names: str) -> None:
+        for name in names:
+            size = getattr(self, name)
+            if not isinstance(size, numbers.Integral) or size < 1:
+                raise ValueError(f"`{name}` has to be a positive integer. Received: {size!r}")
+            self._set(name, int(size))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+def _by_name(value: Any, get: Callable[[Any], Any], serialize: Callable[[Any], Any]) -> Any:
+    """Check a choice, and return an object as its dict, if it can be made from that again."""
+    get(value)
+    if isinstance(value, str | dict):
+        return value
+    try:
+        get(plain := serialize(value))
+    except (TypeError, ValueError):
+        # A class that is not registered works, until somebody saves it.
+        return value
+    return plain

@@ -1,0 +1,74 @@
+"""Checks of what is passed as a model, and of the tokenizers that go with it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from keras_addnorm.models.config import Seq2SeqConfig
+from keras_addnorm.models.seq2seq import Seq2SeqTransformer
+
+
+class _Tokenizer(Protocol):
+    pad_id: int
+    start_id: int
+    end_id: int
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+
+class _Tokenizers(Protocol):
+    @property
+    def source(self) -> _Tokenizer: ...
+
+    @property
+    def target(self) -> _Tokenizer: ...
+
+
+def require_model(model: Any) -> Seq2SeqTransformer:
+    """Return the model if it is one of ours.
+
+    Args:
+        model: What was passed.
+
+    Returns:
+        The same.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    if not isinstance(model, Seq2SeqTransformer):
+        raise TypeError(
+            "This needs a model that can be described by a Seq2SeqConfig. Expected a "
+            f"Seq2SeqTransformer; received a {type(model).__name__}."
+        )
+    return model
+
+
+def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
+    """Check that tokenizers belong to a model: sizes of the vocabularies and special ids.
+
+    Args:
+        config: The model's config.
+        tokenizers: A `TokenizerPair`, or whatever has two tokenizers as `source` and `target`.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    for side, tokenizer, expected in (
+        ("source", tokenizers.source, config.source_vocabulary_size),
+        ("target", tokenizers.target, config.target_vocabulary_size),
+    ):
+        if tokenizer.vocabulary_size != expected:
+            raise ValueError(
+                f"The tokenizer does not belong to the model. Expected a {side} vocabulary of "
+                f"{expected} pieces. Received: {tokenizer.vocabulary_size}. Pass the tokenizer "
+                "that the model was trained with."
+            )
+        ids = (config.pad_id, config.start_id, config.end_id)
+        own = (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id)
+        if ids != own:
+            raise ValueError(
+                "The model has other special ids than the tokenizer: expected pad, start and end "
+                f"{own}; received {ids}. Leave them at their defaults in Seq2SeqConfig."
+            )

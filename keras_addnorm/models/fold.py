@@ -1,0 +1,182 @@
+"""`fold`: a model without residual gains, which are multiplied into its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from keras_addnorm import norms, schemes
+from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.layers import AddNorm
+from keras_addnorm.layers.sublayers import named_add_norms
+from keras_addnorm.models.checks import require_model
+from keras_addnorm.models.rebuild import rebuild
+from keras_addnorm.models.seq2seq import Seq2SeqTransformer
+from keras_addnorm.schemes import Folding
+
+_SIDES: tuple[Literal["encoder", "decoder"], ...] = ("encoder", "decoder")
+
+
+def fold(
+    model: Seq2SeqTransformer, *, say: Callable[[str], None] | None = None
+) -> Seq2SeqTransformer:
+    """Return a model that computes the same without the gains of its residual scheme.
+
+    | scheme | becomes | its gain goes into |
+    |---|---|---|
+    | `rezero` | `no_norm` | the sublayer's output projection, `W_o alpha` and `b_o alpha` |
+    | `layer_scale` | `pre_ln` | the same, channel by channel |
+    | `deep_norm` | `post_ln` | the same, divided by `alpha`; and the norm |
+    | `ln_scaling` | `pre_ln` | gain and offset of the norm |
+
+    All are exact but for rounding. DeepNorm divides the sum in front of the norm by `alpha`, and
+    `LN(alpha x + f)` with epsilon is `LN(x + f / alpha)` with `epsilon / alpha^2`: the config of
+    the folded model says so for each side (`norm={"encoder": {"name": "layer_norm", "epsilon":
+    ...}, ...}`). The same holds for `rms_norm` and `batch_norm`; with `std_layer_norm` and
+    `scale_norm` it is `epsilon / alpha`; `dynamic_tanh` takes `alpha` into its own factor.
+
+    Other schemes have no gain, or one that no weight can take (Admin's factors stand on the
+    stream that the sublayer reads, too). Where the norm cannot make up for a gain (`none`), the
+    scheme stays as well. Then the model that is returned is an equal copy, and `say` hears why.
+
+    The folded model is one like any other: it saves, exports and trains, though no longer with
+    the scheme's own dynamics. Fold last, for serving.
+
+    Args:
+        model: The model; it stays as it is.
+        say: Takes a line on what was folded or why not, for instance `print`.
+
+    Returns:
+        A new model, not compiled.
+
+    Raises:
+        TypeError: If it is no `Seq2SeqTransformer`.
+
+    Example:
+        >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+        >>> config = Seq2SeqConfig.preset(
+        ...     "tiny", source_vocabulary_size=11, target_vocabulary_size=11, scheme="rezero"
+        ... )
+        >>> fold(Seq2SeqTransformer(config), say=print).config.scheme
+        rezero folded into no_norm.
+        {'name': 'no_norm'}
+    """
+    say = say or _say_nothing
+    config = require_model(model).config
+    foldings = _foldings(model)
+    hindrance = _hindrance(model, foldings)
+    if hindrance is not None:
+        say(f"{hindrance}. The model is an equal copy.")
+        return rebuild(model)
+    remaining = _remaining_scheme(foldings)
+    norm = _with_epsilons(config.norm, named_add_norms(model), foldings)
+    folded = rebuild(model, scheme=remaining, norm=norm)
+    for place, add_norm in named_add_norms(folded).items():
+        _absorb(folded, place, add_norm, foldings[place])
+    say(f"{_name(config.scheme)} folded into {_name(remaining)}.")
+    return folded
+
+
+def is_foldable(model: Seq2SeqTransformer) -> bool:
+    """Tell whether `fold` would change a model: otherwise it makes an equal copy.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Whether its scheme has gains, and its weights can take them.
+
+    Raises:
+        TypeError: If it is no `Seq2SeqTransformer`.
+
+    Example:
+        >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+        >>> config = Seq2SeqConfig.preset(
+        ...     "tiny", source_vocabulary_size=11, target_vocabulary_size=11, scheme="pre_ln"
+        ... )
+        >>> is_foldable(Seq2SeqTransformer(config))
+        False
+    """
+    return _hindrance(require_model(model), _foldings(model)) is None
+
+
+def _say_nothing(line: str) -> None:
+    """Takes a line and lets it be."""
+
+
+def _foldings(model: Seq2SeqTransformer) -> dict[str, Folding]:
+    scheme = schemes.get(model.config.scheme)
+    return {name: _folding(scheme, add_norm) for name, add_norm in named_add_norms(model).items()}
+
+
+def _remaining_scheme(foldings: dict[str, Folding]) -> schemes.ResidualScheme:
+    return next(iter(foldings.values())).scheme
+
+
+def _hindrance(model: Seq2SeqTransformer, foldings: dict[str, Folding]) -> str | None:
+    """Return why nothing can be folded, or None."""
+    config = model.config
+    if _remaining_scheme(foldings) == schemes.get(config.scheme):
+        return f"{_name(config.scheme)} has no gain to fold"
+    for place, add_norm in named_add_norms(model).items():
+        if not _is_taken(foldings[place], add_norm):
+            return (
+                f"{_name(config.scheme)} with norm={config.norm!r} cannot be folded: no weight or "
+                f"epsilon of that norm can take the gain of {place}"
+            )
+    return None
+
+
+def _name(scheme: str | dict[str, Any] | schemes.ResidualScheme) -> str:
+    return str(schemes.serialize(schemes.get(scheme))["name"])
+
+
+def _folding(scheme: schemes.ResidualScheme, add_norm: AddNorm) -> Folding:
+    # The scheme of the whole model: that of a pruned place is another.
+    scale = getattr(add_norm, "branch_scale", None)
+    return scheme.fold(scheme.plan(add_norm.position), None if scale is None else to_numpy(scale))
+
+
+def _is_taken(folding: Folding, add_norm: AddNorm) -> bool:
+    return (folding.post_norm_gain == 1.0 or add_norm.post_norm.epsilon_power is not None) and (
+        folding.pre_norm_gain == 1.0
+        or not hasattr(add_norm, "pre_norm")
+        or bool(add_norm.pre_norm.output_weights)
+    )
+
+
+def _with_epsilons(
+    norm: norms.NormLike, add_norms: dict[str, AddNorm], foldings: dict[str, Folding]
+) -> norms.NormLike:
+    """Return the norm of each side, with the epsilon that makes up for the gain there."""
+    if all(folding.post_norm_gain == 1.0 for folding in foldings.values()):
+        return norm
+    sides: dict[str, Any] = {}
+    for side in _SIDES:
+        name = next(name for name in add_norms if name.startswith(f"{side}/"))
+        post_norm, gain = add_norms[name].post_norm, foldings[name].post_norm_gain
+        identifier = norms.for_side(norm, side)
+        fields = identifier if isinstance(identifier, dict) else {"name": identifier}
+        sides[side] = {**fields, "epsilon": post_norm.epsilon / gain**post_norm.epsilon_power}
+    return sides
+
+
+def _absorb(model: Seq2SeqTransformer, name: str, add_norm: AddNorm, folding: Folding) -> None:
+    side, index, sublayer = name.split("/")
+    layer = getattr(getattr(model, side).layers[int(index)], sublayer)
+    if name not in model.config.pruned_sublayers:
+        weights = layer.output_projection.weights
+        _multiply(weights, 1.0 if folding.branch_gain is None else folding.branch_gain)
+    if folding.post_norm_gain != 1.0:
+        add_norm.post_norm.absorb_input_gain(folding.post_norm_gain)
+    if folding.pre_norm_gain != 1.0 and hasattr(add_norm, "pre_norm"):
+        pre_norm = add_norm.pre_norm
+        _multiply([getattr(pre_norm, n) for n in pre_norm.output_weights], folding.pre_norm_gain)
+
+
+def _multiply(weights: list[Any], gain: Any) -> None:
+    # Both kernel (F, D) and bias (D,) have the channels of the stream last.
+    for weight in weights:
+        weight.assign(to_numpy(weight) * np.asarray(gain))

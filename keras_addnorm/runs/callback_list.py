@@ -1,0 +1,149 @@
+"""The callbacks of a training, in their order."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import keras
+
+from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.decoding import translate
+from keras_addnorm.diagnostics import ResidualMonitor
+from keras_addnorm.distribution import is_first
+from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
+from keras_addnorm.runs.prepare import Prepared
+from keras_addnorm.runs.progress import epoch_line
+from keras_addnorm.runs.resuming import last_checkpoint
+from keras_addnorm.runs.settings import BEST_METRICS, TrainingConfig
+from keras_addnorm.training import StopRequest, TranslationScore
+from keras_addnorm.training.guard import NonFiniteGuard
+from keras_addnorm.training.resume import Checkpoints, TrainingPosition
+
+# Enough for steady figures, few enough that watching them costs next to nothing.
+_MONITORED_PAIRS = 16
+
+
+@dataclass(frozen=True)
+class TrainingCallbacks:
+    """The callbacks of a training.
+
+    Attributes:
+        in_order: All that `fit` gets.
+        recorder: The one that writes the log and the best weights.
+        checkpoints: The one that writes checkpoints.
+        stop_request: Takes the signals that end the training with a checkpoint.
+    """
+
+    in_order: list[keras.callbacks.Callback]
+    recorder: RunRecorder
+    checkpoints: Checkpoints
+    stop_request: StopRequest
+
+
+def training_callbacks(prepared: Prepared) -> TrainingCallbacks:
+    """Makes the callbacks of a training.
+
+    Args:
+        prepared: The training.
+
+    Returns:
+        The callbacks.
+    """
+    training, directory, say = prepared.config.training, prepared.directory, prepared.say
+    best = BestEpochs(training.best_metric, BEST_METRICS[training.best_metric], training.keep_best)
+    recorder = RunRecorder(directory, prepared.report, prepared.state.epoch, best)
+    stopping = _early_stopping(training)
+    position = TrainingPosition(
+        prepared.epochs,
+        prepared.report.batches,
+        prepared.state,
+        {"recorder": recorder, **stopping},
+        prepared.epochs.plan,
+    )
+    guard = NonFiniteGuard(
+        position,
+        lambda epoch, batch: next(prepared.epochs.batches(epoch, batch)),
+        directory.path,
+        lambda: last_checkpoint(directory, say)[0],
+    )
+    stop_request = StopRequest()
+    checkpoints = Checkpoints(
+        directory.checkpoints,
+        position,
+        keep=max(training.keep_last, training.average_last),
+        every_batches=training.checkpoint_batches,
+        every_minutes=training.checkpoint_minutes,
+        before=guard.check_weights,
+        stop_request=stop_request,
+    )
+    in_order = [
+        position,
+        guard,
+        *_score(prepared),
+        *_monitor(prepared),
+        *_of_the_first(
+            keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
+            recorder,
+            keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
+            ),
+        ),
+        *stopping.values(),
+        *([MovingAverage()] if training.ema else []),
+        # The last of all: what it writes says that an epoch is done and written down.
+        *_of_the_first(checkpoints),
+    ]
+    return TrainingCallbacks(in_order, recorder, checkpoints, stop_request)
+
+
+def _of_the_first(*callbacks: keras.callbacks.Callback) -> tuple[keras.callbacks.Callback, ...]:
+    """Callbacks that write: of several processes, only the first has them."""
+    return callbacks if is_first() else ()
+
+
+def _early_stopping(training: TrainingConfig) -> dict[str, keras.callbacks.EarlyStopping]:
+    if not training.early_stopping:
+        return {}
+    return {
+        "early_stopping": keras.callbacks.EarlyStopping(
+            monitor=training.best_metric,
+            mode="max" if BEST_METRICS[training.best_metric] else "min",
+            patience=training.early_stopping,
+        )
+    }
+
+
+def _score(prepared: Prepared) -> list[keras.callbacks.Callback]:
+    training, search = prepared.config.training, prepared.config.evaluation
+    if not training.score_every:
+        return []
+    some = itertools.islice(string_pairs(prepared.validation_pairs), training.score_pairs)
+    sources, references = zip(*some, strict=True)
+
+    def translate_greedily(model: Seq2SeqTransformer, texts: list[str]) -> list[str]:
+        return translate(
+            model,
+            prepared.tokenizers,
+            texts,
+            max_length=search.max_length,
+            batch_size=search.batch_size,
+        ).texts
+
+    return [TranslationScore(sources, references, translate_greedily, every=training.score_every)]
+
+
+def _monitor(prepared: Prepared) -> list[keras.callbacks.Callback]:
+    every, directory = prepared.config.training.monitor_every, prepared.directory
+    if not every:
+        return []
+    batch = next(prepared.validation_data.as_numpy_iterator())
+    return [
+        ResidualMonitor(
+            keras.tree.map_structure(lambda array: array[:_MONITORED_PAIRS], batch),
+            every=every,
+            csv=directory.residuals,
+            tensorboard=directory.tensorboard / "residuals",
+        )
+    ]

@@ -1,0 +1,215 @@
+"""Checks before a training: settings, directory, devices, model, batches and disk space."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from keras_addnorm import distribution
+from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.distribution import Devices
+from keras_addnorm.layers.attention_config import AttentionConfig
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.settings import RunConfig, TrainingConfig
+
+
+def require_consistent(training: TrainingConfig) -> None:
+    """Checks settings that need or exclude one another.
+
+    Args:
+        training: The settings.
+
+    Raises:
+        UserError: If two of them cannot be had together.
+    """
+    if training.ema and training.average_last > 1:
+        raise UserError(
+            "A moving average and an average of epochs are two ways to one thing. Expected one of "
+            f"them, received training.ema={training.ema} and "
+            f"training.average_last={training.average_last}. Leave one at its default."
+        )
+    if training.best_metric in ("val_bleu", "val_chrf") and not training.score_every:
+        raise UserError(
+            f"Nothing would measure {training.best_metric!r}. Expected training.score_every "
+            "of at least 1 with it, received 0. Pass --score-every 1, or another --best-metric."
+        )
+
+
+def require_start(config: RunConfig, directory: RunDirectory) -> None:
+    """Checks that the run to start from is trained and has the same model.
+
+    Args:
+        config: What is to be trained.
+        directory: Where; a training that has started needs the other run no more.
+
+    Raises:
+        UserError: If there is no such run, or it is of another tokeniser or another model.
+    """
+    if not config.training.start_from or directory.has_checkpoints():
+        return
+    start = RunDirectory(config.training.start_from)
+    before, now = start.read_config().to_dict(), config.to_dict()
+    start.weights()
+    for key in ("tokenizer", "model"):
+        if before[key] != now[key]:
+            raise UserError(
+                f"A training cannot start from {str(start.path)!r} with another {key!r}. Expected "
+                f"{before[key]!r}, received {now[key]!r}. Leave the setting as it is there."
+            )
+
+
+def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
+    """Checks that a second command has the data and the model of the first one.
+
+    Args:
+        config: What is to be trained.
+        directory: Where; a folder without a run agrees with everything.
+
+    Raises:
+        UserError: If the directory holds a run of other data, another tokeniser, another model or
+            an optimiser with other variables.
+    """
+    if not directory.config.exists():
+        return
+    if not directory.model.exists() and not directory.has_tokenizers():
+        return
+    before, now = directory.read_config().to_dict(), config.to_dict()
+    for key in ("data", "source", "target", "tokenizer", "model"):
+        if before[key] != now[key]:
+            raise UserError(
+                f"{str(directory.path)!r} holds a run with another {key!r}. Expected "
+                f"{before[key]!r}, received {now[key]!r}. Choose another --run-dir, or leave "
+                "the setting as it was."
+            )
+    if directory.has_checkpoints():
+        _require_same_optimizer(before["training"], now["training"], directory)
+
+
+def _require_same_optimizer(
+    before: dict[str, Any], now: dict[str, Any], directory: RunDirectory
+) -> None:
+    """Keras would drop all moments if a setting changed the variables of the optimiser."""
+    same: dict[str, Callable[[Any], Any]] = {
+        "ema": lambda ema: ema > 0,
+        "batches_per_update": lambda batches: batches > 1,
+        "precision": lambda precision: precision == "float16",  # Keras scales the loss then.
+        "schedule": lambda schedule: schedule == "constant",  # The rate is a variable then.
+    }
+    for key, kind in same.items():
+        if kind(before[key]) != kind(now[key]):
+            raise UserError(
+                f"The checkpoints in {str(directory.path)!r} hold another optimiser. Expected "
+                f"training.{key} = {before[key]!r}, received {now[key]!r}, which has other "
+                "variables. Leave the setting as it was, or choose another --run-dir."
+            )
+
+
+def usable_devices(training: TrainingConfig) -> Devices:
+    """Returns the chosen devices, if the other settings work on them.
+
+    Args:
+        training: The settings.
+
+    Returns:
+        The devices.
+
+    Raises:
+        UserError: If there are no such devices, or a setting does not work on them.
+    """
+    with as_user_errors():
+        devices = distribution.get(training.distribution, training.devices_per_model)
+    if training.monitor_every and training.distribution != "none":
+        raise UserError(
+            "The residual stream is watched on one device only. Expected training.monitor_every = "
+            f"0 with training.distribution = {training.distribution!r}, received "
+            f"{training.monitor_every}."
+        )
+    if training.score_every and distribution.process_count() > 1:
+        raise UserError(
+            "Translations are scored by one process only. Expected training.score_every = 0 with "
+            f"{distribution.process_count()} processes, received {training.score_every}. Run "
+            "`keras-addnorm evaluate` on the run directory instead."
+        )
+    if training.batches_per_update > 1 and not devices.accumulates:
+        raise UserError(
+            "Keras cannot accumulate gradients under TensorFlow's MirroredStrategy. Expected "
+            f"training.batches_per_update = 1, received {training.batches_per_update}. Raise "
+            "tokens_per_batch instead, or set KERAS_BACKEND=jax."
+        )
+    return devices
+
+
+def require_shareable_model(model: Seq2SeqConfig, devices: Devices) -> None:
+    """Checks that the weights divide evenly among the devices of a model.
+
+    Args:
+        model: The model's configuration.
+        devices: The devices.
+
+    Raises:
+        UserError: If a size cannot be divided.
+    """
+    groups = AttentionConfig.get(model.attention).key_value_heads(model.num_heads)
+    with as_user_errors():
+        distribution.require_divisible(
+            {
+                "num_heads": model.num_heads,
+                "num_key_value_heads": groups,
+                "intermediate_dim": model.intermediate_dim,
+                "source_vocabulary_size": model.source_vocabulary_size,
+                "target_vocabulary_size": model.target_vocabulary_size,
+            },
+            devices.devices_per_model,
+        )
+
+
+def require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
+    """Every copy of the weights has to get equally many rows.
+
+    Args:
+        report: What the training data hold.
+        devices: The devices.
+
+    Raises:
+        UserError: If the rows of a bucket cannot be divided.
+    """
+    rows = [size for _, size, _ in report.buckets]
+    if any(size % devices.replicas for size in rows):
+        raise UserError(
+            f"Batches cannot be shared by {devices.replicas} copies of the weights. Expected a "
+            f"multiple of {devices.replicas} rows, received {rows}, one number for each "
+            f"length of batches. Pass --rows-multiple-of {devices.replicas}."
+        )
+
+
+def require_room(
+    directory: RunDirectory, model: Seq2SeqTransformer, training: TrainingConfig
+) -> None:
+    """Checks that the disk has room for all files of the training.
+
+    Args:
+        directory: Where the files will be.
+        model: The model that is trained.
+        training: How many checkpoints are kept, and with what.
+
+    Raises:
+        UserError: If the files will not fit.
+    """
+    weights = 4 * model.count_params()
+    # The weights, Adam's two moments, the moving average, the accumulated gradients.
+    checkpoint = weights * (3 + (training.ema > 0) + (training.batches_per_update > 1))
+    files = max(training.keep_last, training.average_last) + 3  # Two inside of epochs, one half.
+    whole = checkpoint * files + weights * (training.keep_best + 2)
+    # What is there from before is part of it, but a new file is written before an old one goes.
+    there = sum(path.stat().st_size for path in directory.weight_files())
+    needed = max(whole - there, checkpoint + weights)
+    free = shutil.disk_usage(directory.path).free
+    if free < needed:
+        raise UserError(
+            f"The disk of {str(directory.path)!r} is too full. Expected room for the checkpoints, "
+            f"{needed / 2**20:,.0f} MiB; there are {free / 2**20:,.0f} MiB. Make room, choose "
+            "another --run-dir, or keep fewer (--keep-last, --average-last, --keep-best)."
+        )

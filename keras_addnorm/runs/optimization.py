@@ -1,0 +1,153 @@
+"""The optimiser, learning rate and loss that the settings ask for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from keras_addnorm.distribution import ONE_DEVICE, Devices
+from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.runs.settings import CLIPS, PRECISIONS, TrainingConfig
+from keras_addnorm.training import (
+    Adam,
+    Cooldown,
+    InverseSquareRootSchedule,
+    MaskedAccuracy,
+    MaskedSparseCategoricalCrossentropy,
+    NoamSchedule,
+    Perplexity,
+    RDropCrossentropy,
+    ScheduleOfUpdates,
+)
+
+
+def _inverse_square_root(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return InverseSquareRootSchedule(training.peak_learning_rate, training.warmup_steps)
+
+
+def _noam(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return NoamSchedule(hidden_dim, training.warmup_steps, training.peak_learning_rate)
+
+
+def _cosine(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0,
+        decay_steps=max(1, total_steps - training.warmup_steps),
+        warmup_target=training.peak_learning_rate,
+        warmup_steps=training.warmup_steps,
+    )
+
+
+def _constant(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
+    return training.peak_learning_rate
+
+
+# The names are those of `runs.settings.SCHEDULES`, which must not import Keras.
+_SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
+    "inverse_square_root": _inverse_square_root,
+    "noam": _noam,
+    "cosine": _cosine,
+    "constant": _constant,
+}
+
+
+def _learning_rate(
+    training: TrainingConfig, hidden_dim: int, steps_per_epoch: int, total_steps: int
+) -> Any:
+    """The schedule, or the constant. Steps are batches, of which several may share an update."""
+    together = training.batches_per_update
+    updates = total_steps // together
+    schedule = _SCHEDULES[training.schedule](training, hidden_dim, updates)
+    if training.cooldown_epochs:
+        last = steps_per_epoch * training.cooldown_epochs // together
+        schedule = Cooldown(schedule, updates, min(last, updates))
+    if together > 1 and not isinstance(schedule, float):
+        schedule = ScheduleOfUpdates(schedule, together)
+    return schedule
+
+
+def go_on_with_learning_rate(
+    model: Seq2SeqTransformer, training: TrainingConfig, steps_per_epoch: int, steps_left: int
+) -> None:
+    """Gives a loaded optimiser the learning rate of the settings from here on.
+
+    A schedule that ends with the training then ends with it, however many batches the finished
+    epochs had.
+
+    Args:
+        model: A compiled model, its optimiser as the checkpoint has it.
+        training: The training's settings.
+        steps_per_epoch: Batches of an epoch from now on.
+        steps_left: Batches until the end of the training.
+    """
+    # Of batches; `iterations` counts updates where several share one.
+    done = int(keras.ops.convert_to_numpy(model.optimizer._iterations))
+    total_steps = done + steps_left
+    model.optimizer.learning_rate = _learning_rate(
+        training, model.config.hidden_dim, steps_per_epoch, total_steps
+    )
+
+
+def compile_model(
+    model: Seq2SeqTransformer,
+    training: TrainingConfig,
+    steps_per_epoch: int,
+    devices: Devices = ONE_DEVICE,
+) -> None:
+    """Compiles a model for training as the configuration says.
+
+    Args:
+        model: The model.
+        training: The training's settings.
+        steps_per_epoch: Batches of an epoch, for schedules that end with the training.
+        devices: Where it is trained.
+    """
+    together = training.batches_per_update
+    total_steps = steps_per_epoch * training.epochs
+    rate = _learning_rate(training, model.config.hidden_dim, steps_per_epoch, total_steps)
+    model.compile(
+        # Under a policy of float16 Keras scales the loss by itself: no setting of ours.
+        optimizer=Adam(
+            rate,
+            beta_2=training.beta_2,
+            epsilon=training.epsilon,
+            use_ema=training.ema > 0,
+            ema_momentum=training.ema,
+            gradient_accumulation_steps=together if together > 1 else None,
+            **{CLIPS[training.clip_by]: training.clipnorm},
+        ),
+        loss=_loss(training, weighted_sum=together > 1 or devices.sums_replicas),
+        metrics=[MaskedAccuracy(), Perplexity()],
+        jit_compile=training.jit_compile and devices.compiles,
+    )
+
+
+def _loss(training: TrainingConfig, weighted_sum: bool) -> keras.losses.Loss:
+    common: dict[str, Any] = {
+        "label_smoothing": training.label_smoothing,
+        "weighted_sum": weighted_sum,
+    }
+    if training.r_drop:
+        return RDropCrossentropy(training.r_drop, **common)
+    return MaskedSparseCategoricalCrossentropy(**common)
+
+
+@contextlib.contextmanager
+def computing_in(precision: str) -> Iterator[None]:
+    """Sets the precision of the layers that are made within the block.
+
+    Args:
+        precision: A key of `PRECISIONS`.
+
+    Yields:
+        Nothing.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(PRECISIONS[precision])
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

@@ -1,0 +1,180 @@
+"""Everything that a training needs before its first step: checks, texts, model, data and place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from keras_addnorm import distribution
+from keras_addnorm.data import SubwordSampling, TokenizerPair, make_training_dataset
+from keras_addnorm.data.epochs import Epochs
+from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.distribution import Devices, is_first
+from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.runs.checks_before_training import (
+    require_room,
+    require_shareable_batches,
+    require_shareable_model,
+)
+from keras_addnorm.runs.data_check import DataCheck
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.optimization import compile_model
+from keras_addnorm.runs.resuming import early_config, resume_or_start
+from keras_addnorm.runs.settings import RunConfig, TrainingConfig
+from keras_addnorm.runs.text_data import left_out_lines, load_or_train_tokenizers, load_pairs
+from keras_addnorm.runs.trained_run import model_config, save_model_config
+from keras_addnorm.training.checkpoint_file import TrainingState
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A training that is ready for its first step, or for the step after its last checkpoint.
+
+    Attributes:
+        config: Its configuration.
+        directory: Where everything is written.
+        say: Takes lines for the user.
+        tokenizers: Its tokenizers.
+        model: The model, compiled and loaded.
+        training_data: The batches to train on.
+        epochs: Their epochs.
+        report: What an epoch holds.
+        validation_data: The batches to validate on.
+        validation_pairs: Their texts.
+        state: Where the training is.
+    """
+
+    config: RunConfig
+    directory: RunDirectory
+    say: Callable[[str], None]
+    tokenizers: TokenizerPair
+    model: Seq2SeqTransformer
+    training_data: tf.data.Dataset
+    epochs: Epochs
+    report: PipelineReport
+    validation_data: tf.data.Dataset
+    validation_pairs: tf.data.Dataset
+    state: TrainingState
+
+
+def prepare(
+    config: RunConfig,
+    directory: RunDirectory,
+    devices: Devices,
+    split: str,
+    say: Callable[[str], None],
+) -> Prepared:
+    """Prepares a training, or the rest of one, and writes down what a second command needs.
+
+    Args:
+        config: The configuration.
+        directory: The run.
+        devices: Where the model is trained.
+        split: The training pairs.
+        say: Takes lines for the user.
+
+    Returns:
+        The training.
+
+    Raises:
+        UserError: If configuration, data, devices or disk cannot be used.
+    """
+    training = config.training
+    with early_config(config, directory):
+        # One process prepares what has to be on the disk.
+        with distribution.first_before_the_others("data"):
+            training_pairs = load_pairs(config, split)
+            validation_pairs = load_pairs(config, "validation")
+            tokenizers = load_or_train_tokenizers(config, directory, training_pairs)
+        # Not before: what the data preparation draws must not decide about the first weights.
+        keras.utils.set_random_seed(training.seed)
+        chosen_model = model_config(config, tokenizers)
+        require_shareable_model(chosen_model, devices)
+        model = Seq2SeqTransformer(chosen_model)
+    if is_first():
+        directory.write_config(config)
+        save_model_config(model.config, directory)
+
+    data, validation_data = _datasets(
+        training, tokenizers, training_pairs, validation_pairs, devices
+    )
+    epochs, report = data.epochs, data.report
+    require_shareable_batches(report, devices)
+    compile_model(model, training, report.batches, devices)
+    state = resume_or_start(model, training, directory, devices, epochs, report, say)
+
+    say(f"Training data: {report}.")
+    _check_pairs(config, split, training_pairs, validation_pairs, report, say)
+    say(f"Validation data: {validation_data.report}.")
+    say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
+    say(f"Devices: {devices}.")
+    require_room(directory, model, training)
+    return Prepared(
+        config=config,
+        directory=directory,
+        say=say,
+        tokenizers=tokenizers,
+        model=model,
+        training_data=data,
+        epochs=epochs,
+        report=report,
+        validation_data=validation_data,
+        validation_pairs=validation_pairs,
+        state=state,
+    )
+
+
+def _datasets(
+    training: TrainingConfig,
+    tokenizers: TokenizerPair,
+    training_pairs: tf.data.Dataset,
+    validation_pairs: tf.data.Dataset,
+    devices: Devices,
+) -> tuple[tf.data.Dataset, tf.data.Dataset]:
+    """The batches to train on and to validate on."""
+    common: dict[str, Any] = {
+        "row_weights": devices.sums_replicas,
+        "row_share": devices.row_share,
+        **dataclasses.asdict(training.bucketing),
+        "repeats": 2 if training.r_drop else 1,
+    }
+    alpha = training.subword_sampling
+    with as_user_errors():
+        data = make_training_dataset(
+            training_pairs,
+            tokenizers,
+            shuffle_seed=training.seed,
+            batches_per_update=training.batches_per_update,
+            sampling=SubwordSampling(alpha) if alpha else None,
+            **common,
+        )
+        return data, make_training_dataset(validation_pairs, tokenizers, **common)
+
+
+def _check_pairs(
+    config: RunConfig,
+    split: str,
+    training_pairs: tf.data.Dataset,
+    validation_pairs: tf.data.Dataset,
+    report: PipelineReport,
+    say: Callable[[str], None],
+) -> None:
+    """Says what looks wrong with the training pairs; a strict training ends there."""
+    lines = left_out_lines(config, split)
+    for bad in (one for one in lines if one.left_out):
+        say(f"Warning: {bad}.")
+    check = DataCheck.of(
+        string_pairs(training_pairs), string_pairs(validation_pairs), report, lines
+    )
+    say(f"Checked the training pairs: {check}.")
+    if config.training.strict:
+        check.require_clean()

@@ -1,0 +1,130 @@
+"""Where a training starts: at its last checkpoint, at another run's weights, or anew."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.distribution import Devices, is_first
+from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.optimization import go_on_with_learning_rate
+from keras_addnorm.runs.settings import RunConfig, TrainingConfig
+from keras_addnorm.training.checkpoint_file import (
+    TrainingState,
+    build_variables,
+    load_checkpoint,
+    newest_checkpoint,
+)
+
+
+@contextlib.contextmanager
+def early_config(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
+    """Writes a new run's configuration before the slow preparation within; removes a refused one.
+
+    Args:
+        config: The configuration.
+        directory: The run; the configuration of an older one stays.
+
+    Yields:
+        Nothing.
+    """
+    if not is_first() or directory.config.exists():
+        yield
+        return
+    directory.write_config(config)
+    try:
+        yield
+    except Exception:
+        directory.config.unlink()
+        raise
+
+
+def last_checkpoint(
+    directory: RunDirectory, say: Callable[[str], None]
+) -> tuple[Path | None, TrainingState]:
+    """Finds the newest checkpoint of a run that is whole, and names the damaged ones.
+
+    Args:
+        directory: The run.
+        say: Takes lines for the user.
+
+    Returns:
+        The file, or None, and where the training was.
+    """
+
+    def name(path: Path, error: Exception) -> None:
+        say(f"Warning: the checkpoint {path} is damaged ({error}); taking the one before it.")
+
+    return newest_checkpoint(directory.checkpoints, name) or (None, TrainingState(epoch=0))
+
+
+def resume_or_start(
+    model: Seq2SeqTransformer,
+    training: TrainingConfig,
+    directory: RunDirectory,
+    devices: Devices,
+    epochs: Any,
+    report: PipelineReport,
+    say: Callable[[str], None],
+) -> TrainingState:
+    """Gives a compiled model its weights and optimiser state, and finds its place in the data.
+
+    Args:
+        model: The model.
+        training: The training's settings.
+        directory: The run.
+        devices: Where the model is trained.
+        epochs: The training data's epochs.
+        report: What an epoch holds.
+        say: Takes lines for the user.
+
+    Returns:
+        Where the training is.
+    """
+    checkpoint, found = last_checkpoint(directory, say)
+    state = found.with_batches(report.batches, epochs.plan)
+    if state is not found:
+        say(_starting_anew(found))
+    some_batch = next(epochs.batches(state.epoch))
+    if devices.sums_replicas:
+        # Keras would do it itself, with the mean of the replicas' ids, which are no whole numbers.
+        build_variables(model, some_batch)
+    if checkpoint is not None:
+        load_checkpoint(model, checkpoint, some_batch)
+        left = (training.epochs - state.epoch) * report.batches - state.batch
+        go_on_with_learning_rate(model, training, report.batches, left)
+        say(_going_on(state, report.batches, training))
+    elif training.start_from:
+        weights = RunDirectory(training.start_from).weights()
+        model.load_weights(weights)
+        say(f"Starting from the weights in {weights}.")
+    return state
+
+
+def has_stopped(state: TrainingState, training: TrainingConfig) -> bool:
+    """Tells whether an earlier command stopped early, and would do so again."""
+    waited = state.callbacks.get("early_stopping", {}).get("wait", 0)
+    return bool(training.early_stopping) and waited >= training.early_stopping
+
+
+def _going_on(state: TrainingState, batches: int, training: TrainingConfig) -> str:
+    if has_stopped(state, training):
+        return (
+            f"Stopped early after epoch {state.epoch}: {training.best_metric} did not get better "
+            f"for {training.early_stopping} epochs. A larger --early-stopping goes on."
+        )
+    inside = f" and {state.batch:,} of {batches:,} batches" if state.batch else ""
+    return f"Going on after epoch {state.epoch} of {training.epochs}{inside}."
+
+
+def _starting_anew(found: TrainingState) -> str:
+    return (
+        f"Warning: the checkpoint is of {found.batch:,} batches into epoch {found.epoch + 1}, but "
+        "the training data are others or divided otherwise now (texts, seed, buckets, tokens per "
+        "batch): the epoch starts anew with the weights of the checkpoint. To go on inside of it, "
+        "stop and give the settings and texts as they were."
+    )

@@ -1,0 +1,259 @@
+"""A setting is one dataclass field: its default, its help text and its limits are written there.
+
+The checks of a configuration, the TOML reader and the command line's flags follow from the fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from keras_addnorm.runs.errors import UserError, unknown_name
+
+
+class SettingsError(UserError):
+    """Some settings are wrong; the message names all that were found.
+
+    Args:
+        messages: One message for each wrong setting.
+    """
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = list(messages)
+        first, *others = self.messages
+        several = f"{len(self.messages)} settings are wrong:\n  " + "\n  ".join(self.messages)
+        super().__init__(several if others else first)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The values that a setting may have.
+
+    Attributes:
+        minimum: The smallest value.
+        maximum: The largest value.
+        above: The value that it must exceed.
+        below: The value that it must stay below; infinity allows every finite number.
+        off: One more value, outside the range, which switches the setting off.
+        choices: The names that it may have, in place of a range.
+    """
+
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    off: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def allow(self, value: Any) -> bool:
+        """Tells whether a value is within the limits."""
+        if self.choices:
+            return value in self.choices
+        if self.off is not None and value == self.off:
+            return True
+        # In this order, so that a value that is not a number is refused.
+        return (
+            (self.minimum is None or value >= self.minimum)
+            and (self.maximum is None or value <= self.maximum)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        words = {"at least": self.minimum, "above": self.above, "at most": self.maximum}
+        parts = [f"{word} {value}" for word, value in words.items() if value is not None]
+        if self.below is not None:
+            parts.append("finite" if self.below == math.inf else f"below {self.below}")
+        text = " and ".join(parts)
+        return text if self.off is None else f"{self.off} or {text}"
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    flag: str | None = None,
+    **limits: Any,
+) -> Any:
+    """Makes the dataclass field of a setting.
+
+    Args:
+        default: The default.
+        help: The help text.
+        flag: The name of its flag, where it differs from the field's.
+        **limits: Fields of `Limits`.
+
+    Returns:
+        The field.
+    """
+    metadata = {"help": help, "flag": flag, "limits": Limits(**limits) if limits else None}
+    return field(default=default, metadata=metadata)
+
+
+class Rule(NamedTuple):
+    """A rule that a setting has to obey beside its limits."""
+
+    name: str
+    is_obeyed: bool
+    expected: str
+
+
+def check_settings(config: Any, table: str, rules: Iterable[Rule] = ()) -> None:
+    """Checks all fields of a configuration against their limits, and then the rules.
+
+    Args:
+        config: An instance of a configuration dataclass.
+        table: The name of its table, for messages; empty for the outermost.
+        rules: What the limits of single fields cannot say.
+
+    Raises:
+        SettingsError: If a setting is wrong.
+    """
+    prefix = f"{table}." if table else ""
+    wrong: dict[str, str] = {}
+    for item in dataclasses.fields(config):
+        limits = item.metadata.get("limits")
+        if limits is not None:
+            message = _refusal(f"{prefix}{item.name}", getattr(config, item.name), limits)
+            if message:
+                wrong[item.name] = message
+    for name, is_obeyed, expected in rules:
+        if not is_obeyed and name not in wrong:
+            value = getattr(config, name)
+            wrong[name] = f"{prefix}{name} must be {expected}, received {_shown(value)}."
+    if wrong:
+        raise SettingsError(wrong.values())
+
+
+def _refusal(key: str, value: Any, limits: Limits) -> str | None:
+    """What is wrong with a value; None if nothing is."""
+    if value is None or all(map(limits.allow, value if isinstance(value, tuple) else [value])):
+        return None
+    if limits.choices:
+        return str(unknown_name(key, value, limits.choices))
+    each = "numbers of " if isinstance(value, tuple) else ""
+    return f"{key} must be {each}{limits}, received {_shown(value)}."
+
+
+def _shown(value: Any) -> str:
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, as the command line sees it.
+
+    Attributes:
+        key: Its dotted name in the TOML file.
+        flag: The name of its flag, without the dashes.
+        kind: Its annotated type.
+        help: Its help text.
+        default: Its default.
+        limits: The values that it may have; None for all of its type.
+    """
+
+    key: str
+    flag: str
+    kind: Any
+    help: str
+    default: Any
+    limits: Limits | None = None
+
+
+def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
+    """Lists the settings of a configuration class, those of its tables included.
+
+    Args:
+        config_class: A configuration dataclass.
+        prefix: The dotted key of its table, with the final dot.
+
+    Yields:
+        One `Setting` for each field that has a help text.
+    """
+    kinds = typing.get_type_hints(config_class)
+    for item in dataclasses.fields(config_class):
+        kind, metadata = kinds[item.name], item.metadata
+        if dataclasses.is_dataclass(kind):
+            yield from list_settings(typing.cast(type, kind), f"{prefix}{item.name}.")
+        elif "help" in metadata:
+            yield Setting(
+                f"{prefix}{item.name}",
+                (metadata.get("flag") or item.name).replace("_", "-"),
+                kind,
+                metadata["help"],
+                item.default,
+                metadata.get("limits"),
+            )
+
+
+def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
+    """Makes a configuration from a table; refuses all that it does not know, at once.
+
+    Args:
+        config_class: A configuration dataclass. Where it has a method `from_table`, that is asked.
+        settings: The table, as TOML has it.
+        prefix: The dotted key of the table, with the final dot.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        UserError: If a key is not known or a value is wrong.
+    """
+    if not isinstance(settings, Mapping):
+        raise UserError(f"{prefix.rstrip('.')!r} must be a table, received {settings!r}.")
+    if hasattr(config_class, "from_table"):
+        return config_class.from_table(settings)
+    kinds = typing.get_type_hints(config_class)
+    values, wrong = {}, []
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        try:
+            if name not in kinds:
+                raise unknown_name("setting", key, (f"{prefix}{known}" for known in kinds))
+            kind = kinds[name]
+            is_table = dataclasses.is_dataclass(kind)
+            values[name] = (
+                from_table(kind, value, f"{key}.") if is_table else convert(key, value, kind)
+            )
+        except SettingsError as error:
+            wrong += error.messages
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise SettingsError(wrong)
+    return config_class(**values)
+
+
+def convert(key: str, value: Any, kind: Any) -> Any:
+    """Checks one value against the type of its setting.
+
+    Args:
+        key: The dotted key, for the message.
+        value: The value, as TOML or a flag gives it.
+        kind: The annotated type: bool, int, float, str, a tuple of ints, or one of these or None.
+
+    Returns:
+        The value, an int made a float and a list a tuple where the setting asks for that.
+
+    Raises:
+        UserError: If the value has another type.
+    """
+    if isinstance(kind, types.UnionType):
+        return None if value is None else convert(key, value, typing.get_args(kind)[0])
+    if typing.get_origin(kind) is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(convert(key, item, int) for item in value)
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    name = "a list of whole numbers" if typing.get_origin(kind) is tuple else kind.__name__
+    raise UserError(f"{key} must be {name}, received {value!r} ({type(value).__name__}).")

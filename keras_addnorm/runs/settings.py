@@ -1,0 +1,339 @@
+"""The configuration of a run: frozen dataclasses that TOML files and flags fill.
+
+This is the one place where a setting, its default, its help text and its limits are written: the
+TOML reader, the command line's flags and `config.toml` in the run directory follow from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.runs.setting_fields import Rule, check_settings, convert, from_table, setting
+from keras_addnorm.runs.toml_files import merge, read_toml, to_toml
+from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
+
+if typing.TYPE_CHECKING:
+    from keras_addnorm.data.buckets import Bucketing
+
+TOKENIZER_KINDS = ("bpe", "unigram")
+SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
+# What `clip_by` limits, and the argument of Keras' optimisers for it.
+CLIPS = {"weight": "clipnorm", "all": "global_clipnorm", "value": "clipvalue"}
+# What the layers compute in, and Keras' policy for it; weights are float32 throughout.
+PRECISIONS = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
+# What can choose the best epoch, and whether a high value is good.
+BEST_METRICS = {
+    "val_loss": False,
+    "val_perplexity": False,
+    "val_accuracy": True,
+    "val_bleu": True,
+    "val_chrf": True,
+}
+# Which devices train together; `keras_addnorm.distribution` has the objects.
+DISTRIBUTIONS = ("none", "data", "model")
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """How text is split into tokens."""
+
+    kind: str = setting(
+        "bpe", "kind of SentencePiece model", flag="tokenizer", choices=TOKENIZER_KINDS
+    )
+    vocabulary_size: int = setting(
+        6000, "number of subword pieces, with the four reserved ones", minimum=5
+    )
+    joint: bool = setting(True, "one vocabulary for both languages")
+
+    def __post_init__(self) -> None:
+        check_settings(self, "tokenizer")
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A preset and what to change in it: any field of `Seq2SeqConfig` but the vocabulary sizes."""
+
+    preset: str = setting("tiny", "size of the model: tiny, small, base or big")
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_table(cls, settings: Mapping[str, Any]) -> ModelChoice:
+        """Makes a choice from the table `model`, in which the changes stand beside the preset."""
+        overrides = dict(settings)
+        preset = convert("model.preset", overrides.pop("preset", cls.preset), str)
+        return cls(preset, overrides)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How the model is trained."""
+
+    epochs: int = setting(20, "passes over the training pairs", minimum=1)
+    tokens_per_batch: int = setting(
+        4096, "tokens in a batch, padding included, on its longer side", minimum=1
+    )
+    num_buckets: int = setting(
+        6, "number of lengths that batches are padded to; chosen for the least padding", minimum=1
+    )
+    max_length: int | None = setting(
+        None,
+        "length in tokens of the longest training pair; by default 128, or the largest of "
+        "bucket_lengths",
+        flag="max-pair-length",
+        minimum=2,
+    )
+    bucket_lengths: tuple[int, ...] = setting(
+        (), "the lengths that batches are padded to, in place of num_buckets", minimum=2
+    )
+    label_smoothing: float = setting(
+        0.1, "share of the probability spread over all tokens", minimum=0, below=1
+    )
+    r_drop: float = setting(
+        0.0, "R-Drop: weight of the divergence of two dropout passes, such as 5; 0 = off", minimum=0
+    )
+    subword_sampling: float = setting(
+        0.0,
+        "subword regularisation: new pieces in each epoch; with bpe, the probability that a merge "
+        "is dropped, such as 0.05; 0 = off",
+        minimum=0,
+    )
+    schedule: str = setting("inverse_square_root", "learning rate schedule", choices=SCHEDULES)
+    peak_learning_rate: float = setting(
+        0.002,
+        "learning rate at the end of the warm-up; with noam, a factor of the rate",
+        above=0,
+        below=math.inf,
+    )
+    warmup_steps: int = setting(1000, "updates until the learning rate is at its peak", minimum=1)
+    cooldown_epochs: int = setting(
+        0,
+        "let the learning rate fall to 0 over the last N epochs; 0 = leave it to the schedule",
+        minimum=0,
+    )
+    beta_2: float = setting(0.98, "decay of Adam's second moment", minimum=0, below=1)
+    epsilon: float = setting(1e-9, "Adam's epsilon", minimum=0)
+    clipnorm: float | None = setting(None, "limit of the gradients", minimum=0)
+    clip_by: str = setting(
+        "weight",
+        "what clipnorm limits: the gradient norm of each weight, the norm of all, or each value",
+        choices=tuple(CLIPS),
+    )
+    batches_per_update: int = setting(
+        1, "gradient accumulation: batches whose gradients make one update", minimum=1
+    )
+    precision: str = setting("float32", "what the layers compute in", choices=tuple(PRECISIONS))
+    jit_compile: bool = setting(True, "compile the training step with XLA")
+    average_last: int = setting(
+        1,
+        "translate with the mean weights of the last N epochs; 1 = with the best epoch's",
+        minimum=1,
+    )
+    keep_last: int = setting(2, "number of epochs whose checkpoints are kept", minimum=1)
+    checkpoint_minutes: float = setting(
+        10.0, "write a checkpoint within an epoch every N minutes; 0 = only at its end", minimum=0
+    )
+    checkpoint_batches: int = setting(
+        0, "write a checkpoint within an epoch every N batches as well; 0 = never", minimum=0
+    )
+    best_metric: str = setting(
+        "val_loss", "metric that chooses the best epoch", choices=tuple(BEST_METRICS)
+    )
+    keep_best: int = setting(1, "number of best epochs whose weights are kept", minimum=1)
+    ema: float = setting(
+        0.0,
+        "momentum of an exponential moving average of the weights, such as 0.999; 0 = none",
+        minimum=0,
+        below=1,
+    )
+    early_stopping: int = setting(
+        0, "stop after N epochs in a row without a better best_metric; 0 = never", minimum=0
+    )
+    score_every: int = setting(
+        0,
+        "translate the validation split every N epochs and log BLEU and chrF; 0 = never",
+        minimum=0,
+    )
+    score_pairs: int = setting(
+        200, "number of validation pairs that score_every translates", minimum=1
+    )
+    monitor_every: int = setting(
+        0,
+        "log the residual stream of each sublayer every N steps to residuals.csv; 0 = never",
+        minimum=0,
+    )
+    strict: bool = setting(
+        False,
+        "stop if the data have pairs that are empty, too long, repeated, copied or wrongly encoded",
+    )
+    distribution: str = setting(
+        "none",
+        "devices that train together: data = a copy of the weights on each; model = each copy "
+        "spread over several devices, with KERAS_BACKEND=jax",
+        choices=DISTRIBUTIONS,
+    )
+    devices_per_model: int = setting(
+        0, "with distribution model: devices of a copy; 0 = all of a process", minimum=0
+    )
+    rows_multiple_of: int = setting(
+        1, "make the rows of a batch a multiple of N, so that N devices can share them", minimum=1
+    )
+    start_from: str = setting(
+        "", "for fine-tuning: run directory whose tokenizers and weights the run starts with"
+    )
+    seed: int = setting(42, "seed of weights, dropout and shuffling", minimum=0, maximum=2**32 - 1)
+
+    def __post_init__(self) -> None:
+        epochs, lengths, is_constant = self.epochs, self.bucket_lengths, self.schedule == "constant"
+        rising = list(lengths) == sorted(set(lengths))
+        check_settings(
+            self,
+            "training",
+            [
+                Rule(
+                    "cooldown_epochs",
+                    self.cooldown_epochs <= epochs,
+                    f"at most training.epochs = {epochs}",
+                ),
+                Rule(
+                    "cooldown_epochs",
+                    not (self.cooldown_epochs and is_constant),
+                    "0 with training.schedule = 'constant', whose rate is a variable",
+                ),
+                Rule("bucket_lengths", rising, "rising lengths"),
+            ],
+        )
+
+    @property
+    def bucketing(self) -> Bucketing:
+        """The lengths of batches and their sizes, as the data pipeline takes them."""
+        # Imports NumPy: --help does not need it.
+        from keras_addnorm.data.buckets import Bucketing
+
+        return Bucketing(
+            self.num_buckets,
+            self.bucket_lengths or None,
+            self.max_length,
+            self.tokens_per_batch,
+            self.rows_multiple_of,
+        )
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How translations are searched for and how many are shown."""
+
+    num_beams: int = setting(NUM_BEAMS, "width of the beam search; 1 = greedy", minimum=1)
+    length_penalty: float = setting(LENGTH_PENALTY, "exponent of the length penalty; 0 = none")
+    max_length: int | None = setting(
+        None,
+        "length limit of a translation in tokens; by default the model's max_length",
+        minimum=1,
+    )
+    shortlist: int = setting(
+        0,
+        "number of target tokens that a batch chooses from: faster, not exact; 0 = all",
+        off=0,
+        minimum=4,
+    )
+    batch_size: int = setting(64, "sentences translated at a time", minimum=1)
+    samples: int = setting(10, "number of translations that are shown", minimum=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self, "evaluation")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a run depends on.
+
+    Attributes:
+        data: A TensorFlow Datasets name, a folder of parallel text, or `demo` for the built-in set.
+        source: The language to translate from.
+        target: The language to translate to.
+        tokenizer: How text becomes numbers.
+        model: The preset and the changes to it.
+        training: How the model is trained.
+        evaluation: How translations are searched for.
+
+    Example:
+        >>> config = RunConfig.from_dict({"data": "corpus", "source": "en", "target": "de"})
+        >>> config.replace({"training.epochs": 3}).training.epochs
+        3
+    """
+
+    data: str = setting("demo", "data set name, folder of parallel text, or demo")
+    source: str = setting("en", "language to translate from")
+    target: str = setting("de", "language to translate to")
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        rules = [
+            Rule("data", bool(self.data), "a data set name or a folder"),
+            Rule("target", self.source != self.target, "another language than source"),
+        ]
+        check_settings(self, "", rules)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> RunConfig:
+        """Builds a configuration from nested tables, as TOML has them.
+
+        Args:
+            settings: The settings; what is left out keeps its default.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: If a key is not known or a value is wrong; it names all of these.
+        """
+        return typing.cast(RunConfig, from_table(cls, settings))
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunConfig:
+        """Reads a TOML file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            UserError: If the file is missing, is not TOML, or holds something unknown.
+        """
+        return cls.from_dict(read_toml(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the nested tables that `from_dict` takes."""
+        settings = dataclasses.asdict(self)
+        model = settings["model"]
+        settings["model"] = {"preset": model["preset"], **model["overrides"]}
+        return settings
+
+    def to_toml(self) -> str:
+        """Returns the whole configuration, defaults included, as TOML."""
+        return to_toml(self.to_dict())
+
+    def replace(self, changes: Mapping[str, Any]) -> RunConfig:
+        """Returns a copy with some settings changed.
+
+        Args:
+            changes: New values by dotted key, such as `{"training.epochs": 3}`.
+
+        Returns:
+            The new configuration.
+        """
+        return RunConfig.from_dict(merge(self.to_dict(), changes))

@@ -1,0 +1,129 @@
+"""Settings as TOML: files, single assignments, and nested tables with dotted keys."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.runs.errors import UserError
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Reads a TOML file into nested dictionaries.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its tables.
+
+    Raises:
+        UserError: If the file is missing or is not TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"There is no configuration file {str(path)!r}. "
+            "Give the path of a TOML file, or leave --config out and use flags."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise UserError(f"{str(path)!r} is not a TOML file: {error}") from None
+
+
+def to_toml(settings: Mapping[str, Any], prefix: str = "") -> str:
+    """Writes nested tables as TOML; leaves out what is None, as TOML has no word for it.
+
+    Args:
+        settings: Nested tables.
+        prefix: The dotted key of the table, with the final dot.
+
+    Returns:
+        The text of a TOML file.
+    """
+    lines = [
+        f"{key} = {_value(value)}"
+        for key, value in settings.items()
+        if value is not None and not isinstance(value, Mapping)
+    ]
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{prefix}{key}]", to_toml(value, f"{prefix}{key}.").rstrip("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Reads `key=value` as `--set` takes it: the value is TOML, or else a plain string.
+
+    Args:
+        text: For instance `model.hidden_dim=64` or `model.scheme=deep_norm`.
+
+    Returns:
+        The dotted key and the value.
+
+    Raises:
+        UserError: If there is no equals sign.
+
+    Example:
+        >>> parse_assignment("model.hidden_dim=64")
+        ('model.hidden_dim', 64)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set takes key=value, such as model.hidden_dim=64; received {text!r}.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Applies changes by dotted key to nested tables.
+
+    Args:
+        settings: Nested tables.
+        changes: New values by dotted key.
+
+    Returns:
+        New nested tables; the arguments are left as they were.
+
+    Raises:
+        UserError: If a key goes through a single value as if it were a table.
+    """
+    merged = {
+        key: merge(value, {}) if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+    }
+    for dotted, value in changes.items():
+        *tables, last = dotted.split(".")
+        table = merged
+        for name in tables:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise UserError(f"{dotted!r}: {name!r} is a single value, not a table of settings.")
+        table[last] = value
+    return merged
+
+
+def by_dotted_key(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of the outermost tables by dotted key; a value may be a table itself."""
+    return dict(_pairs(settings))
+
+
+def _pairs(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{name}", inner) for name, inner in value.items())
+        else:
+            yield key, value

@@ -1,0 +1,137 @@
+"""A run directory's model, tokenizers and shortlist, loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from keras_addnorm.basics import atomic_file
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.decoding import Lexicon, Shortlist
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.runs.directory import RunDirectory, write_text
+from keras_addnorm.runs.errors import as_user_errors, unknown_name
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.text_data import load_pairs
+
+# The sizes that follow from the tokenizers.
+_DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
+
+
+def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
+    """Makes the model's configuration.
+
+    Two defaults follow from the other settings: a joint vocabulary has one embedding table, and
+    there is a position for every token of the longest training pair.
+
+    Args:
+        config: The run's configuration.
+        tokenizers: The tokenizers, for the vocabulary sizes.
+
+    Returns:
+        The model's configuration.
+
+    Raises:
+        UserError: If the preset or an override is unknown or wrong.
+    """
+    known = {field.name for field in dataclasses.fields(Seq2SeqConfig)} - _DERIVED
+    for name in config.model.overrides:
+        if name not in known:
+            raise unknown_name("setting", f"model.{name}", {f"model.{key}" for key in known})
+    settings = {
+        "share_embeddings": tokenizers.is_joint,
+        "max_length": max(256, config.training.bucketing.longest),
+        **config.model.overrides,
+    }
+    with as_user_errors():
+        return Seq2SeqConfig.preset(
+            config.model.preset,
+            source_vocabulary_size=tokenizers.source.vocabulary_size,
+            target_vocabulary_size=tokenizers.target.vocabulary_size,
+            **settings,
+        )
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A trained run.
+
+    Attributes:
+        directory: Where it is.
+        config: Its configuration.
+        tokenizers: Its tokenisers.
+        model: The model with its best (or averaged) weights.
+    """
+
+    directory: RunDirectory
+    config: RunConfig
+    tokenizers: TokenizerPair
+    model: Seq2SeqTransformer
+
+    @functools.cached_property
+    def shortlist(self) -> Shortlist | None:
+        """The target tokens that its searches choose from.
+
+        The first call estimates the lexicon from the training pairs.
+
+        Returns:
+            The shortlist; `None` for all tokens.
+
+        Raises:
+            UserError: If there are fewer tokens than are asked for, or no training pairs, or the
+                directory holds another model's lexicon.
+        """
+        if not self.config.evaluation.shortlist:
+            return None
+        with as_user_errors():
+            if not self.directory.lexicon.exists():
+                lexicon = _lexicon(self.tokenizers, load_pairs(self.config, "train"))
+                with atomic_file(self.directory.lexicon) as temporary:
+                    lexicon.save(temporary)
+            lexicon = Lexicon.load(self.directory.lexicon)
+            shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)
+            shortlist.check(self.model.config)
+        return shortlist
+
+
+def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:
+    end = [Tokenizer.end_id]
+    return Lexicon.estimate(
+        (
+            (tokenizers.source.encode(source) + end, tokenizers.target.encode(target) + end)
+            for source, target in string_pairs(pairs)
+        ),
+        source_vocabulary_size=tokenizers.source.vocabulary_size,
+        target_vocabulary_size=tokenizers.target.vocabulary_size,
+    )
+
+
+def load_run(directory: RunDirectory) -> TrainedRun:
+    """Loads a trained run.
+
+    Args:
+        directory: The run directory.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        UserError: If it is not a run directory, or nothing has been trained in it yet.
+    """
+    config = directory.read_config()
+    weights = directory.weights()
+    with as_user_errors():
+        tokenizers = TokenizerPair.load(directory.tokenizer)
+        model = Seq2SeqTransformer(
+            Seq2SeqConfig.from_json(directory.model.read_text(encoding="utf-8"))
+        )
+        model.load_weights(weights)
+    return TrainedRun(directory, config, tokenizers, model)
+
+
+def save_model_config(config: Seq2SeqConfig, directory: RunDirectory) -> None:
+    """Writes a model's configuration to the `model.json` of a run."""
+    write_text(directory.model, config.to_json() + "\n")

@@ -1,0 +1,65 @@
+"""Weight files without an optimiser: those of the best epochs, and the mean of the last ones."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import keras
+
+from keras_addnorm.basics import atomic_file
+from keras_addnorm.distribution import whole_values
+from keras_addnorm.training import average_checkpoints
+from keras_addnorm.training.checkpoints import STATE_NAME
+
+
+def save_weights(model: keras.Model, path: Path) -> None:
+    """Writes a model's weights without its optimiser's, whole or not at all.
+
+    Keras would save Adam's two moments as well: three times the size.
+
+    Args:
+        model: A built model.
+        path: Where to, ending in `.weights.h5`.
+    """
+    with _folder_beside(path) as folder, whole_values(model.variables):
+        everything = Path(folder, path.name)
+        model.save_weights(everything)
+        _copy_weights(everything, path)
+
+
+def save_average(checkpoints: Sequence[Path], path: Path) -> None:
+    """Writes the mean of checkpoints' weights, whole or not at all.
+
+    Args:
+        checkpoints: The files, of one model.
+        path: Where to, ending in `.weights.h5`.
+    """
+    with _folder_beside(path) as folder:
+        everything = Path(folder, path.name)
+        average_checkpoints(checkpoints, everything)
+        _copy_weights(everything, path)
+
+
+def _folder_beside(path: Path) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder on the run's own disk, named as `atomic_file` names files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=f".{os.getpid()}.", suffix=f".{path.name}"
+    )
+
+
+def _copy_weights(everything: Path, path: Path) -> None:
+    """Copies a weight file without the optimiser and without a training's state."""
+    left_out = {"optimizer", STATE_NAME.split("/")[0]}
+    with (
+        atomic_file(path) as temporary,
+        h5py.File(everything) as old,
+        h5py.File(temporary, "w") as new,
+    ):
+        new.attrs.update(old.attrs)
+        for key in old.keys() - left_out:
+            old.copy(key, new)

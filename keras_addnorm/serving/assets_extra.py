@@ -1,0 +1,259 @@
+"""Writes `assets.extra/` of an export: model card, README, server settings, warm-up requests.
+
+TensorFlow Serving reads the warm-up requests from this folder.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_addnorm import __version__
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data.vocabulary import SPACE_MARK
+from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.serving.request_batches import Buckets
+
+FOLDER = "assets.extra"
+_LIBRARIES = ("keras", "tensorflow", "sentencepiece")
+_DEFAULT = "serving_default"
+_MOST_WARMUP_RECORDS = 1000  # TensorFlow Serving refuses a version with more of them
+
+_README = """\
+# {name}: a translation model
+
+A TensorFlow SavedModel with its tokenizer inside. `model.json` says how it was made.
+
+| signature | takes | returns |
+|---|---|---|
+{signatures}
+
+`serving_default` is the signature in the row below it. A signature that ends in `_xla` computes the
+same with XLA: faster, but stock TensorFlow Serving switches XLA off and then refuses it (start the
+server with `--xla_cpu_compilation_enabled` to allow it). A blank text gives "" and the score 0; a
+text of more than {max_source_tokens} tokens is cut there. A request of more than {batch_size} texts
+is decoded {batch_size} at a time. A score is a log-probability divided by the length penalty.
+{shortlist}
+
+## TensorFlow Serving
+
+From the folder that holds the folder `{name}`:
+
+```
+docker run --rm -p 8500:8500 -p 8501:8501 -v "$PWD/{name}:/models/{name}:ro" tensorflow/serving \\
+    --model_config_file=/models/{name}/{version}/{folder}/models.config --enable_batching \\
+    --batching_parameters_file=/models/{name}/{version}/{folder}/batching.config \\
+    --tensorflow_intra_op_parallelism=1
+```
+
+The last line runs each operation on one core: a step of the search has hundreds of operations of a
+few microseconds each, and handing them to other threads takes longer. The server loads the highest
+version, and new versions as they appear. With these settings it refuses a request of
+more than {batch_size} texts: send several requests, or leave out `--enable_batching` and
+`--batching_parameters_file`. Over REST:
+
+```
+curl -d '{{"instances": ["a text"]}}' http://localhost:8501/v1/models/{name}:predict
+```
+
+Over gRPC, with `pip install tensorflow-serving-api`:
+
+```python
+import grpc
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+request = predict_pb2.PredictRequest()
+request.model_spec.name = "{name}"
+request.inputs["texts"].CopyFrom(tf.make_tensor_proto(["a text"]))
+with grpc.insecure_channel("localhost:8500") as channel:
+    answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
+print(tf.make_ndarray(answer.outputs["translations"]))
+```
+
+## Python, with TensorFlow alone
+
+```python
+import tensorflow as tf
+
+model = tf.saved_model.load("{name}/{version}")
+print(model.signatures["serving_default"](texts=tf.constant(["a text"])))
+```
+
+With keras-addnorm, which also normalises texts to Unicode form NFKC, as in training:
+
+```python
+from keras_addnorm.serving import load_translator
+
+print(load_translator("{name}")(["a text"]))
+```
+"""
+
+_SHORTLIST = """
+The search considers only the {size:,} target pieces that the texts of a batch are likely to need.
+This is faster than the whole vocabulary, and not exact: a translation can depend on the other texts
+of its batch, and scores are a little higher than those of `score`.
+"""
+
+_MODELS = """\
+model_config_list {{
+  config {{
+    name: "{name}"
+    base_path: "/models/{name}"
+    model_platform: "tensorflow"
+  }}
+}}
+"""
+
+_BATCHING = """\
+max_batch_size {{ value: {largest} }}
+batch_timeout_micros {{ value: 2000 }}
+max_enqueued_batches {{ value: 100 }}
+num_batch_threads {{ value: 2 }}
+{allowed}
+"""
+
+
+def write_extras(
+    folder: Path,
+    place: Path,
+    model: Seq2SeqTransformer,
+    tokenizers: TokenizerPair,
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
+    buckets: Buckets,
+    settings: Mapping[str, Any],
+    card: Mapping[str, Any],
+) -> None:
+    """Writes the folder `assets.extra` of a version.
+
+    Args:
+        folder: The folder of the version, as it is being written.
+        place: The final folder of the version: `<name>/<version>`.
+        model: The model.
+        tokenizers: Its tokenizers.
+        signatures: The exported functions.
+        buckets: The shapes of `translate_xla`, and of the warm-up.
+        settings: Settings of decoding and storage, for the card.
+        card: Entries of the user, for the card.
+    """
+    name, version = place.parent.resolve().name, place.name  # resolved: it may be "."
+    extras = folder / FOLDER
+    extras.mkdir()
+    largest = buckets.batch[-1]
+    size = settings["decoding"]["shortlist"]
+    texts = {
+        "model.json": json.dumps(_card(model, tokenizers, settings, card), indent=2) + "\n",
+        "models.config": _MODELS.format(name=name),
+        "batching.config": _BATCHING.format(
+            largest=largest,
+            allowed="\n".join(f"allowed_batch_sizes: {size}" for size in buckets.batch),
+        ),
+        "README.md": _README.format(
+            name=name,
+            version=version,
+            folder=FOLDER,
+            signatures="\n".join(_describe(*item) for item in signatures.items()),
+            max_source_tokens=model.config.max_length - 1,
+            batch_size=largest,
+            shortlist="" if size is None else _SHORTLIST.format(size=size),
+        ),
+    }
+    for file, text in texts.items():
+        (extras / file).write_text(text, encoding="utf-8")
+    with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
+        for record in warmup_records(name, tokenizers.source, signatures, buckets):
+            writer.write(record)
+
+
+def warmup_records(
+    name: str,
+    tokenizer: Tokenizer,
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
+    buckets: Buckets,
+) -> Iterator[bytes]:
+    """Makes the warm-up requests, so that no user waits for TensorFlow to prepare a signature.
+
+    TensorFlow prepares each signature at its first request, whatever its shape. So there is one
+    request of each bucket's shape for `serving_default`, and one for each other signature. None
+    uses XLA: a server that refuses XLA would refuse the whole version.
+
+    Args:
+        name: The model's name.
+        tokenizer: The tokenizer of the source.
+        signatures: The exported functions.
+        buckets: The shapes.
+
+    Yields:
+        Serialised `PredictionLog` messages.
+    """
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    word = _word_of_one_token(tokenizer)
+    others = [key for key in signatures if key != _DEFAULT and not key.endswith("_xla")]
+    most_shapes = _MOST_WARMUP_RECORDS - len(others)
+    shapes = [(_DEFAULT, *shape) for shape in buckets.shapes[:most_shapes]]
+    for signature, rows, columns in [*shapes, *((key, 1, 1) for key in others)]:
+        log = prediction_log_pb2.PredictionLog()
+        request = log.predict_log.request
+        request.model_spec.name = name
+        request.model_spec.signature_name = signature
+        text = " ".join([word] * max(1, columns - 1))  # the end token takes the last column
+        for argument in _inputs(signatures[signature]):
+            request.inputs[argument].CopyFrom(tf.make_tensor_proto([text] * rows))
+        yield log.SerializeToString()
+
+
+def _word_of_one_token(tokenizer: Tokenizer) -> str:
+    """A word that the tokenizer does not split; "a" if there is none."""
+    for token, piece in enumerate(tokenizer.pieces):
+        word = piece.text.removeprefix(SPACE_MARK)
+        if word and word != piece.text and tokenizer.encode(word) == [token]:
+            return word
+    return "a"
+
+
+def _card(
+    model: Seq2SeqTransformer,
+    tokenizers: TokenizerPair,
+    settings: Mapping[str, Any],
+    card: Mapping[str, Any],
+) -> dict[str, Any]:
+    sides = {"source": tokenizers.source, "target": tokenizers.target}
+    return {
+        "config": model.config.to_dict(),
+        "parameters": model.count_params(),
+        "tokenizer": {
+            "joint": tokenizers.is_joint,
+            **{
+                side: {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
+                for side, tokenizer in sides.items()
+            },
+        },
+        **settings,
+        **card,
+        "versions": {
+            "keras-addnorm": __version__,
+            **{library: importlib.metadata.version(library) for library in _LIBRARIES},
+        },
+    }
+
+
+def _describe(name: str, function: Any) -> str:
+    return f"| `{name}` | {_list(_inputs(function))} | {_list(function.structured_outputs)} |"
+
+
+def _inputs(function: Any) -> dict[str, tf.TensorSpec]:
+    positional, named = function.structured_input_signature
+    return {**{spec.name: spec for spec in positional}, **named}
+
+
+def _list(specs: Mapping[str, tf.TensorSpec]) -> str:
+    def shape(spec: tf.TensorSpec) -> str:
+        return ", ".join("?" if size is None else str(size) for size in spec.shape)
+
+    return ", ".join(f"`{n}`: {spec.dtype.name} [{shape(spec)}]" for n, spec in specs.items())

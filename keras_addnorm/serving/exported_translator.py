@@ -1,0 +1,102 @@
+"""Loads and runs an exported model in Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_addnorm.data import Tokenizer
+from keras_addnorm.serving.translation_result import Translation
+from keras_addnorm.serving.versions import existing_versions, version_number
+
+
+class Translator:
+    """An exported model as a function of texts.
+
+    It normalises texts to Unicode form NFKC, as in training, which the graph itself cannot do.
+
+    Args:
+        path: The folder of one version, as `export_saved_model` returns it.
+
+    Attributes:
+        path: The folder.
+        version: The number of the version.
+        card: The content of `assets.extra/model.json`.
+
+    Example: see `export_saved_model`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.version = version_number(self.path.name)
+        card = self.path / "assets.extra" / "model.json"
+        self.card: dict[str, Any] = json.loads(card.read_text("utf-8")) if card.is_file() else {}
+        # The signature has only weak references to the weights, so the module must stay alive.
+        self._module = tf.saved_model.load(str(self.path))
+        self._translate = self._module.signatures["serving_default"]
+
+    def __call__(self, texts: Iterable[str]) -> list[Translation]:
+        """Translates texts, all in one batch.
+
+        Args:
+            texts: The texts; a blank text gives an empty translation with the score 0.
+
+        Returns:
+            One translation a text, in order.
+
+        Raises:
+            TypeError: If `texts` is one string, or an element is not a string.
+        """
+        if isinstance(texts, str | bytes):
+            raise TypeError("Expected several texts; received one. Put it in a list: [text].")
+        normal = [Tokenizer.normalize(text) for text in texts]
+        if not normal:
+            return []
+        out = self._translate(texts=tf.constant(normal))
+        return [
+            Translation(text.decode("utf-8"), float(score))
+            for text, score in zip(out["translations"].numpy(), out["scores"].numpy(), strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        return f"Translator('{self.path}')"
+
+
+def load_translator(directory: str | os.PathLike[str]) -> Translator:
+    """Loads an exported model.
+
+    Args:
+        directory: The folder of one version, or the folder of all versions, of which the highest is
+            loaded.
+
+    Returns:
+        The translator.
+
+    Raises:
+        FileNotFoundError: If there is no exported model.
+        ValueError: If the folder holds another kind of model.
+    """
+    directory = Path(directory)
+    if (directory / "saved_model.pb").is_file():
+        path = directory
+    else:
+        versions = existing_versions(directory)
+        if not versions:
+            raise FileNotFoundError(
+                f"There is no exported model in '{directory}'. Expected folders named by a number, "
+                f"such as '{directory / '1'}', as export_saved_model writes them; found "
+                f"{sorted(os.listdir(directory)) if directory.is_dir() else 'no such folder'}."
+            )
+        path = directory / str(versions[-1])
+    try:
+        return Translator(path)
+    except (OSError, KeyError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"'{path}' holds no translation model: {error}. Expected a SavedModel with the "
+            "signature 'serving_default'. Export it again with export_saved_model."
+        ) from error

