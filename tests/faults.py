@@ -212,6 +212,10 @@ FAULTS = (
             "self.seed_generator.next()) >= _word(dropped)",
             "self.seed_generator.state) >= _word(dropped)",
         ),
+        (
+            "random_words(ops.shape(inputs), self.seed_generator.next()) >= word(",
+            "random_words(ops.shape(inputs), self.seed_generator.state) >= word(",
+        ),
         tests="layers/test_dropout.py::test_what_stays_is_scaled_and_what_goes_has_no_gradient",
         only="float32",
     ),
@@ -291,6 +295,10 @@ FAULTS = (
             "candidates.sums / length_penalty.divisor(state.index + 1)",
             "candidates.sums / length_penalty.divisor(state.index)",
         ),
+        (
+            "candidates.sums / self.length_penalty.divisor(state.index + 1)",
+            "candidates.sums / self.length_penalty.divisor(state.index)",
+        ),
         tests="decoding/test_search.py::test_the_score_is_that_of_the_sequence",
     ),
     _fault(
@@ -304,11 +312,8 @@ FAULTS = (
     ),
     _fault(
         "decoding/score_not_divided",
-        "the score of a greedy row is not divided by its length penalty",
-        (
-            "scores = state.sums / length_penalties.get(strategy.length_penalty).divisor(lengths)",
-            "scores = state.sums",
-        ),
+        "the score of a greedy row is divided by the penalty of one token",
+        (".divisor(lengths)", ".divisor(0 * lengths + 1)"),
         tests="decoding/test_search.py::test_the_score_is_that_of_the_sequence",
     ),
     _fault(
@@ -326,6 +331,10 @@ FAULTS = (
         (
             "ops.maximum(length_penalty.divisor(shortest), length_penalty.divisor(longest))",
             "ops.minimum(length_penalty.divisor(shortest), length_penalty.divisor(longest))",
+        ),
+        (
+            "best_sum / ops.maximum(divisor(shortest), divisor(longest))",
+            "best_sum / ops.minimum(divisor(shortest), divisor(longest))",
         ),
         tests="decoding/test_beam.py::test_a_narrow_beam_does_what_plain_python_does",
     ),
@@ -430,6 +439,7 @@ FAULTS = (
             "if _FILE.fullmatch(path.name)), key=_place)",
             "if _FILE.fullmatch(path.name)), key=str)",
         ),
+        ("return sorted(found, key=place_in_name)", "return sorted(found, key=str)"),
         tests="training/test_checkpoints_and_guard.py::test_going_on_anywhere_gives_the_same_bits",
     ),
     _fault(
@@ -495,6 +505,7 @@ FAULTS = (
         "data/teacher_forcing",
         "the decoder reads the token that it has to predict",
         ("self.target.rows(members, shape, 1)", "self.target.rows(members, shape, 0)"),
+        ("self.target.padded(members, shape, 1)", "self.target.padded(members, shape, 0)"),
         tests="data/test_pipeline.py::test_teacher_forcing_on_literals",
     ),
     _fault(
@@ -612,6 +623,10 @@ FAULTS = (
         (
             "temporary.rename(directory)\n    finally:\n        shutil.rmtree(temporary,",
             "temporary.rename(directory)\n    finally:\n        dict(folder=temporary,",
+        ),
+        (
+            "        flush_to_disk(final.parent)\n    finally:\n        shutil.rmtree(temporary,",
+            "        flush_to_disk(final.parent)\n    finally:\n        dict(folder=temporary,",
         ),
         tests="interop/test_ctranslate2.py::test_a_failure_leaves_nothing",
     ),
