@@ -44,6 +44,8 @@ def test_later_steps_are_dropped_and_earlier_ones_stay_as_they_are(log):
     log.append([row(200, "a")])
     log.drop_after(150)
     assert log.path.read_bytes() == before
+    log.drop_after(100)
+    assert log.path.read_bytes() == before
 
 
 def test_half_a_line_is_left_out_and_removed(log):

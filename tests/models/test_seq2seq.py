@@ -322,9 +322,9 @@ def test_summary_names_the_parts_of_the_figure():
 
 
 def test_attributes_are_the_sublayers():
-    model = Seq2SeqTransformer(config())
-    assert len(model.encoder.layers) == len(model.decoder.layers) == 2
-    assert (model.encoder.num_other_layers, model.decoder.num_other_layers) == (2, 2)
+    model = Seq2SeqTransformer(config(num_encoder_layers=1, num_decoder_layers=3))
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (1, 3)
+    assert (model.encoder.num_other_layers, model.decoder.num_other_layers) == (3, 1)
     assert randomize(model).encoder_embedding.vocabulary_size == V_SOURCE
 
 
