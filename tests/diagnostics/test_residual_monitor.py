@@ -11,7 +11,6 @@ import pytest
 from filled_models import LABELS, array, batch, tiny_model
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from keras_addnorm import training
 from keras_addnorm.diagnostics import (
     ResidualLog,
     ResidualMonitor,
@@ -170,13 +169,6 @@ def test_tensorboard_gets_a_scalar_for_each_sublayer_and_column(tmp_path):
     (row,) = [row for row in monitor.rows if row.sublayer == "decoder/0/cross_attention"]
     (value,) = found[-1].tensor_proto.float_val
     np.testing.assert_allclose(value, row.residual_ratio, rtol=1e-6)
-
-
-def test_it_is_found_where_callbacks_are():
-    assert training.ResidualMonitor is ResidualMonitor
-    assert "ResidualMonitor" in dir(training)
-    with pytest.raises(AttributeError, match="has no attribute 'NoSuchThing'"):
-        _ = training.NoSuchThing
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """The same model in ONNX Runtime and in LiteRT: the same logits, the same tokens."""
 
-import builtins
 import dataclasses
 import functools
 import json
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -381,7 +381,7 @@ def test_errors(name, small, half, learned, tmp_path, monkeypatch):
     with pytest.raises(FileExistsError, match="it exists"):
         export(small, tmp_path)
     tokenizer = Tokenizer.train(["ab"], vocabulary_size=7)
-    with pytest.raises(ValueError, match=r"\(19, 23\) pieces. Received: \(7, 7\)"):
+    with pytest.raises(ValueError, match=r"a source vocabulary of 19 pieces. Received: 7"):
         export(small, target, tokenizer=tokenizer)
     with pytest.raises(ValueError, match=r"`max_length` of the export.*Received: 0"):
         export(small, target, max_length=0)
@@ -396,14 +396,7 @@ def test_errors(name, small, half, learned, tmp_path, monkeypatch):
 
 
 def test_onnx_says_what_to_install(small, tmp_path, monkeypatch):
-    real_import = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "tf2onnx":
-            raise ImportError(name, name=name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=r"tf2onnx.*pip install 'keras-addnorm\[onnx\]'"):
         export_onnx(small, tmp_path / "model")
 
