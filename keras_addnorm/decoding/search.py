@@ -12,6 +12,7 @@ from keras_addnorm.decoding.constraints import get as get_constraint
 from keras_addnorm.decoding.coverage import get as get_coverage
 from keras_addnorm.decoding.decoder import Decoder, DecoderInfo
 from keras_addnorm.decoding.engine import Engine, engine_for
+from keras_addnorm.decoding.engine.vocabulary import ListedTokens
 from keras_addnorm.decoding.indexing import take
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
@@ -109,7 +110,9 @@ def search(
     strategy, engine = settings.strategy, settings.engine
     ids = settings.ids or DecoderInfo.of(model).ids
     source_ids = engine.open_sizes(source_ids)
-    tokens = None if shortlist is None else shortlist.tokens(source_ids, ids)
+    listed = None
+    if shortlist is not None:
+        listed = ListedTokens(shortlist.tokens(source_ids, ids), shortlist.vocabulary_size)
     step_model = make_step_model(
         model,
         source_ids,
@@ -118,7 +121,7 @@ def search(
         strategy.rows_per_beam,
         engine,
         get_coverage(strategy.coverage_penalty),
-        tokens,
+        listed,
     )
     inputs = SearchInputs(
         source_ids,
@@ -127,7 +130,7 @@ def search(
         settings.constraints,
         prefix,
         seed,
-        tokens,
+        None if listed is None else listed.tokens,
     )
     found = strategy.search(step_model, inputs)
-    return found if tokens is None else found._replace(ids=take(tokens, found.ids))
+    return found if listed is None else found._replace(ids=take(listed.tokens, found.ids))

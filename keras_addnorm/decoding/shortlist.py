@@ -73,6 +73,11 @@ class Shortlist:
                 f"from 4 to {vocabulary_size}. Received: {self.size}"
             )
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of all target tokens, V."""
+        return int(self.lexicon.frequencies.shape[0])
+
     def check(self, config: Any) -> None:
         """Raise unless the lexicon speaks of a model's vocabularies, and has room for its ids.
 

@@ -14,6 +14,7 @@ from keras_addnorm.decoding.coverage import CoveragePenalty
 from keras_addnorm.decoding.engine import Engine, engine_for
 from keras_addnorm.decoding.engine.base import Grow
 from keras_addnorm.decoding.engine.beam_cache import is_shared
+from keras_addnorm.decoding.engine.vocabulary import ListedTokens
 from keras_addnorm.decoding.indexing import take
 from keras_addnorm.layers.shapes import size_of
 
@@ -21,7 +22,7 @@ Tensor = Any
 Step = Callable[..., Any]
 """`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`.
 
-That of `make_step_model` also takes options of `decode_step`: what they ask for comes last."""
+That of `make_step_model` takes options of `decode_step`, and returns last what they ask for."""
 
 
 def _same(cache: Cache, length: int | Tensor) -> Cache:
@@ -57,7 +58,7 @@ def make_step_model(
     rows_per_beam: int,
     engine: Engine,
     coverage: CoveragePenalty | None = None,
-    tokens: Tensor | None = None,
+    listed: ListedTokens | None = None,
 ) -> StepModel:
     """Encode a batch, and return the decoder that is to be searched for it.
 
@@ -69,8 +70,8 @@ def make_step_model(
         rows_per_beam: Number of them, side by side, that may go on from one another.
         engine: What makes the search fast.
         coverage: What is added to scores for what was left unread; `None` for nothing.
-        tokens: `(M,)`, the tokens of a shortlist: the step reads, and speaks of, places in it.
-            `None` for all.
+        listed: The tokens of a shortlist: the step reads, and speaks of, places in it. `None` for
+            all tokens.
 
     Returns:
         The step, its cache and how it grows.
@@ -79,12 +80,15 @@ def make_step_model(
     num_sentences = ops.shape(source_ids)[0]
     # Of the source, not of the memory: a model of one's own may have a shorter one.
     length = engine.first_length(max_length, size_of(source_ids, 1))
-    view = engine.view(decoder, rows_per_sentence, rows_per_beam, tokens)
+    # A list of all tokens saves nothing; its columns are taken from the logits.
+    is_short = listed is not None and listed.tokens.shape[0] < listed.vocabulary_size
+    known = listed if is_short else None
+    view = engine.view(decoder, rows_per_sentence, rows_per_beam, known)
     rows_per_mask = rows_per_sentence
     kept = None if view is decoder else view.initial_cache(memory, num_sentences, length)
     if not is_shared(kept):
         # Each hypothesis has rows of its own, which are reordered with it.
-        view = engine.view(decoder, rows_per_sentence, rows_per_beam, tokens, share_caches=False)
+        view = engine.view(decoder, rows_per_sentence, rows_per_beam, known, share_caches=False)
         memory, mask = _repeat((memory, mask), rows_per_sentence)
         rows_per_mask = 1
         kept = view.initial_cache(memory, num_sentences * rows_per_sentence, max_length)
@@ -93,14 +97,14 @@ def make_step_model(
     def step(token_ids: Tensor, index: Tensor, cache: Cache, **options: Any) -> Any:
         mask = cache.fixed["memory_mask"]
         logits, kept, *scores = view.decode_step(
-            token_ids if tokens is None else take(tokens, token_ids),
+            token_ids if listed is None else take(listed.tokens, token_ids),
             cache.rows["decoder"],
             index,
             mask if ops.is_tensor(mask) else None,
             **options,
         )
-        if tokens is not None and logits.shape[-1] != tokens.shape[0]:
-            logits = ops.take(logits, tokens, axis=1)
+        if listed is not None and logits.shape[-1] == listed.vocabulary_size:
+            logits = ops.take(logits, listed.tokens, axis=1)
         return logits, cache._replace(rows={**cache.rows, "decoder": kept}), *scores
 
     def grow(cache: Cache, length: int | Tensor) -> Cache:

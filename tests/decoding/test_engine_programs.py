@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_addnorm.decoding import decode, strategies
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine, engine_for, xla
 from keras_addnorm.decoding.engine.tf_ops import transpose
+from keras_addnorm.decoding.engine.vocabulary import ListedTokens
 from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE
 from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -85,7 +86,8 @@ ENGINES = [XLAEngine(), TFGraphEngine()]
 
 def logits_of(model, engine, x, tokens=None):
     """Logits by the view that an engine makes for rows of one hypothesis."""
-    return engine.view(model, 1, 1, tokens).decoder_embedding.logits(x)
+    listed = None if tokens is None else ListedTokens(tokens, V)
+    return engine.view(model, 1, 1, listed).decoder_embedding.logits(x)
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)

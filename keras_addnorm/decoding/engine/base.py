@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_addnorm.decoding.cache import Cache
 from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
+from keras_addnorm.decoding.engine.vocabulary import ListedTokens
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 
 Tensor = Any
@@ -27,7 +28,7 @@ class Engine(abc.ABC):
         decoder: Any,
         rows_per_sentence: int,
         rows_per_beam: int,
-        tokens: Tensor | None = None,
+        listed: ListedTokens | None = None,
         share_caches: bool = True,
     ) -> Any:
         """Return a view of a decoder for a loop that decodes a token a step.
@@ -36,7 +37,7 @@ class Engine(abc.ABC):
             decoder: A `Decoder`. It stays as it is.
             rows_per_sentence: Number of rows that are decoded for each sentence.
             rows_per_beam: Number of them, side by side, that may go on from one another.
-            tokens: `(M,)`, the tokens of a shortlist: a vocabulary projection that the engine knows
+            listed: The tokens of a shortlist: a vocabulary projection that the engine knows
                 computes their logits alone. `None` for all.
             share_caches: Whether the hypotheses of a beam share their caches, if they can.
 

@@ -20,7 +20,8 @@ from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
 from keras_addnorm.decoding.engine.single_loop_growth import first_length, run_in_one_loop
 from keras_addnorm.decoding.engine.views import Substitute, substitute
 from keras_addnorm.decoding.engine.vocabulary import (
-    VOCABULARY_PROJECTION,
+    ListedTokens,
+    is_listed_projection,
     shortlist_projection,
     transposed_embedding,
 )
@@ -51,7 +52,7 @@ class TFGraphEngine(Engine):
         decoder: Any,
         rows_per_sentence: int,
         rows_per_beam: int,
-        tokens: Tensor | None = None,
+        listed: ListedTokens | None = None,
         share_caches: bool = True,
     ) -> Any:
         """Share caches, transpose the table, fuse QKV projections, and go without oneDNN."""
@@ -76,9 +77,9 @@ class TFGraphEngine(Engine):
             if type(layer) is PositionalEmbedding:
                 # oneDNN would transpose the table in each product.
                 table = self.transposed_table and self.transposed_table(layer.embeddings)
-                return transposed_embedding(layer, tokens, table)
-            if type(layer) is Projection and name == VOCABULARY_PROJECTION and tokens is not None:
-                return shortlist_projection(layer, tokens)
+                return transposed_embedding(layer, listed, table)
+            if listed is not None and is_listed_projection(name, layer, listed):
+                return shortlist_projection(layer, listed)
             return None
 
         return substitute(decoder, replace)

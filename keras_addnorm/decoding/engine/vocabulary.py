@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -14,6 +14,18 @@ Tensor = Any
 
 VOCABULARY_PROJECTION = "vocabulary_projection"
 """The attribute of a decoder whose `Projection` is one on the vocabulary."""
+
+
+class ListedTokens(NamedTuple):
+    """The tokens of a shortlist.
+
+    Args:
+        tokens: `(M,)` int32.
+        vocabulary_size: Number of all tokens, V.
+    """
+
+    tokens: Tensor
+    vocabulary_size: int
 
 
 class TransposedEmbedding(PositionalEmbedding):
@@ -51,32 +63,43 @@ class ShortlistProjection(Projection):
 
 def transposed_embedding(
     layer: PositionalEmbedding,
-    tokens: Tensor | None,
+    listed: ListedTokens | None,
     transposed_table: Tensor | None,
     kind: type[TransposedEmbedding] = TransposedEmbedding,
-) -> Substitute:
+) -> Any:
     """Return what stands for an embedding.
 
     Args:
         layer: The embedding.
-        tokens: `(M,)`, the tokens whose logits are asked for; `None` for all, M = V.
+        listed: The tokens whose logits are asked for; `None` for all.
         transposed_table: The table of all tokens, `(D, V)`, where it is there already.
         kind: The class of the view.
 
     Returns:
-        The substitute.
+        A `Substitute`; the layer itself if it is of another vocabulary than the list's.
     """
+    if listed is not None and layer.vocabulary_size != listed.vocabulary_size:
+        return layer
     table = ops.cast(layer.embeddings, layer.compute_dtype)
-    if tokens is not None:
-        table = ops.take(table, tokens, axis=0)
-    if tokens is not None or transposed_table is None:
+    if listed is not None:
+        table = ops.take(table, listed.tokens, axis=0)
+    if listed is not None or transposed_table is None:
         transposed_table = ops.transpose(table)
     return Substitute(kind, {"table": table, "transposed_table": transposed_table})
 
 
-def shortlist_projection(layer: Projection, tokens: Tensor) -> Substitute:
-    """Return what stands for a projection on the vocabulary, for the tokens `(M,)` of a list."""
-    dtype = layer.compute_dtype
+def is_listed_projection(name: str, layer: Any, listed: ListedTokens) -> bool:
+    """Return whether a layer is the projection on the vocabulary of a list."""
+    return (
+        name == VOCABULARY_PROJECTION
+        and type(layer) is Projection
+        and layer.units == listed.vocabulary_size
+    )
+
+
+def shortlist_projection(layer: Projection, listed: ListedTokens) -> Substitute:
+    """Return what stands for a projection on the vocabulary, for the tokens of a list."""
+    dtype, tokens = layer.compute_dtype, listed.tokens
     columns = ops.take(ops.cast(layer.kernel, dtype), tokens, axis=1)
     bias = ops.take(ops.cast(layer.bias, dtype), tokens) if layer.use_bias else 0.0
     return Substitute(ShortlistProjection, {"columns": columns, "column_bias": bias})

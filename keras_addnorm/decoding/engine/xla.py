@@ -15,8 +15,9 @@ from keras_addnorm.decoding.engine.grouped_growth import run_in_groups, stage_le
 from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
 from keras_addnorm.decoding.engine.views import Substitute, substitute, variables_of
 from keras_addnorm.decoding.engine.vocabulary import (
-    VOCABULARY_PROJECTION,
+    ListedTokens,
     TransposedEmbedding,
+    is_listed_projection,
     shortlist_projection,
     transposed_embedding,
 )
@@ -58,7 +59,7 @@ class XLAEngine(Engine):
         decoder: Any,
         rows_per_sentence: int,
         rows_per_beam: int,
-        tokens: Tensor | None = None,
+        listed: ListedTokens | None = None,
         share_caches: bool = True,
     ) -> Any:
         """Share caches, transpose the table for a few rows, and split large kernels for one."""
@@ -80,12 +81,12 @@ class XLAEngine(Engine):
                 )
             if type(layer) is PositionalEmbedding:
                 table = self.transposed_table and self.transposed_table(layer.embeddings)
-                return transposed_embedding(layer, tokens, table, EmbeddingForFewRows)
-            if type(layer) is not Projection:
-                return None
-            if name == VOCABULARY_PROJECTION and tokens is not None:
-                return shortlist_projection(layer, tokens)
-            return Substitute(SplitKProjection) if splits_kernels and can_split(layer) else None
+                return transposed_embedding(layer, listed, table, EmbeddingForFewRows)
+            if listed is not None and is_listed_projection(name, layer, listed):
+                return shortlist_projection(layer, listed)
+            if type(layer) is Projection and splits_kernels and can_split(layer):
+                return Substitute(SplitKProjection)
+            return None
 
         return substitute(decoder, replace)
 
