@@ -18,8 +18,8 @@ from keras_addnorm.diagnostics import fold, is_foldable
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.batching import Buckets
 from keras_addnorm.serving.extras import write_extras
+from keras_addnorm.serving.optimize_graph import optimize_graph
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
-from keras_addnorm.serving.slim import slim
 from keras_addnorm.serving.versions import choose_version, new_version
 
 # Nobody asks a served model for gradients; our layers' own ones would be a quarter of its graph.
@@ -142,7 +142,7 @@ def export_saved_model(
     }
     with new_version(directory, version) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures, options=_OPTIONS)
-        slim(folder)
+        optimize_graph(folder)
         write_extras(
             folder,
             directory / str(version),

@@ -19,9 +19,10 @@ from keras_addnorm.decoding import (
     Sample,
     Shortlist,
     decode,
+    generate,
     translate,
 )
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 IDS = SpecialIds(pad_id=0, start_id=1, end_id=2)
 L, C = 6, 4
@@ -159,6 +160,25 @@ def test_the_loop_computes_no_other_logits(lexicon, num_beams):
 
     assert V_TARGET in sizes(None)
     assert V_TARGET not in (found := sizes(Shortlist(lexicon, 8))) and 8 in found
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+@pytest.mark.parametrize("size", [7, V_TARGET])
+def test_a_decoder_whose_projection_nobody_knows(lexicon, size, jit_compile):
+    """All of its logits are computed, and those of the list are looked at."""
+
+    class Hidden:
+        def __init__(self, inner):
+            self.encode = lambda source: inner.encode(source)
+            self.initial_cache = lambda *arguments: inner.initial_cache(*arguments)
+            self.decode_step = lambda *arguments: inner.decode_step(*arguments)
+
+    model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+    options = {"num_beams": 3, "max_length": L, "shortlist": Shortlist(lexicon, size)}
+    expected = model.generate(SOURCE, **options)
+    found = generate(Hidden(model), SOURCE, jit_compile=jit_compile, **options)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
 
 
 def test_texts_are_translated_with_it():
