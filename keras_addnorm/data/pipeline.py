@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from keras_addnorm.data.batching import Batching
 from keras_addnorm.data.buckets import NUM_BUCKETS, TOKENS_PER_BATCH
 from keras_addnorm.data.epochs import Epochs
-from keras_addnorm.data.pipeline_report import PipelineReport as PipelineReport
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_pair import TokenizerPair

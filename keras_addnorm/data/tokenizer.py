@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 
 import sentencepiece
 
+from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.data.sentencepiece_training import ModelProto, train_model
 from keras_addnorm.data.strings import describe, strings
-from keras_addnorm.data.strings import string_pairs as string_pairs
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.vocabulary import (
     END_ID,
@@ -171,8 +170,8 @@ class Tokenizer:
             The path of the file.
         """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path, self.proto)
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(self.proto)
         return path
 
     @staticmethod
@@ -342,21 +341,6 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, vocabulary_size={self.vocabulary_size})"
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file under a temporary name, flushes it to disk and renames it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _parse_model(proto: bytes) -> Any:

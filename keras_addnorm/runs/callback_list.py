@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import keras
 
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import translate
 from keras_addnorm.diagnostics import ResidualMonitor
 from keras_addnorm.distribution import is_first

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.weight_files import save_weights
 from keras_addnorm.training import plot_curves

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_addnorm import distribution
-from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer

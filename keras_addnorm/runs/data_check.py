@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keras_addnorm.data import LineReport
-from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.errors import UserError
 
 # What a decoder of text puts where bytes were not of the encoding.

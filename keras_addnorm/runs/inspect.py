@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.runs.directory import write_text

@@ -11,8 +11,9 @@ import keras
 
 from keras_addnorm import distribution
 from keras_addnorm.data import SubwordSampling, TokenizerPair, make_training_dataset
-from keras_addnorm.data.pipeline import Epochs, PipelineReport
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.epochs import Epochs
+from keras_addnorm.data.pipeline_report import PipelineReport
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.distribution import Devices, is_first
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.checks_before_training import (

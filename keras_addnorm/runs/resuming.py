@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.data.pipeline import PipelineReport
+from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices, is_first
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory

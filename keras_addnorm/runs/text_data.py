@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_addnorm.data import LineReport, TokenizerPair, line_reports, load_translation
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.data.tokenizer import string_pairs
+from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory, write_text

@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_addnorm.decoding import Beam, Greedy, Lexicon, Shortlist, translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
+from keras_addnorm.serving.optimize_graph import function_definitions
 from keras_addnorm.serving.request_batches import Buckets, map_in_batches
-from keras_addnorm.serving.slim import function_definitions
 from keras_addnorm.serving.stored_weights import StoredWeights
 
 T = 7
@@ -434,7 +434,7 @@ def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
     readmes = [
         (each / "assets.extra" / "README.md").read_text("utf-8") for each in (path, toy.path)
     ]
-    assert ["among the 30 target pieces" in readme for readme in readmes] == [True, False]
+    assert ["considers only the 30 target pieces" in readme for readme in readmes] == [True, False]
 
 
 def test_a_shortlist_of_another_model_is_refused(toy, tmp_path):
