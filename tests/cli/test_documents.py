@@ -99,6 +99,7 @@ def test_every_link_in_the_documents_leads_somewhere():
                 assert not anchor or anchor in anchors(page), f"{document.name}: {link}"
 
 
+@pytest.mark.slow
 def test_the_page_of_code_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     example = runpy.run_path(str(ROOT / "examples" / "translate_with_fit.py"))
