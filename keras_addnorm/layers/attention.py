@@ -219,7 +219,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         return context, weights
 
     def _may_be_fused(self, training: bool | None) -> bool:
-        """Return whether this is plain `softmax(q k^T) v`, and the backend has it as one operation."""
+        """Return whether this is plain `softmax(q k^T) v`, and the backend has a fused one."""
         config, positions = self.attention, self.positions
         is_plain = (
             config.soft_cap is None

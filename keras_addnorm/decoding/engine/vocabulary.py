@@ -1,4 +1,4 @@
-"""Views of the projection on the vocabulary, with what they read prepared before the loop."""
+"""Views of the vocabulary projection whose tables are prepared before the loop."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ VOCABULARY_PROJECTION = "vocabulary_projection"
 class TransposedEmbedding(PositionalEmbedding):
     """A view of an embedding whose logits read a table that was transposed before the loop.
 
-    It has these attributes besides the layer's own: `table`, `(M, D)`, of the tokens whose logits
-    are asked for, in the compute dtype; and `transposed_table`, `(D, M)`.
+    The view has these attributes besides the layer's own: `table`, `(M, D)`, of the tokens whose
+    logits are computed, in the compute dtype; and `transposed_table`, `(D, M)`.
     """
 
     table: Tensor
@@ -55,12 +55,12 @@ def transposed_embedding(
     transposed_table: Tensor | None,
     kind: type[TransposedEmbedding] = TransposedEmbedding,
 ) -> Substitute:
-    """Return what stands for an embedding.
+    """Return the substitute of an embedding.
 
     Args:
         layer: The embedding.
-        tokens: `(M,)`, the tokens whose logits are asked for; `None` for all, M = V.
-        transposed_table: The table of all tokens, `(D, V)`, where it is there already.
+        tokens: `(M,)`, the tokens whose logits are computed; `None` for all, M = V.
+        transposed_table: The transposed table of all tokens, `(D, V)`, if it exists already.
         kind: The class of the view.
 
     Returns:
@@ -75,7 +75,7 @@ def transposed_embedding(
 
 
 def shortlist_projection(layer: Projection, tokens: Tensor) -> Substitute:
-    """Return what stands for a projection on the vocabulary, for the tokens `(M,)` of a list."""
+    """Return the substitute of a vocabulary projection, for the tokens `(M,)` of a shortlist."""
     dtype = layer.compute_dtype
     columns = ops.take(ops.cast(layer.kernel, dtype), tokens, axis=1)
     bias = ops.take(ops.cast(layer.bias, dtype), tokens) if layer.use_bias else 0.0
