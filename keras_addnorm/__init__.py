@@ -1,7 +1,7 @@
 """Encoder-decoder Transformers for Keras 3 whose Add & Norm is a part you choose.
 
-Importing this package is cheap: a room (`keras_addnorm.layers`, `keras_addnorm.models`, ...) is
-imported when it is first used, so nothing pulls in Keras, let alone TensorFlow, before it has to.
+Importing this package is cheap: a subpackage (`keras_addnorm.layers`, `keras_addnorm.models`, ...)
+is imported when it is first used, and Keras and TensorFlow with the first that needs them.
 
 Example:
     >>> import keras_addnorm
@@ -16,7 +16,7 @@ from types import ModuleType
 
 __version__ = "0.1.0"
 
-_ROOMS = (
+_SUBPACKAGES = (
     "basics",
     "data",
     "decoding",
@@ -32,16 +32,16 @@ _ROOMS = (
     "training",
 )
 
-__all__ = ["__version__", *_ROOMS]
+__all__ = ["__version__", *_SUBPACKAGES]
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Imports a room the first time it is asked for."""
-    if name in _ROOMS:
+    """Imports a subpackage when it is first used."""
+    if name in _SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Lists the rooms too, so that tab completion finds them before they are imported."""
-    return sorted({*globals(), *_ROOMS})
+    """Lists subpackages too, so that tab completion finds them before they are imported."""
+    return sorted({*globals(), *_SUBPACKAGES})

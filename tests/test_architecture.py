@@ -352,8 +352,8 @@ def test_the_checker_finds_a_page_that_has_drifted(case):
 
 def test_every_room_is_an_attribute_of_the_package():
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert set(keras_addnorm._ROOMS) == folders == HOUSE.keys() - {"__init__", "cli"}
-    for room in keras_addnorm._ROOMS:
+    assert set(keras_addnorm._SUBPACKAGES) == folders == HOUSE.keys() - {"__init__", "cli"}
+    for room in keras_addnorm._SUBPACKAGES:
         assert getattr(keras_addnorm, room).__name__ == f"keras_addnorm.{room}"
         assert room in dir(keras_addnorm)
     with pytest.raises(AttributeError, match="no attribute 'attic'"):

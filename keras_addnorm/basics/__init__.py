@@ -1,4 +1,4 @@
-"""What every room may use: tables of names, atomic files and folders, hashes, arrays, extras.
+"""Helpers of all subpackages: tables of names, atomic files and folders, hashes, arrays, extras.
 
 Nothing here knows of layers or models. This module imports no Keras; `hashing` and `arrays` do, and
 are imported by their full names.

@@ -1,4 +1,4 @@
-"""Checks that several strategies make of their numbers."""
+"""Checks of arguments that several strategies share."""
 
 from __future__ import annotations
 

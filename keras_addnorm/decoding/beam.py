@@ -87,11 +87,11 @@ class BeamStrategy(Protocol):
 
     @property
     def length_penalty(self) -> LengthPenaltyLike:
-        """See `Beam`."""
+        """The divisor of sums of log-probabilities."""
 
     @property
     def early_stopping(self) -> bool:
-        """See `Beam`."""
+        """Whether K finished hypotheses end the search of a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +149,7 @@ def search_beams(
     model: StepModel,
     inputs: SearchInputs,
 ) -> SearchResult:
-    """Run beam search; `Beam` says how.
+    """Run the beam search that `Beam` documents.
 
     Args:
         strategy: Says how hypotheses are scored and when the search is done.
@@ -197,7 +197,7 @@ class _BeamSearch:
         return ops.reshape(state.tokens, (-1,))  # (B G, K) -> (N,)
 
     def choose(self, state: _State, logits: Tensor, cache: Cache) -> tuple[_State, Tensor]:
-        """Continue the best hypotheses, and keep those that end."""
+        """Continue the best hypotheses, and keep the best that end."""
         num_beams, longest = self.layout.num_beams, self.inputs.max_length
         vocabulary_size = logits.shape[-1]
         # (N, V) -> (B G, K, V): the sums of all continuations
@@ -318,15 +318,7 @@ class _BeamSearch:
 
 
 def best_candidates(sums: Tensor, count: int) -> Candidates:
-    """Return the `count` best of all continuations.
-
-    Args:
-        sums: `(B, K, V)`.
-        count: Number of candidates.
-
-    Returns:
-        The candidates, best first.
-    """
+    """Return the `count` best of all continuations, best first, for `sums` of `(B, K, V)`."""
     vocabulary_size = sums.shape[-1]
     sums = ops.reshape(sums, (-1, sums.shape[1] * vocabulary_size))
     sums, flat = best_first(sums, count, line=vocabulary_size)

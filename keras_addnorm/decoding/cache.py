@@ -1,4 +1,4 @@
-"""What a decoder keeps from step to step, and how it follows its hypotheses."""
+"""The cache of a search, and its reordering with the hypotheses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Tensor = Any
 
 
 class Cache(NamedTuple):
-    """What a search keeps for the decoder, in two nested structures of tensors.
+    """The cache of a search: two nested structures of tensors.
 
-    The first axis of all of them counts sentences, or equal blocks of entries of each sentence.
+    The first axis of each tensor counts sentences, or equal blocks of entries of each sentence.
 
     Args:
-        rows: What belongs to hypotheses: the first axis of a tensor counts rows, and when
-            hypotheses are reordered, so are these. An object with a method `reorder_rows` (the
-            shared caches of an engine) does that itself.
-        fixed: What belongs to sentences, and is the same at each step.
+        rows: The state of hypotheses: the first axis of a tensor counts rows, which are reordered
+            with the hypotheses. An object with a method `reorder_rows` (the shared caches of an
+            engine) reorders itself.
+        fixed: The data of sentences, the same at each step.
     """
 
     rows: Any
@@ -28,11 +28,11 @@ class Cache(NamedTuple):
 
 
 def reorder_rows(cache: Cache, rows: Tensor) -> Cache:
-    """Return the cache of the hypotheses that go on.
+    """Return the cache of the hypotheses that are continued.
 
     Args:
-        cache: With N rows.
-        rows: `(N,)` int32: the row that each hypothesis goes on from.
+        cache: A cache of N rows.
+        rows: `(N,)` int32: the row that each hypothesis continues.
 
     Returns:
         The cache.
@@ -47,10 +47,11 @@ def reorder_rows(cache: Cache, rows: Tensor) -> Cache:
 
 
 def grow_cache(cache: Cache, length: int | Tensor, rows_per_beam: int) -> Cache:
-    """Return a cache with room for more positions; what does not grow has all of it already.
+    """Return a cache grown to more positions.
 
     Args:
-        cache: With objects among its rows that have a method `grow`: those that grow.
+        cache: The cache. Only objects among its rows that have a method `grow` grow; other rows
+            have their full length from the start.
         length: The number of positions.
         rows_per_beam: Number of hypotheses that share one of these objects' caches, n.
 

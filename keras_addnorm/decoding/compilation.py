@@ -1,4 +1,4 @@
-"""Runs functions of tensors that are compiled once for each shape of their inputs."""
+"""Compiles functions of tensors once for each shape of their inputs, and runs them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run_compiled(
     Returns:
         What the function returns, as NumPy arrays.
     """
-    # In the object's own dict, so that compiled functions live and die with it: they refer to it.
-    # Keras does not track them as state.
+    # In the object's `__dict__`, so that compiled functions are freed together with the object, to
+    # which they refer. Keras does not track entries of `__dict__` as state.
     compiled = getattr(decoder, "__dict__", {}).setdefault(_MEMO, {})
     key = (key, tuple((array.shape, array.dtype.str) for array in inputs), engine)
     if key not in compiled:

@@ -1,7 +1,7 @@
-"""What a search may generate: rules about the next token, the same in every strategy.
+"""Constraints: rules about which token may come next, the same in every strategy.
 
-A rule looks at what has been generated and says which tokens may come next. It takes nothing away
-from the score: the log-probability of a token stays the model's own. Several rules hold together.
+A constraint reads what has been generated and returns the tokens that are allowed next. Scores do
+not change: the log-probability of a token stays the model's own. Several constraints hold together.
 
 ```python
 from keras_addnorm.decoding import constraints
@@ -122,14 +122,7 @@ class MinLength(_LengthLimit):
     """
 
     def allowed(self, view: View) -> Tensor:
-        """Allow the end token from the minimum on.
-
-        Args:
-            view: What has been generated.
-
-        Returns:
-            `(N, V)`.
-        """
+        """Allow the end token from the minimum on: `(N, V)`."""
         minimum = self._tokens(view.source_lengths)
         may_end = ops.expand_dims(view.index + 1 >= minimum, -1)
         return ops.logical_or(may_end, ops.logical_not(view.is_end))
@@ -165,25 +158,13 @@ class MaxLength(_LengthLimit):
     """
 
     def allowed(self, view: View) -> Tensor:
-        """Allow the end token only, from the maximum on.
-
-        Args:
-            view: What has been generated.
-
-        Returns:
-            `(N, V)`.
-        """
+        """Allow only the end token from the maximum on: `(N, V)`."""
         maximum = self._tokens(view.source_lengths)
         may_go_on = ops.expand_dims(view.index + 1 < maximum, -1)
         return ops.logical_or(may_go_on, view.is_end)
 
     def check(self, vocabulary_size: int, max_length: int) -> None:
-        """Accept: a limit above `max_length` changes nothing.
-
-        Args:
-            vocabulary_size: V.
-            max_length: Number of tokens to generate at most.
-        """
+        """Accept: a limit above `max_length` changes nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,14 +184,7 @@ class NoRepeatNgram(Constraint):
         require_positive("An n-gram has tokens.", size=self.size)
 
     def allowed(self, view: View) -> Tensor:
-        """Forbid each token that would complete what is there already.
-
-        Args:
-            view: What has been generated.
-
-        Returns:
-            `(N, V)`.
-        """
+        """Forbid each token that would complete an n-gram of the output again: `(N, V)`."""
         sequences, n = view.sequences, self.size
         num_rows, num_windows = ops.shape(sequences)[0], sequences.shape[1] - n + 1
         if num_windows < 1:
@@ -232,12 +206,7 @@ class NoRepeatNgram(Constraint):
         return ops.equal(counts, 0)
 
     def check(self, vocabulary_size: int, max_length: int) -> None:
-        """Accept: n-grams longer than the output never come again.
-
-        Args:
-            vocabulary_size: V.
-            max_length: Number of tokens to generate at most.
-        """
+        """Accept: n-grams longer than the output never come again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,25 +228,13 @@ class ForbiddenTokens(Constraint):
             raise ValueError("Nothing is forbidden. Expected at least one token id. Received: ()")
 
     def allowed(self, view: View) -> Tensor:
-        """Allow all others.
-
-        Args:
-            view: What has been generated.
-
-        Returns:
-            `(1, V)`.
-        """
+        """Allow all other tokens: `(1, V)`."""
         beyond = max(self.tokens) + 1
         allowed = ops.convert_to_tensor([token not in self.tokens for token in range(beyond + 1)])
         return ops.expand_dims(ops.take(allowed, ops.minimum(view.tokens, beyond)), 0)
 
     def check(self, vocabulary_size: int, max_length: int) -> None:
-        """Raise if a token lies outside the vocabulary.
-
-        Args:
-            vocabulary_size: V.
-            max_length: Number of tokens to generate at most.
-        """
+        """Raise a `ValueError` if a token lies outside the vocabulary."""
         if not all(0 <= token < vocabulary_size for token in self.tokens):
             raise ValueError(
                 "A forbidden token lies outside the vocabulary. Expected ids from 0 to "

@@ -1,4 +1,4 @@
-"""A score for hypotheses that leave part of the source unread."""
+"""Coverage penalty: lowers the score of hypotheses that leave source tokens unattended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from keras import ops
 
 Tensor = Any
-# What counts as no attention at all: the logarithm of 0 would put a hypothesis out of the race.
+# Lower bound of the attention to a token: the logarithm of 0 would exclude the hypothesis.
 _UNREAD = 1e-9
 
 
@@ -45,15 +45,7 @@ class CoveragePenalty:
             )
 
     def term(self, attention: Tensor, source_mask: Tensor) -> Tensor:
-        """Return what is added to the score.
-
-        Args:
-            attention: `(N, S)`, the attention that each source token has received in all.
-            source_mask: `(N, S)`, True at real tokens.
-
-        Returns:
-            `(N,)`, never positive.
-        """
+        """Return the term of each score, `(N,)`, from the summed attention to tokens, `(N, S)`."""
         logs = ops.log(ops.clip(attention, _UNREAD, 1.0))
         return self.beta * ops.sum(ops.where(source_mask, logs, 0.0), axis=-1)
 

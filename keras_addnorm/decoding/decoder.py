@@ -1,4 +1,4 @@
-"""What can be searched: the three methods of a decoder, and what a search knows of it."""
+"""The protocol of a decoder that can be searched, and what a search knows of it."""
 
 from __future__ import annotations
 

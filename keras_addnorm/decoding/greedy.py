@@ -23,8 +23,8 @@ class Greedy(Strategy):
     Args:
         length_penalty: What the score is divided by: a `LengthPenalty`, or what
             `length_penalties.get` makes one of, such as the exponent of GNMT's.
-        coverage_penalty: What is added to the score for what was left unread: a
-            `CoveragePenalty`, or its weight; `None` for nothing.
+        coverage_penalty: The penalty of source tokens without attention: a `CoveragePenalty`, or
+            its weight; `None` for none.
     """
 
     length_penalty: LengthPenaltyLike = 0.0
@@ -46,7 +46,7 @@ class Greedy(Strategy):
 
     @property
     def rows_per_beam(self) -> int:
-        """Each goes its own way."""
+        """Rows are independent."""
         return 1
 
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:

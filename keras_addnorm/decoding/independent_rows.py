@@ -1,4 +1,4 @@
-"""Searches in which each row goes its own way: greedy search and sampling."""
+"""Searches whose rows do not depend on each other: greedy search and sampling."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _RowSearch:
         return state.tokens
 
     def choose(self, state: _State, logits: Tensor, cache: Cache) -> tuple[_State, None]:
-        """Give each row that is not done the token that is chosen for it."""
+        """Append the chosen token to each row that is not done."""
         ids = self.inputs.ids
         # (N, V) -> (N,)
         log_p, is_bad = self.next_tokens.read(logits, state.sequences, state.index)
@@ -102,9 +102,9 @@ def search_rows(
     model: StepModel,
     inputs: SearchInputs,
 ) -> SearchResult:
-    """Decode every row until it ends, whatever the others do.
+    """Decode every row until it ends, independently of the others.
 
-    A row that may choose nothing is given up.
+    A row that may choose no token ends.
 
     Args:
         strategy: Says how many rows a sentence has and how they are scored.

@@ -1,4 +1,4 @@
-"""Entries of tensors by their index, in as few operations as each backend has for it."""
+"""Gathers by index, in as few operations as each backend has for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def select(rows: Tensor, order: Tensor) -> Tensor:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Keras' operation is twenty of TensorFlow's, and transposes all rows.
+        # `take_along_axis` becomes twenty operations of TensorFlow, and transposes all rows.
         return tf.gather(rows, order, axis=1, batch_dims=1)
     for _ in rows.shape[2:]:
         order = ops.expand_dims(order, -1)
@@ -45,7 +45,7 @@ def take(x: Tensor, indices: Tensor) -> Tensor:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Keras' operation is six of TensorFlow's, for indices that count from the end.
+        # `ops.take` becomes six operations of TensorFlow, for the sake of negative indices.
         return tf.gather(x, indices)
     return ops.take(x, indices, axis=0)
 

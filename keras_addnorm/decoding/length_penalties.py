@@ -1,4 +1,4 @@
-"""How hypotheses of different length are compared: what a sum of log-probabilities is divided by.
+"""Length penalties: the divisor of a sum of log-probabilities, by the length of the hypothesis.
 
 ```python
 from keras_addnorm.decoding import length_penalties
@@ -28,7 +28,7 @@ class LengthPenalty(abc.ABC):
 
     @abc.abstractmethod
     def divisor(self, length: int | Tensor) -> Tensor:
-        """Say what the sum of so many log-probabilities is divided by.
+        """Return the divisor for a number of log-probabilities.
 
         It is positive, and only rises or only falls with the length: the best score that an
         unfinished hypothesis can still reach is found at the shortest or the longest length.
@@ -46,14 +46,7 @@ class NoPenalty(LengthPenalty):
     """Divides by 1: the score is the sum itself, and short outputs have the advantage."""
 
     def divisor(self, length: int | Tensor) -> Tensor:
-        """Return ones.
-
-        Args:
-            length: Number of tokens.
-
-        Returns:
-            Ones, float32.
-        """
+        """Return ones."""
         return ops.ones_like(ops.cast(length, "float32"))
 
 
@@ -77,14 +70,7 @@ class GNMTPenalty(LengthPenalty):
         _check_alpha(self.alpha)
 
     def divisor(self, length: int | Tensor) -> Tensor:
-        """Return `((5 + n) / 6)^alpha`.
-
-        Args:
-            length: Number of tokens n.
-
-        Returns:
-            The divisor, float32.
-        """
+        """Return `((5 + n) / 6)^alpha`."""
         return ((5.0 + ops.cast(length, "float32")) / 6.0) ** self.alpha
 
 
@@ -107,14 +93,7 @@ class AveragePenalty(LengthPenalty):
         _check_alpha(self.alpha)
 
     def divisor(self, length: int | Tensor) -> Tensor:
-        """Return `n^alpha`, and 1 for a sequence of no tokens.
-
-        Args:
-            length: Number of tokens n.
-
-        Returns:
-            The divisor, float32.
-        """
+        """Return `n^alpha`, and 1 for a sequence of no tokens."""
         return ops.maximum(ops.cast(length, "float32"), 1.0) ** self.alpha
 
 

@@ -1,4 +1,4 @@
-"""Which target tokens each source token is translated with, estimated from sentence pairs."""
+"""A lexicon of translation probabilities, estimated from sentence pairs (IBM model 1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 _MOST_COOCCURRENCES = 10_000_000
-"""So many are read at most, which take half a GiB; of a larger text, sentences are left out."""
+"""Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,11 +88,7 @@ class Lexicon:
         return cls(candidates, probabilities, (frequencies / len(targets)).astype("float32"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the arrays.
-
-        Args:
-            path: The file, ending in `.npz`.
-        """
+        """Write the arrays to a file that ends in `.npz`."""
         np.savez_compressed(path, **vars(self))
 
     @classmethod

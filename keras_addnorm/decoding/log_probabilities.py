@@ -1,4 +1,4 @@
-"""Sums of log-probabilities: what is impossible, and where a logit was no number."""
+"""Sums of log-probabilities: impossible tokens, and the first step with a NaN logit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keras import ops
 Tensor = Any
 
 IMPOSSIBLE = -1e9
-"""Log-probability of what cannot happen. Finite, since infinities breed NaN."""
+"""Log-probability of an impossible token. Finite, because sums of infinities can be NaN."""
 
 
 def is_possible(scores: Tensor) -> Tensor:

@@ -39,11 +39,11 @@ def log_probabilities(logits: Tensor, ids: SpecialIds, engine: Engine) -> tuple[
 
 @dataclasses.dataclass(frozen=True)
 class NextTokens:
-    """Reads logits under the rules of some inputs.
+    """Log-probabilities of the next token under the rules of some inputs.
 
     Args:
         inputs: The inputs.
-        engine: How the numbers of a vocabulary are worked with.
+        engine: The engine of the search.
         source_lengths: `(N,)`, the number of tokens of each row's source; `None` without
             constraints.
         prefix: `(N, P)`, what each row's output begins with, or `None`.
@@ -56,16 +56,7 @@ class NextTokens:
 
     @classmethod
     def of(cls, inputs: SearchInputs, engine: Engine, rows_per_sentence: int) -> NextTokens:
-        """Return the reader for rows of which each sentence has some, side by side.
-
-        Args:
-            inputs: The inputs, of B sentences.
-            engine: The engine.
-            rows_per_sentence: N / B.
-
-        Returns:
-            The reader.
-        """
+        """Return the reader for B sentences of N / B rows each, side by side."""
         lengths = prefix = None
         if inputs.constraints:
             lengths = ops.sum(ops.cast(inputs.source_mask, "int32"), axis=-1)

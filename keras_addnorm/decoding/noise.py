@@ -1,9 +1,8 @@
-"""Random numbers that depend on what they are for, not on where it stands in a batch.
+"""Counter-based random numbers: a sentence is sampled alike wherever it stands in a batch.
 
 The generators of the backends draw one block of numbers a call: in another batch, or with more
-padding, a sentence would get others. Here each number is a hash of the seed, the sentence, the
-draw, the step and the token, so that a sentence is sampled alike wherever it stands, and the same
-on every backend.
+padding, a sentence would get other numbers. Here each number is a hash of the seed, the sentence,
+the draw, the step and the token, the same on every backend.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Sample(Strategy):
 
     @property
     def rows_per_beam(self) -> int:
-        """Each goes its own way."""
+        """Rows are independent."""
         return 1
 
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:

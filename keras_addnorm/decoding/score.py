@@ -1,4 +1,4 @@
-"""What a model thinks of given outputs: their log-probabilities, and where it looked."""
+"""Log-probabilities of given outputs under a model, and their attention to the source."""
 
 from __future__ import annotations
 

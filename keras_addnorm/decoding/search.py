@@ -1,4 +1,4 @@
-"""The traceable core: from token ids to token ids, in Keras operations only."""
+"""The traceable core of a search: from token ids to token ids, in Keras operations only."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Tensor = Any
 
 @dataclasses.dataclass(frozen=True)
 class SearchSettings:
-    """How to search: what is compiled once.
+    """The settings of a search: it is compiled once for each of them.
 
     Args:
         strategy: The strategy.
         max_length: Number of tokens to generate at most.
         constraints: Rules about the next token.
-        engine: What makes the search fast. It changes nothing of what is found.
+        engine: The engine, which does not change the results.
         ids: The special ids; `None` for those of the decoder's `config`, or their defaults.
     """
 
@@ -68,7 +68,7 @@ def decode(
         max_length: Number of tokens to generate at most.
         strategy: A strategy, its name or its dict, instead of the short way.
         constraints: Rules about the next token.
-        shortlist: Says which target tokens are weighed; `None` for all.
+        shortlist: Chooses the target tokens that are considered; `None` for all.
         pad_id: The padding token; `None` for that of `model.config`, else 0.
         start_id: The start token; `None` for that of `model.config`, else 1.
         end_id: The end token; `None` for that of `model.config`, else 2.
@@ -94,15 +94,15 @@ def search(
     seed: Tensor | None = None,
     shortlist: Shortlist | None = None,
 ) -> SearchResult:
-    """Encode a batch and search for its outputs; like `decode`, with all that was found.
+    """Encode a batch and search for its outputs; `decode` returns the best of them alone.
 
     Args:
-        model: See `decode`.
-        source_ids: See `decode`.
+        model: A `Seq2SeqTransformer`, or any `Decoder`.
+        source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
         settings: How to search.
         prefix: Tokens that the outputs begin with; see `SearchInputs`.
         seed: For strategies that draw; see `SearchInputs`.
-        shortlist: Says which target tokens are weighed; `None` for all.
+        shortlist: Chooses the target tokens that are considered; `None` for all.
 
     Returns:
         The best hypotheses of each sentence.

@@ -1,4 +1,4 @@
-"""What a search is given, and what it returns."""
+"""The inputs and the results of a search."""
 
 from __future__ import annotations
 
@@ -95,21 +95,13 @@ class SearchInputs:
         return ops.logical_not(ops.any(self.source_mask, axis=-1))
 
     def best(self, hypotheses: Hypotheses, count: int) -> SearchResult:
-        """Return the `count` best hypotheses of each sentence.
-
-        Args:
-            hypotheses: All that the search has found.
-            count: How many, N.
-
-        Returns:
-            What the search returns.
-        """
+        """Return the `count` best hypotheses of each sentence."""
         sequences, scores, bad_step = hypotheses
         scores, order = best_first(scores, count)
         is_empty = ops.expand_dims(self.is_empty, -1)
         is_there = ops.logical_and(is_possible(scores), ops.logical_not(is_empty))
         ids = ops.where(ops.expand_dims(is_there, -1), select(sequences, order), self.ids.pad_id)
-        # Nothing to decode is decoded to nothing, once and for certain.
+        # An empty source gives one empty output, with probability 1.
         is_nothing = ops.logical_and(is_empty, ops.equal(ops.arange(count), 0))
         missing = ops.where(is_nothing, 0.0, -float("inf"))
         return SearchResult(ids, ops.where(is_there, scores, missing), bad_step)

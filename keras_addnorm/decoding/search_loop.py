@@ -14,7 +14,7 @@ from keras_addnorm.decoding.step_model import StepModel
 
 
 class Search(Protocol[AnyState]):
-    """An algorithm, for the sentences of some inputs: how hypotheses are chosen and compared."""
+    """An algorithm for the sentences of some inputs: how hypotheses are chosen and compared."""
 
     def newest_tokens(self, state: AnyState) -> Tensor:
         """Return the token that each row reads next, `(N,)`."""
@@ -22,23 +22,23 @@ class Search(Protocol[AnyState]):
     def choose(
         self, state: AnyState, logits: Tensor, cache: Cache
     ) -> tuple[AnyState, Tensor | None]:
-        """Choose the hypotheses that go on.
+        """Choose the hypotheses that are continued.
 
         Args:
             state: The state before the step.
-            logits: Of the next token, `(N, V)`.
-            cache: The cache after the step, of the rows as they were.
+            logits: The logits of the next token, `(N, V)`.
+            cache: The cache after the step, its rows in the order of `state`.
 
         Returns:
-            The state at the next position, whose cache does not count yet; and the row that each
-            hypothesis goes on from, `(N,)`, or `None` if each goes on from itself.
+            The state at the next position, whose cache the loop replaces; and the row that each
+            hypothesis continues, `(N,)`, or `None` if each continues its own.
         """
 
     def is_running(self, state: AnyState) -> Tensor:
         """Return which sentences have not ended, `(B,)`."""
 
     def hypotheses(self, state: AnyState) -> Hypotheses:
-        """Return what was found; of sentences that still run, anything."""
+        """Return the hypotheses; the entries of unfinished sentences are undefined."""
 
 
 def search_positions(
@@ -55,10 +55,10 @@ def search_positions(
         state: The state before the first step, with the model's cache.
         model: The decoder.
         inputs: All sentences.
-        num_hypotheses: How many hypotheses the algorithm keeps of each sentence, M.
+        num_hypotheses: Number of hypotheses that the algorithm keeps of each sentence, M.
 
     Returns:
-        What was found for all of them.
+        The hypotheses of all sentences.
     """
 
     def loop_of(inputs: SearchInputs) -> Loop[AnyState]:
@@ -67,9 +67,9 @@ def search_positions(
         def advance(state: AnyState) -> AnyState:
             # Step: the decoder reads the newest token of each hypothesis. (N,) -> (N, V)
             logits, cache = model.step(search.newest_tokens(state), state.index, state.cache)
-            # Choose: which hypotheses go on, and with which token.
+            # Choose: the hypotheses that continue, and their tokens.
             state, origin = search.choose(state, logits, cache)
-            # Reorder: the cache follows the hypotheses that go on.
+            # Reorder: the rows of the cache follow their hypotheses.
             return state._replace(cache=cache if origin is None else reorder_rows(cache, origin))
 
         return Loop(search.is_running, advance, search.hypotheses)
@@ -78,13 +78,5 @@ def search_positions(
 
 
 def all_done(is_done: Tensor, count: int) -> Tensor:
-    """Return which sentences have nothing left to do.
-
-    Args:
-        is_done: `(B count,)`, of the parts of each sentence, side by side.
-        count: Their number for each sentence.
-
-    Returns:
-        `(B,)`.
-    """
+    """Return which sentences have all of their `count` parts done: `(B count,)` -> `(B,)`."""
     return is_done if count == 1 else ops.all(ops.reshape(is_done, (-1, count)), axis=1)

@@ -1,4 +1,4 @@
-"""A shortlist: the target tokens that a batch is likely to be translated with."""
+"""A vocabulary shortlist: the target tokens that are likely for a batch."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Shortlist:
         return int(self.lexicon.frequencies.shape[0])
 
     def check(self, config: Any) -> None:
-        """Raise unless the lexicon speaks of a model's vocabularies, and has room for its ids.
+        """Raise unless the lexicon fits a model's vocabularies, and the size its special ids.
 
         Args:
             config: The model's config, or the `DecoderInfo` of another decoder.

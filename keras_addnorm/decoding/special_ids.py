@@ -1,4 +1,4 @@
-"""The ids that a search has to know."""
+"""The special token ids of a search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """The ids that a search has to know.
+    """The special token ids of a search.
 
     Args:
         pad_id: Fills rows after their end; never generated.

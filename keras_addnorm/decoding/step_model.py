@@ -1,4 +1,4 @@
-"""A decoder as the algorithms of a search see it: a step, a cache, and no more."""
+"""A decoder as search algorithms see it: a step, a cache, and no more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tensor = Any
 Step = Callable[..., Any]
 """`step(token_ids (N,), index, cache) -> (logits (N, V), cache)`.
 
-That of `make_step_model` takes options of `decode_step`, and returns last what they ask for."""
+The step of `make_step_model` also takes options of `decode_step`, whose outputs come last."""
 
 
 def _same(cache: Cache, length: int | Tensor) -> Cache:
@@ -35,10 +35,10 @@ class StepModel:
 
     Args:
         step: The decoder. With K rows a sentence, rows `b K` to `b K + K - 1` belong to sentence b.
-        cache: What it keeps before the first step, with room for the engine's first length. A loop
-            of one's own makes all of the room first: `grow(cache, max_length)`.
-        grow: Makes room for more positions.
-        engine: What makes the search fast.
+        cache: The cache before the first step, of the engine's first length. A loop of your own
+            grows it to its full length first: `grow(cache, max_length)`.
+        grow: Grows the cache to more positions.
+        engine: The engine of the search.
         score_bonus: Reads from the cache after a step what is added to the score of each row's
             hypothesis, `(N,)`, never positive; `None` for nothing.
     """
@@ -67,9 +67,9 @@ def make_step_model(
         source_ids: `(B, S)` int32.
         max_length: Number of tokens to generate at most.
         rows_per_sentence: Number of rows that are decoded for each sentence, K.
-        rows_per_beam: Number of them, side by side, that may go on from one another.
-        engine: What makes the search fast.
-        coverage: What is added to scores for what was left unread; `None` for nothing.
+        rows_per_beam: Number of adjacent rows that may continue each other.
+        engine: The engine of the search.
+        coverage: The coverage penalty of scores; `None` for none.
         listed: The tokens of a shortlist: the step reads, and speaks of, places in it. `None` for
             all tokens.
 
@@ -78,7 +78,7 @@ def make_step_model(
     """
     memory, mask = decoder.encode(source_ids)
     num_sentences = ops.shape(source_ids)[0]
-    # Of the source, not of the memory: a model of one's own may have a shorter one.
+    # The length of the source, because the memory of a user's model may be shorter.
     length = engine.first_length(max_length, size_of(source_ids, 1))
     # A list of all tokens saves nothing; its columns are taken from the logits.
     is_short = listed is not None and listed.tokens.shape[0] < listed.vocabulary_size
@@ -87,8 +87,8 @@ def make_step_model(
     rows_per_mask = rows_per_sentence
     kept = None if view is decoder else view.initial_cache(memory, num_sentences, length)
     if not is_shared(kept):
-        # Each hypothesis has rows of its own, which are reordered with it.
-        view = engine.view(decoder, rows_per_sentence, rows_per_beam, known, share_caches=False)
+        # Without shared caches, each hypothesis has its own rows, which are reordered with it.
+        view = engine.view(decoder, rows_per_sentence, rows_per_beam, tokens, share_caches=False)
         memory, mask = _repeat((memory, mask), rows_per_sentence)
         rows_per_mask = 1
         kept = view.initial_cache(memory, num_sentences * rows_per_sentence, max_length)

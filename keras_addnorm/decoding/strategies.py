@@ -38,7 +38,7 @@ get = _TABLE.get
 
 
 def serialize(strategy: Strategy) -> dict[str, Any]:
-    """Return the config that `get` turns back into an equal strategy.
+    """Return a config of plain values, from which `get` makes an equal strategy.
 
     Args:
         strategy: A strategy of the table.
@@ -68,7 +68,7 @@ def choose(
         The strategy.
 
     Raises:
-        ValueError: If both ways are gone at once, or an option does not fit.
+        ValueError: If both ways are used at once, or an option does not fit.
     """
     if strategy is None:
         penalty = 0.0 if length_penalty is None else length_penalty

@@ -1,4 +1,4 @@
-"""What a strategy is: an object that says how hypotheses are chosen and compared."""
+"""The interface of a search strategy: how hypotheses are chosen and compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Strategy(abc.ABC):
     @property
     @abc.abstractmethod
     def coverage_penalty(self) -> CoverageLike:
-        """What is added to scores for what was left unread."""
+        """The coverage penalty of scores."""
 
     @property
     @abc.abstractmethod
@@ -40,7 +40,7 @@ class Strategy(abc.ABC):
     @property
     @abc.abstractmethod
     def rows_per_beam(self) -> int:
-        """Number of rows, side by side, that may go on from one another."""
+        """Number of adjacent rows that may continue each other."""
 
     @abc.abstractmethod
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:

@@ -12,19 +12,19 @@ from keras_addnorm.decoding.indexing import select
 Tensor = Any
 
 _BLOCK = 64
-"""Numbers at most that `best_first` looks at as one, by their largest, where there are many."""
+"""Largest size of the blocks by whose maxima `best_first` preselects, in long rows."""
 
 
 def best_first(scores: Tensor, count: int, line: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest numbers of each row, and where they stood, int32.
+    """Return the `count` largest numbers of each row, and their places, int32.
 
-    Of equals, the one further to the front comes first.
+    Of equal numbers, the first one comes first.
 
     Args:
         scores: `(N, M)`.
-        count: How many.
-        line: How many numbers were a line of their own before they came to a row, such as the V of
-            one of K hypotheses; all of them unless given.
+        count: Number of results for each row.
+        line: Length of the equal parts that a row consists of, such as V in a row of K
+            hypotheses; `None` for M.
 
     Returns:
         Numbers and places, `(N, count)` each.
@@ -41,21 +41,21 @@ def best_first(scores: Tensor, count: int, line: int | None = None) -> tuple[Ten
 
 
 def _block_size(width: int) -> int:
-    """Return how many numbers of lines of some width are looked at as one.
+    """Return the size of the blocks whose largest numbers are compared first.
 
-    No block goes beyond its line if there is such a size: XLA would divide to find each number.
+    It divides the width if possible: XLA would divide at each number otherwise.
     """
     divisors = (size for size in range(_BLOCK, _BLOCK // 2 - 1, -1) if width % size == 0)
     return next(divisors, _BLOCK)
 
 
 def _best_of_blocks(scores: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return the same, faster, from the `count` blocks with the largest maxima: no other counts."""
+    """Return the same from the `count` blocks with the largest maxima, which is faster."""
     width = scores.shape[-1]
     scores = ops.pad(scores, ((0, 0), (0, -width % size)), constant_values=-float("inf"))
     blocks = ops.reshape(scores, (-1, -(-width // size), size))
     _, chosen = ops.top_k(ops.max(blocks, axis=-1), k=count)
-    # As they stood, so that of equals the one further to the front still comes first.
+    # In their original order, so that of equal numbers the first one still comes first.
     chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)
     few = select(blocks, chosen)
     scores, order = ops.top_k(ops.reshape(few, (-1, count * size)), k=count)

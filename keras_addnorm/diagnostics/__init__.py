@@ -1,4 +1,4 @@
-"""Looking into a model from outside: reports, monitor, forecasts, the cost of pruning."""
+"""Diagnostics of models: reports, residual monitor, stability forecasts, the cost of pruning."""
 
 from keras_addnorm.diagnostics.admin import initialize_admin
 from keras_addnorm.diagnostics.attention_maps import (
@@ -22,7 +22,7 @@ from keras_addnorm.diagnostics.stability import (
     StabilityThresholds,
     predict_stability,
 )
-from keras_addnorm.models import (  # Their former place: for who looks for them here.
+from keras_addnorm.models import (  # re-exported: they were defined here
     fold,
     is_foldable,
 )

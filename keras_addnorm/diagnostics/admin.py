@@ -1,4 +1,4 @@
-"""The second step of Admin: measure the branches of a new model, then set its skip connections."""
+"""The data-dependent initialisation of Admin: measures branches, then sets skip connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens a model looks at, as numbers and as a picture."""
+"""Attention weights of a sentence pair, as arrays and as a picture."""
 
 from __future__ import annotations
 

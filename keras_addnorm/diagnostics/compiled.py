@@ -1,4 +1,4 @@
-"""Compiles what a diagnosis asks of a model again and again."""
+"""Compiles functions that diagnostics call repeatedly on a model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ Tensor = Any
 
 
 def compiled(model: Any, function: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Return a function that reads the model's present weights at each call, traced once.
-
-    Args:
-        model: The model whose weights `function` reads.
-        function: Takes nothing and returns a tensor; changes nothing.
-
-    Returns:
-        The same, as a graph with TensorFlow and JAX; torch runs eagerly.
-    """
+    """Return a function traced once (not on torch) that reads the model's present weights."""
     return _BACKENDS[keras.backend.backend()](model, function)
 
 
@@ -53,7 +45,7 @@ def _torch(model: Any, function: Callable[[], Tensor]) -> Callable[[], Tensor]:
     import torch
 
     def run() -> Tensor:
-        # What needs gradients (`loss_gradients`) switches them on for itself.
+        # Functions that need gradients (`loss_gradients`) enable them.
         with torch.no_grad():
             return function()
 

@@ -1,4 +1,4 @@
-"""The loss of a batch and its gradients, on whichever backend Keras runs."""
+"""The loss of a batch and its gradients, on every backend."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def loss_gradients(
 
 
 def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
-    """Return the loss asked for, or the one compiled, or masked cross-entropy."""
+    """Return the given loss, else the compiled one, else masked cross-entropy."""
     if loss is not None:
         return loss
     compiled = getattr(model, "loss", None)

@@ -1,4 +1,4 @@
-"""How much the heads of each attention differ."""
+"""Measures how much the heads of each attention differ."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _attentions(model: Any) -> Iterator[tuple[str, MultiHeadAttention]]:
 def _recorded(
     attention: MultiHeadAttention, name: str, found: list[HeadDifferences]
 ) -> Iterator[None]:
-    """Let an attention show its heads to us instead of to its own regulariser."""
+    """Replace an attention's regulariser by a function that records the heads."""
 
     def see(*heads: Any) -> None:
         *tensors, _ = heads

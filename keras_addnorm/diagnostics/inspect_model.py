@@ -1,4 +1,4 @@
-"""`inspect`: one forward and backward pass, and everything that it shows."""
+"""`inspect`: a report from one forward and backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching single layers being called, from outside: attention, feed-forward layers and norms."""
+"""Hooks that record calls of single layers: attention, feed-forward layers and norms."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def watch_feed_forward(model: Any) -> Iterator[dict[str, Tensor]]:
 
         return with_input
 
-    # What reads the activations first: the norm that Sub-LN puts there, or the projection.
+    # The first reader of the activations: the inner norm of Sub-LN, or the projection.
     layers = {
         name: sublayer.layer.inner_norm or sublayer.layer.output_projection
         for name, sublayer in named_sublayers(model).items()

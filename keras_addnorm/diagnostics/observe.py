@@ -1,4 +1,4 @@
-"""Seeing what goes through each Add & Norm, from outside: no layer knows that it is watched."""
+"""Hooks that record what passes through each Add & Norm; the layers do not know of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prune`: a model without the sublayers that hardly do anything, and what that costs."""
+"""`prune`: a model without the sublayers that contribute least, and what that costs."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def prune(
     pruned = rebuild(model, pruned_sublayers=(*config.pruned_sublayers, *names))
     if evaluate is None:
         return PruneResult(pruned, (_row(model, (), {}, {}), _row(pruned, names, {}, {})))
-    # A copy: whoever evaluates may compile it.
+    # A copy, because `evaluate` may compile its model.
     whole = evaluate(rebuild(model))
     table = [_row(model, (), whole, whole)]
     singles = [(name,) for name in names] if len(names) > 1 else []

@@ -1,4 +1,4 @@
-"""`Report`: what `inspect` found, as data, as text, as figures and as a page."""
+"""`Report`: the results of `inspect`, as data, text, figures and a page."""
 
 from __future__ import annotations
 

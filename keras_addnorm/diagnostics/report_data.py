@@ -1,4 +1,4 @@
-"""What a report is made of: its numbers and verdicts, without a way to draw them."""
+"""The data of a report: its numbers and verdicts."""
 
 from __future__ import annotations
 

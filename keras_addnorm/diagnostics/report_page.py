@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page, drawn by plotly."""
+"""A report as one self-contained HTML page, with figures drawn by plotly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`residuals.csv`: what `ResidualMonitor` saw, one line for each sublayer at each logged step."""
+"""The log file `residuals.csv` of `ResidualMonitor`: one line per sublayer and logged step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model will train, said before any training."""
+"""Forecasts, before any training, whether a model will train."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _reduced(config: Seq2SeqConfig, width: int, vocabulary: int, length: int) ->
     heads = config.num_heads
     hidden_dim = config.hidden_dim
     if hidden_dim > width:
-        # An even width for each head: rotary positions turn pairs of channels.
+        # An even width for each head: rotary positions rotate pairs of channels.
         hidden_dim = min(hidden_dim, 2 * heads * max(1, width // (2 * heads)))
     drops: dict[str, Any] = {
         field.name: 0.0

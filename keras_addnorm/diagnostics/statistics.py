@@ -40,16 +40,9 @@ def mean_cosine(a: Array, b: Array, real: Array) -> float:
 
 
 def mean_and_variance(x: Array, real: Array) -> tuple[float, float]:
-    """Mean of all channels of all real positions, and the mean of the positions' own variances.
+    """Return the mean over channels and real positions, and the mean of each position's variance.
 
     The variance is the one that LayerNorm divides by: over the channels of one position.
-
-    Args:
-        x: `(B, T, D)`.
-        real: `(B, T)`.
-
-    Returns:
-        Mean and variance.
     """
     rows = _rows(x, real)
     return (float(rows.mean()), float(rows.var(axis=-1).mean())) if rows.size else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""What the numbers of a report mean, in plain words, each with the threshold behind it."""
+"""The verdicts of a report, in plain words, each with the threshold behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models for other programs. Each needs a package of its own, imported when it is asked for."""
+"""Exports to other runtimes. Each needs a package of its own, imported when it is used."""
 
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
 from keras_addnorm.interop.litert import export_litert

@@ -1,4 +1,4 @@
-"""Writes a model for CTranslate2, a fast C++ runtime for Transformers on CPU and GPU."""
+"""Exports a model to CTranslate2, a fast C++ runtime for Transformers on CPU and GPU."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ length_penalty=0.0)`, in tokens and in scores. Without them CTranslate2 does oth
 
 @dataclasses.dataclass(frozen=True)
 class _Placement:
-    """How CTranslate2 says a scheme.
+    """Where CTranslate2 has the norms of a scheme.
 
     Attributes:
-        options: Of its encoder and decoder specification.
-        norms: For each slot of ours and each sublayer, where the norm is in a layer of theirs.
+        options: Arguments of its encoder and decoder specifications.
+        norms: For each norm slot of ours and each sublayer, the norm in a layer of theirs.
     """
 
     options: Mapping[str, bool]

@@ -11,17 +11,7 @@ from keras_addnorm.models.checks import require_model, require_tokenizers
 
 
 def require_new(directory: str | os.PathLike[str]) -> Path:
-    """Check that a folder is still to be made.
-
-    Args:
-        directory: The folder.
-
-    Returns:
-        Its path.
-
-    Raises:
-        FileExistsError: If it exists.
-    """
+    """Return the path of a folder, or raise a `FileExistsError` if it exists."""
     directory = Path(directory)
     if directory.exists():
         raise FileExistsError(

@@ -1,4 +1,4 @@
-"""A model as three graphs of named tensors, which other runtimes can say."""
+"""A model as three graphs of named tensors, for other runtimes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SELF, _CROSS = "self_attention", "cross_attention"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long the graphs' axes are; a name stands for an axis that may have any length.
+    """The sizes of the graphs' axes; a name stands for an axis of any length.
 
     Args:
-        max_length: Room in the self-attentions' caches: how many tokens can be decoded.
+        max_length: Length of the self-attentions' caches: how many tokens can be decoded.
         batch: Number of sources.
         rows: Number of rows that are decoded at once, a multiple of `batch`: hypotheses of one
             source, side by side, share what their cross-attention reads.
@@ -66,10 +66,10 @@ class Graph:
     """A traced function of named tensors.
 
     Attributes:
-        name: What it is.
+        name: Its name.
         function: TensorFlow's concrete function, which returns a dict.
-        inputs: What it takes.
-        outputs: What it returns.
+        inputs: Its inputs.
+        outputs: Its outputs.
     """
 
     name: str
@@ -253,7 +253,7 @@ def _by_layer(caches: dict[str, Tensor], num_layers: int) -> list[dict[str, Tens
 
 
 def _heads(outputs: Mapping[str, Any], model: Seq2SeqTransformer) -> dict[str, tuple[int, ...]]:
-    """Return the number of key/value heads and their width, for each cache that there is."""
+    """Return the number of key/value heads and their width, for each cache."""
     layers = range(model.config.num_decoder_layers)
     names = [f"{kind}_{index}" for index in layers for kind in (_SELF, _CROSS)]
     return {name: tuple(outputs[name].shape[3:]) for name in names if name in outputs}

@@ -1,4 +1,4 @@
-"""Writes a model for LiteRT (once TensorFlow Lite), the runtime of phones and small devices."""
+"""Exports a model to LiteRT (once TensorFlow Lite), the runtime of phones and small devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a model as ONNX graphs, which ONNX Runtime and many other programs run."""
+"""Exports a model to ONNX graphs, for ONNX Runtime and other runtimes."""
 
 from __future__ import annotations
 

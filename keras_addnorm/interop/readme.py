@@ -1,4 +1,4 @@
-"""What an export says of itself, with a greedy search that runs as it stands."""
+"""The README of an export, with a greedy search that runs as it stands."""
 
 from __future__ import annotations
 
@@ -44,15 +44,10 @@ def greedy(source):
 
 
 def write_readme(folder: Path, name: str, runtime: str, about: str, set_up: str) -> None:
-    """Write `README.md`.
+    """Write `README.md` into an export; in `set_up`, `FOLDER` stands for its `name`.
 
-    Args:
-        folder: The folder of the export.
-        name: The name that the folder will have.
-        runtime: The name of the runtime.
-        about: What the files are.
-        set_up: Code that makes `encoder` and `decoder_step`, functions from named arrays to a dict
-            of arrays, and `ids` and `card` from `model.json`, with `FOLDER` in place of the name.
+    `set_up` is code that defines `encoder` and `decoder_step`, functions from named arrays to a
+    dict of arrays, and `ids` and `card` from `model.json`.
     """
     code = set_up.replace("FOLDER", name) + _GREEDY
     text = _README.format(runtime=runtime, about=about, name=name, code=code)

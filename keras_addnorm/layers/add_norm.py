@@ -17,7 +17,7 @@ Tensor = Any
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
 class AddNorm(keras.layers.Layer):
-    """Joins a sublayer `F` to the residual stream `x`, in the way that a scheme says.
+    """The residual connection and normalisation around a sublayer `F`, as a scheme defines them.
 
     By default, and used alone, it is the box that papers draw:
     `AddNorm()(x, f) = LayerNorm(x + f)`. Around a sublayer it is called twice:
@@ -118,7 +118,7 @@ class AddNorm(keras.layers.Layer):
         for extra in self._plan.extra_layers:
             setattr(self, extra.name, self._make_extra(extra, hidden_dim))
         self._branch_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
-        # One draw an example.
+        # One random number per example.
         noise_shape = (None, *(1 for _ in residual_shape[1:]))
         self._drop_path = keras.layers.Dropout(
             self.drop_path, noise_shape=noise_shape, dtype=self.dtype_policy
@@ -163,16 +163,7 @@ class AddNorm(keras.layers.Layer):
     def branch_input(
         self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        """Return what the sublayer reads. A readable name for calling the layer with `x` alone.
-
-        Args:
-            x: The residual stream, `(..., D)`.
-            padding_mask: As in `call`.
-            training: As in `call`.
-
-        Returns:
-            A tensor of the shape of `x`.
-        """
+        """Return what the sublayer reads, `(..., D)`: the layer called with `x` alone."""
         return self(x, padding_mask=padding_mask, training=training)
 
     def compute_output_shape(
@@ -202,7 +193,7 @@ class AddNorm(keras.layers.Layer):
         }
         if "branch_norm" in made:
             branch_norm = made["branch_norm"]
-            # A norm would undo the scale of a branch, and make something of nothing.
+            # Drop path follows the norm, which would undo its scale and add an offset to zeros.
             made["branch_norm"] = lambda f: self._drop_path(branch_norm(f), training=training)
         for name in ("branch_scale", "skip_scale"):
             if getattr(self._plan, name) is not None:
@@ -238,7 +229,7 @@ class AddNorm(keras.layers.Layer):
 
 
 def _may_be_equal(shape: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
-    # Sizes that are unknown while tracing are taken on trust.
+    # Sizes that are unknown while tracing are assumed to be equal.
     return len(shape) == len(other) and all(
         a == b or a is None or b is None for a, b in zip(shape, other, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as constructor signatures: every argument is declared once, as a field."""
+"""Dataclasses as constructor signatures: every argument is declared once, as a field."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Shape = tuple[int | None, ...]
 
 
 class MultiHeadAttention(keras.layers.Layer, abc.ABC):
-    """What self- and cross-attention share: arguments, weights, and the attention itself.
+    """The base class of self- and cross-attention: arguments, weights, and the attention itself.
 
     `softmax(q k^T / sqrt(K)) v` in each head. The constructor's arguments, errors and weights are
     documented in `MultiHeadSelfAttention`.
@@ -109,7 +109,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
 
     @abc.abstractmethod
     def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Attend; see the subclasses."""
+        """Attend."""
 
     def _build_projections(self, query_shape: Shape, memory_shape: Shape) -> None:
         hidden_dim = require_hidden_dim(query_shape)
@@ -145,7 +145,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
                 setattr(self, name, norm)
 
     def _add_number(self, name: str, choice: LearnedOrFixed, default: float | None) -> Any:
-        """Return the number, or a weight of one a head, `(H,)`, where it is learned."""
+        """Return the number, or a weight `(H,)` where it is learned for each head."""
         if not isinstance(choice, Learned):
             return default if choice is None else choice
         start = (default or 0.0) if choice.initial_value is None else choice.initial_value
@@ -193,7 +193,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         return ops.reshape(x, (*leading_sizes(x, 2), heads, self._head_dim))
 
     def _by_head(self, number: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a number as it is, one learned a head in a shape that broadcasts."""
+        """Return a fixed number unchanged; numbers learned per head, in a shape that broadcasts."""
         if number is None or isinstance(number, float):
             return number
         return ops.reshape(ops.cast(number, dtype), shape)
@@ -219,7 +219,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         return context, weights
 
     def _may_be_fused(self, training: bool | None) -> bool:
-        """Return whether the attention is `softmax(q k^T) v` and the backend has that in one."""
+        """Return whether this is plain `softmax(q k^T) v`, and the backend has a fused one."""
         config, positions = self.attention, self.positions
         is_plain = (
             config.soft_cap is None
@@ -253,7 +253,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         return masked_softmax(logits, mask, self._sink_logits(logits.dtype), self.compute_dtype)
 
     def _sink_logits(self, dtype: str) -> Any:
-        """Return the logit of nothing, `(H, 1, 1)` where it is learned a head, or `None`."""
+        """Return the logit of the sink, `(H, 1, 1)` where it is learned per head, or `None`."""
         return self._by_head(self._sink, (-1, 1, 1), dtype)
 
     def _project_output(
@@ -276,16 +276,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         query_mask: Tensor | None,
         training: bool | None,
     ) -> None:
-        """Take a look at the heads: add the loss on those that agree, while training.
-
-        Args:
-            values: `(B, S, G, K)`.
-            weights: `(B, H, T, S)`, or `None` if nobody asked for them.
-            context: `(B, T, H, K)`.
-            key_mask: `(B, S)`, True at real tokens, or `None`.
-            query_mask: `(B, T)`, True at real tokens, or `None`.
-            training: Whether the model is being trained.
-        """
+        """Add the loss on heads that agree, while training; diagnostics watch this call."""
         diversity = HeadDiversity.get(self.attention.head_diversity)
         if training and diversity is not None:
             self.add_loss(diversity.loss(values, weights, context, key_mask, query_mask))
@@ -378,11 +369,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         )
 
     def build(self, x_shape: Shape) -> None:
-        """Make the projections, and the tables of the positions if nobody has made them yet.
-
-        Args:
-            x_shape: `(B, T, D)`.
-        """
+        """Make the projections for `(B, T, D)`, and the tables of positions that are not shared."""
         self._build_projections(x_shape, x_shape)
         if self.positions is not None and not self.positions.built:
             self.positions.build((self.num_heads, self._head_dim))
@@ -403,7 +390,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         Args:
             x: `(B, T, D)`.
             padding_mask: `(B, T)`, True at real tokens; `None` for the mask attached to `x`. With
-                a cache it speaks of the cache's positions, `(B, S)`.
+                a cache it is a mask of the cache's positions, `(B, S)`.
             attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
             use_causal_mask: Whether to hide later positions. A cache always does.
             cache: Keys and values of earlier positions, `(B, 2, S, G, K)`, from `empty_cache` or
@@ -423,7 +410,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
                 "`cache_update_index`, or neither. Received only "
                 f"{'cache_update_index' if cache is None else 'cache'}."
             )
-        # A cache hides later positions, and its mask speaks of other positions than those of x.
+        # A cache hides later positions, and its padding mask is one of the cache's positions.
         is_causal = use_causal_mask or cache is not None
         key_mask = explicit_or_implicit(padding_mask, x) if cache is None else padding_mask
         query_mask = key_mask if cache is None else None
@@ -455,7 +442,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         return queries, *self._as_keys_values(keys, values, at)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
-        """Return a cache with room for `max_length` positions.
+        """Return an empty cache of `max_length` positions.
 
         Args:
             batch_size: Number of sequences, B.
@@ -490,12 +477,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
     """
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
-        """Make the projections.
-
-        Args:
-            x_shape: `(B, T, D)`.
-            memory_shape: `(B, S, D_memory)`.
-        """
+        """Make the projections for `x`, `(B, T, D)`, and a memory, `(B, S, D_memory)`."""
         self._build_projections(x_shape, memory_shape or x_shape)
 
     def call(
@@ -567,14 +549,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         return self._as_keys_values(self.key_projection(memory), self.value_projection(memory))
 
     def project_memory(self, memory: Tensor) -> Tensor:
-        """Project the memory to keys and values once, for all decoding steps.
-
-        Args:
-            memory: `(B, S, D_memory)`.
-
-        Returns:
-            `(B, 2, S, G, K)`.
-        """
+        """Project the memory `(B, S, D_memory)` once for all decoding steps: `(B, 2, S, G, K)`."""
         return ops.stack(self.project_keys_values(memory), axis=1)
 
 

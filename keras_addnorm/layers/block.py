@@ -1,4 +1,4 @@
-"""What layers and stacks share: their configuration, and how a layer makes its sublayers."""
+"""The base classes of layers and stacks: how they are configured and make their sublayers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TransformerBlock(ConfiguredLayer):
 
     @abc.abstractmethod
     def call(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run the sublayers; see the subclasses."""
+        """Run the sublayers."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

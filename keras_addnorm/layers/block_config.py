@@ -1,4 +1,4 @@
-"""`BlockConfig`: what layers, stacks and models of one kind share, in one frozen object."""
+"""`BlockConfig`: the arguments that layers, stacks and models share, in one frozen object."""
 
 from __future__ import annotations
 
@@ -104,18 +104,7 @@ class BlockConfig:
 
     @classmethod
     def get(cls, identifier: Self | dict[str, Any]) -> Self:
-        """Return a config from its fields, or as it is.
-
-        Args:
-            identifier: A config, or a dict with its fields.
-
-        Returns:
-            The config.
-
-        Raises:
-            TypeError: If a field is unknown or missing.
-            ValueError: If a field does not fit.
-        """
+        """Return a config from a dict of its fields; a config is returned unchanged."""
         return cls(**identifier) if isinstance(identifier, dict) else identifier
 
     @property
@@ -154,6 +143,6 @@ def _by_name(value: Any, get: Callable[[Any], Any], serialize: Callable[[Any], A
     try:
         get(plain := serialize(value))
     except (TypeError, ValueError):
-        # A class that is not registered works, until somebody saves it.
+        # An object of a class that is not registered works, but cannot be saved.
         return value
     return plain

@@ -1,4 +1,4 @@
-"""Dropout whose random numbers cost a few integer operations each."""
+"""Dropout whose random numbers are hashes, a few integer operations each."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Dropout(keras.layers.Dropout):
     On torch, and with a `noise_shape`, it is Keras' own dropout.
 
     Args:
-        *args: As of `keras.layers.Dropout`: `rate`, `noise_shape`, `seed`.
-        **kwargs: Likewise.
+        *args: The arguments of `keras.layers.Dropout`: `rate`, `noise_shape`, `seed`.
+        **kwargs: The same by name, and the arguments of a Keras layer.
 
     Example:
     ```python
@@ -49,7 +49,7 @@ class Dropout(keras.layers.Dropout):
 
         Args:
             inputs: Any tensor of floats.
-            training: Whether to.
+            training: Whether to drop elements.
 
         Returns:
             A tensor of the same shape.
@@ -66,22 +66,14 @@ class Dropout(keras.layers.Dropout):
 
 
 def random_words(shape: tuple[int | Tensor, ...], seed: Tensor) -> Tensor:
-    """Return uniform random words.
-
-    Args:
-        shape: Of the result.
-        seed: Two integers: a seed, and a counter.
-
-    Returns:
-        uint32 of this shape.
-    """
+    """Return uniform random uint32 words of a shape, for a seed and a counter (two integers)."""
     seed = ops.cast(seed, "uint32")
     # Both keys depend on both numbers: neither layers nor steps share a sequence.
     keys = seed * _words(_SEED, _COUNTER) + ops.flip(seed) * _words(FIRST_MULTIPLIER, GOLDEN)
     size = 1
     for length in shape:
         size = size * length
-    # The key first: XLA would make an array in memory of what does not depend on it.
+    # The key is added first: XLA would store an array of whatever does not depend on the key.
     x = (ops.cast(ops.arange(size, dtype="int32"), "uint32") + keys[0]) * word(GOLDEN, "uint32")
     return ops.reshape(lowbias32(x, keys[1]), shape)
 

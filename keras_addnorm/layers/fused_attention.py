@@ -1,4 +1,4 @@
-"""Attention in one operation of the backend, where it has a fast one."""
+"""Attention as one operation of the backend, where it has a fast one."""
 
 from __future__ import annotations
 

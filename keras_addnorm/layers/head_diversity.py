@@ -1,4 +1,4 @@
-"""How much the heads of an attention agree, and a loss that keeps them apart."""
+"""Disagreement regularisation: a loss that keeps the heads of an attention apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initialisers: one instance a weight, and DeepNorm's gain on some of them."""
+"""Initialisers: one instance per weight, and DeepNorm's gain on some of them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,8 @@ class ScaledInitializer(keras.initializers.Initializer):
 def fresh_initializer(
     initializer: InitializerLike, gain: float = 1.0
 ) -> keras.initializers.Initializer:
-    """Return an initialiser for one weight, scaled by `gain`.
-
-    Keras' initialisers are stateless: one instance gives two weights of one shape the same values.
-    So each weight needs an instance of its own.
-    """
+    """Return an initialiser of its own for one weight, scaled by `gain`."""
+    # Keras' initialisers are stateless: one instance gives two weights of one shape equal values.
     found = keras.initializers.get(initializer)
     clone = found.__class__.from_config(found.get_config())
     return clone if gain == 1.0 else ScaledInitializer(clone, gain)

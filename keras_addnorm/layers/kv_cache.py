@@ -1,4 +1,4 @@
-"""Keys and values that attention reads: just projected, or kept in a KV cache."""
+"""Key/value caches: the protocol that attention reads through, and its plain layout."""
 
 from __future__ import annotations
 
@@ -12,71 +12,33 @@ Tensor = Any
 
 
 class KeyValueCache(Protocol):
-    """What attention asks of keys and values, whatever their layout is.
+    """What attention asks of keys and values, whatever their layout.
 
-    `KeyValues` is the plain one. Whoever decodes in a loop may pass objects of another layout as
-    `cache` of an attention layer, and gets them back as the updated cache.
+    `KeyValues` is the plain layout. A decoding loop may pass another implementation as `cache` of
+    an attention layer, and receives it back as the updated cache.
     """
 
     @property
     def cache(self) -> Any:
-        """What a layer returns as its updated cache."""
+        """The updated cache that a layer returns."""
 
     def query_positions(self, num_queries: int | Tensor, index: int | Tensor | None) -> Tensor:
-        """Return the position of each query.
-
-        Args:
-            num_queries: Number of queries, T.
-            index: Position of the first one in the cache; `None` without a cache.
-
-        Returns:
-            Int32 `(T,)`.
-        """
+        """Return the positions of T queries, int32 `(T,)`, from `index` on if there is a cache."""
 
     def extend(self, keys: Tensor, values: Tensor, index: int | Tensor | None) -> Self:
-        """Return this with new keys and values.
-
-        Args:
-            keys: `(B, T, G, K)`.
-            values: `(B, T, G, K)`.
-            index: Position of the first one in the cache; `None` without a cache.
-
-        Returns:
-            An object of the same class.
-        """
+        """Return this with new keys and values, `(B, T, G, K)` each, from position `index` on."""
 
     def key_positions(self) -> Tensor:
         """Return the position of each key, int32 `(S,)`."""
 
     def group_rows(self, queries: Tensor) -> Tensor:
-        """Let rows that read the same keys be queries of one row.
-
-        Args:
-            queries: `(n B, T, H, K)`, the rows of one cached sequence side by side.
-
-        Returns:
-            `(B, n T, H, K)`.
-        """
+        """Make the n rows of a cached sequence one: `(n B, T, H, K)` -> `(B, n T, H, K)`."""
 
     def scores(self, queries: Tensor) -> Tensor:
-        """Return the product of each query with each key.
-
-        Args:
-            queries: `(B, T, H, K)`. With G < H heads of keys, H/G queries share one.
-
-        Returns:
-            `(B, H, T, S)`.
-        """
+        """Return `q k^T`: `(B, T, H, K)` -> `(B, H, T, S)`; H/G query heads share a key head."""
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the sum of the values for each query.
-
-        Args:
-            weights: `(B, H, T, S)`.
-
-        Returns:
-            `(B, T, H, K)`.
-        """
+        """Return the weighted sum of the values: `(B, H, T, S)` -> `(B, T, H, K)`."""
 
     def keys_and_values(self) -> tuple[Tensor, Tensor]:
         """Return keys and values, `(B, S, G, K)` each."""
@@ -87,9 +49,9 @@ class KeyValues:
 
     Args:
         keys: `(B, S, G, K)`; `None` before the first `extend`.
-        values: Of the same shape.
-        cache: A preallocated cache that they are written to, `(B, 2, S, G, K)`: keys, then values.
-            `None` for keys and values that are read once.
+        values: `(B, S, G, K)`; `None` before the first `extend`.
+        cache: The preallocated cache that keys and values are written to, `(B, 2, S, G, K)`: keys,
+            then values. `None` for keys and values that are read once.
     """
 
     def __init__(
@@ -113,7 +75,7 @@ class KeyValues:
         return at if index is None else at + index
 
     def extend(self, keys: Tensor, values: Tensor, index: int | Tensor | None) -> KeyValues:
-        """Return the new ones, or the cache with them."""
+        """Return the new keys and values alone, or the cache with the new ones written into it."""
         if self.cache is None:
             return KeyValues(keys, values)
         return KeyValues.of_cache(_write(self.cache, keys, values, index))
@@ -150,19 +112,12 @@ class KeyValues:
         return ops.reshape(sums, (batch, length, num_heads, self.values.shape[-1]))
 
     def keys_and_values(self) -> tuple[Tensor, Tensor]:
-        """Return them as they are."""
+        """Return keys and values, `(B, S, G, K)` each."""
         return self.keys, self.values
 
 
 def as_key_values(cache: Tensor | KeyValueCache | None) -> KeyValueCache:
-    """Return what attention reads and extends.
-
-    Args:
-        cache: A cache `(B, 2, S, G, K)`, a `KeyValueCache`, or `None` for no cache.
-
-    Returns:
-        An object of the protocol.
-    """
+    """Return the `KeyValueCache` of a cache tensor `(B, 2, S, G, K)`, of itself, or of no cache."""
     if cache is None:
         return KeyValues()
     return cache if hasattr(cache, "extend") else KeyValues.of_cache(cache)

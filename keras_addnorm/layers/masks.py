@@ -63,16 +63,7 @@ def position_mask(
 def key_distances(
     num_queries: int | Tensor, num_keys: int | Tensor, offset: int | Tensor = 0
 ) -> Tensor:
-    """Return how far each key is from each query.
-
-    Args:
-        num_queries: Number of query positions, T.
-        num_keys: Number of key positions, S.
-        offset: Position of the first query among the keys.
-
-    Returns:
-        `key position - query position`, int32 `(T, S)`.
-    """
+    """Return `key position - query position`, int32 `(T, S)`, for queries from `offset` on."""
     queries = ops.expand_dims(ops.arange(num_queries, dtype="int32") + offset, axis=-1)
     return ops.arange(num_keys, dtype="int32") - queries
 
@@ -121,16 +112,9 @@ def explicit_or_implicit(mask: Tensor | None, x: Tensor | None) -> Tensor | None
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Softmax over the last axis.
-
-    Args:
-        logits: `(..., S)`.
-
-    Returns:
-        Weights that sum to one in each row.
-    """
+    """Softmax over the last axis."""
     # Keras warns of a softmax over one entry, but a sequence of one token is no mistake. The
-    # difference is zero, as is its gradient, and it keeps the weights behind it connected.
+    # difference `logits - logits` is zero, as is its gradient, and keeps the graph connected.
     return ops.exp(logits - logits) if logits.shape[-1] == 1 else ops.softmax(logits, axis=-1)
 
 
@@ -143,15 +127,15 @@ def masked_softmax(
 ) -> Tensor:
     """Softmax over the last axis among the True entries of `mask`.
 
-    A row with no True entry gives zeros: with nothing to attend to there is nothing to add. For
-    the gradient, the weights are all that is kept (but on torch, and with a sink).
+    A row with no True entry gives zeros: with nothing to attend to there is nothing to add. Only
+    the weights are kept for the backward pass (except on torch, and with a sink).
 
     Args:
-        logits: `(..., S)`, in whose dtype is computed.
+        logits: `(..., S)`; their dtype is that of the computation.
         mask: Booleans that broadcast to `logits`, or `None`.
-        sink: A logit of nothing, which takes its share of each row; broadcasts to `(..., 1)`.
+        sink: A logit of "no key", which takes its share of each row; broadcasts to `(..., 1)`.
         dtype: Of the weights; `None` for that of the logits.
-        normalise: How a softmax among all entries is worked out.
+        normalise: The softmax over all entries.
 
     Returns:
         Weights that sum to one in each row (to zero in a row with nothing to attend to, to less
@@ -164,7 +148,7 @@ def masked_softmax(
     if keras.backend.backend() == "torch":
         return ops.cast(_softmax_among(logits, mask, normalise), dtype)
 
-    # The mask is an argument, since what JAX computes again may not be closed over.
+    # The mask is an argument: JAX cannot rematerialise a tensor that the function closes over.
     @ops.custom_gradient
     def among(
         logits: Tensor, mask: Tensor | None = None
@@ -187,7 +171,7 @@ def _softmax_among(
 ) -> Tensor:
     if mask is None:
         return normalise(logits)
-    # A finite stand-in for minus infinity: a row of infinities would be NaN.
+    # Finite instead of minus infinity: a row of infinities would give NaN.
     weights = normalise(ops.where(mask, logits, -1e30))
     has_key = ops.any(mask, axis=-1, keepdims=True)
     return weights * ops.cast(has_key, weights.dtype)
@@ -201,7 +185,7 @@ def _softmax_with_sink(
 ) -> Tensor:
     if mask is not None:
         logits = ops.where(mask, logits, -1e30)
-    # A row with nothing to attend to falls to its sink.
+    # In a row without a True entry, the sink takes all the weight.
     sink = ops.cast(sink, logits.dtype) + ops.zeros_like(logits[..., :1])
     return normalise(ops.concatenate([logits, sink], axis=-1))[..., :-1]
 

@@ -1,4 +1,4 @@
-"""What a layer hands back: its output, and after it the attention weights and cache asked for."""
+"""The return values of layers: the output, then attention weights and cache where asked for."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Tensor = Any
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
 class PositionalEmbedding(keras.layers.Layer):
-    """`E[id] * sqrt(D) + P[position]`, and with `reverse=True` the way back to the vocabulary.
+    """`E[id] * sqrt(D) + P[position]`; with `reverse=True`, the tied projection to the vocabulary.
 
     The mask (True at real tokens) is attached to the output and travels on to every layer that
     follows, as from `keras.layers.Embedding(mask_zero=True)`.
@@ -136,28 +136,13 @@ class PositionalEmbedding(keras.layers.Layer):
         return self._embed(inputs, start_index, training)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Project hidden states on the vocabulary, as a plain function of the weights.
-
-        Args:
-            x: `(N, D)`.
-
-        Returns:
-            Logits `(N, V)` in float32 (or float64).
-        """
+        """Project hidden states `(N, D)` to logits `(N, V)` in float32 (or float64)."""
         table = ops.cast(self.embeddings, self.compute_dtype)
         logits = ops.einsum("nd,vd->nv", ops.cast(x, self.compute_dtype), table)
         return ops.cast(logits, self._logits_dtype)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        """Return where tokens are real; for hidden states, the mask they came with.
-
-        Args:
-            inputs: Token ids or hidden states.
-            previous_mask: The mask of the hidden states.
-
-        Returns:
-            Booleans `(B, T)`, or `None`.
-        """
+        """Return where token ids are real, `(B, T)`; hidden states keep their mask."""
         if len(inputs.shape) == 3:
             return previous_mask
         return ops.not_equal(inputs, self.pad_id) if self.mask_zero else None
@@ -169,17 +154,7 @@ class PositionalEmbedding(keras.layers.Layer):
         reverse: bool = False,
         training: Any = None,
     ) -> keras.KerasTensor:
-        """Return shape and dtype of the output, without tracing.
-
-        Args:
-            inputs: As in `call`.
-            start_index: As in `call`.
-            reverse: As in `call`.
-            training: As in `call`.
-
-        Returns:
-            The symbolic output.
-        """
+        """Return shape and dtype of the output, without tracing."""
         if reverse:
             self._check_hidden_states(inputs)
             shape = (*inputs.shape[:-1], self.vocabulary_size)

@@ -1,4 +1,4 @@
-"""The linear map that every sublayer is made of."""
+"""The dense layer that every sublayer is made of."""
 
 from __future__ import annotations
 
@@ -22,15 +22,7 @@ class Projection(keras.layers.Dense):
     """
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """Project the last axis.
-
-        Args:
-            inputs: `(..., D)`.
-            training: Unused, as in `Dense`.
-
-        Returns:
-            `(..., units)`.
-        """
+        """Project the last axis: `(..., D)` -> `(..., units)`."""
         if len(inputs.shape) <= 2:
             return self._product(inputs, training)
         leading = leading_sizes(inputs, len(inputs.shape) - 1)

@@ -1,7 +1,7 @@
-"""What stands in the place of a sublayer that was pruned: `F(x) = 0`, without weights or caches.
+"""Null objects in the place of pruned sublayers: `F(x) = 0`, without weights or caches.
 
-Null objects: they are called like the sublayers that they stand for, so that no layer has to ask
-whether a sublayer is there.
+They are called like the sublayers that they replace, so that no layer has to ask whether a sublayer
+is there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tensor = Any
 
 
 class PrunedSublayer(keras.layers.Layer, abc.ABC):
-    """What the null objects share."""
+    """The base class of the null objects."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -28,7 +28,7 @@ class PrunedSublayer(keras.layers.Layer, abc.ABC):
 
     @abc.abstractmethod
     def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Return zeros; see the subclasses."""
+        """Return zeros."""
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -38,16 +38,7 @@ class PrunedFeedForward(PrunedSublayer):
     def call(
         self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        """Return zeros.
-
-        Args:
-            x: `(B, T, D)`.
-            padding_mask: Without effect.
-            training: Without effect.
-
-        Returns:
-            Zeros of the shape of `x`.
-        """
+        """Return zeros of the shape of `x`."""
         return ops.zeros_like(x)
 
 
@@ -66,36 +57,13 @@ class PrunedSelfAttention(PrunedSublayer):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        """Return zeros.
-
-        Args:
-            x: `(B, T, D)`.
-            padding_mask: Without effect.
-            attention_mask: Without effect.
-            use_causal_mask: Without effect.
-            cache: From `empty_cache`; handed back.
-            cache_update_index: Without effect.
-            return_attention_scores: Whether to return the weights of no heads, too.
-            training: Without effect.
-
-        Returns:
-            Zeros of the shape of `x`; with `return_attention_scores`, also `(B, 0, T, T)`; with
-            `cache`, last, the cache.
-        """
+        """Return zeros; if asked, weights `(B, 0, T, T)` of no heads; and the cache, unchanged."""
         length = ops.shape(x)[1]
         scores = _no_heads(x, length) if return_attention_scores else None
         return pack(ops.zeros_like(x), scores, cache)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
-        """Return a cache without room: one row a sequence, for searches that reorder rows.
-
-        Args:
-            batch_size: Number of sequences, B.
-            max_length: Without effect.
-
-        Returns:
-            `(B, 0)`.
-        """
+        """Return an empty cache `(B, 0)`, whose rows a search can reorder."""
         return ops.zeros((batch_size, 0), dtype=self.compute_dtype)
 
 
@@ -113,34 +81,13 @@ class PrunedCrossAttention(PrunedSublayer):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        """Return zeros.
-
-        Args:
-            x: `(B, T, D)`.
-            memory: Without effect, but on the shape of the weights.
-            memory_padding_mask: Without effect.
-            attention_mask: Without effect.
-            cache: Without effect.
-            return_attention_scores: Whether to return the weights of no heads, too.
-            training: Without effect.
-
-        Returns:
-            Zeros of the shape of `x`; with `return_attention_scores`, also `(B, 0, T, S)`, S being
-            0 without a memory.
-        """
+        """Return zeros; if asked, weights `(B, 0, T, S)` of no heads (S = 0 without a memory)."""
         source_length = 0 if memory is None else ops.shape(memory)[1]
         scores = _no_heads(x, source_length) if return_attention_scores else None
         return pack(ops.zeros_like(x), scores)
 
     def project_memory(self, memory: Tensor) -> Tensor:
-        """Return what a cross-attention caches: nothing.
-
-        Args:
-            memory: `(B, S, D_memory)`.
-
-        Returns:
-            `(B, 0)`.
-        """
+        """Return the empty cache of a memory, `(B, 0)`."""
         return ops.zeros((ops.shape(memory)[0], 0), dtype=self.compute_dtype)
 
 
@@ -186,13 +133,5 @@ def require_sublayers(names: Iterable[str], known: Iterable[str]) -> tuple[str, 
 
 
 def within(names: Iterable[str], place: str) -> tuple[str, ...]:
-    """Return the names of the sublayers at one place, the place left out.
-
-    Args:
-        names: Names such as `"encoder/0/self_attention"`.
-        place: A name's beginning, such as `"encoder"`.
-
-    Returns:
-        For instance `("0/self_attention",)`.
-    """
+    """Return the names under a place, without it: `("0/self_attention",)` of `"encoder"`."""
     return tuple(name.removeprefix(f"{place}/") for name in names if name.startswith(f"{place}/"))

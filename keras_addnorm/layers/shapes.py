@@ -1,4 +1,4 @@
-"""Sizes of tensors whose shape is not wholly known while they are traced."""
+"""Sizes of tensors whose shape is only partly known while they are traced."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ Tensor = Any
 
 
 def leading_sizes(x: Tensor, count: int) -> tuple[int | Tensor, ...]:
-    """Return the first sizes of `x`, for a reshape to a shape that begins with them.
+    """Return the first `count` sizes of `x`, for a reshape to a shape that begins with them.
 
-    Args:
-        x: A tensor.
-        count: How many sizes.
-
-    Returns:
-        Those that are known as numbers. -1 for an unknown one, which a reshape finds out by
-        itself; if there are several, as tensors.
+    Known sizes are numbers. One unknown size is -1, which a reshape infers; several are tensors.
     """
     sizes = tuple(x.shape)[:count]
     if sizes.count(None) > 1:
@@ -27,15 +21,7 @@ def leading_sizes(x: Tensor, count: int) -> tuple[int | Tensor, ...]:
 
 
 def size_of(x: Tensor, axis: int) -> int | Tensor:
-    """Return a size of `x`: a number if it is known, else a tensor.
-
-    Args:
-        x: A tensor.
-        axis: Which of its axes.
-
-    Returns:
-        Its size.
-    """
+    """Return the size of an axis: a number if it is known, else a tensor."""
     size = x.shape[axis]
     return ops.shape(x)[axis] if size is None else size
 
@@ -43,13 +29,7 @@ def size_of(x: Tensor, axis: int) -> int | Tensor:
 def first_size(x: Tensor, *others: int | Tensor) -> int | Tensor:
     """Return the first size of `x`, for a reshape to a shape that begins with it.
 
-    Args:
-        x: A tensor.
-        *others: The other sizes of the new shape.
-
-    Returns:
-        A number if it is known; -1 if it is the only one that is not; else a tensor, since of
-        arrays without numbers a reshape finds out nothing.
+    If it is unknown it is -1, which a reshape infers; or a tensor, where `others` are unknown too.
     """
     is_alone = all(isinstance(size, int) for size in others)
     return -1 if x.shape[0] is None and is_alone else size_of(x, 0)

@@ -1,4 +1,4 @@
-"""Stacks of layers, which own the final norm where their scheme needs one."""
+"""Stacks of layers, with the final norm where their scheme needs one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StackArguments(BlockConfig, _Depth, KerasArguments):  # `num_layers` comes
 
 
 class TransformerStack(ConfiguredLayer):
-    """What both stacks share."""
+    """The base class of both stacks."""
 
     layer_class: ClassVar[type[TransformerBlock]]
     """What the stack is made of."""
@@ -69,7 +69,7 @@ class TransformerStack(ConfiguredLayer):
 
     @abc.abstractmethod
     def call(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Run the layers; see the subclasses."""
+        """Run the layers."""
 
     def compute_output_spec(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return shape and dtype of the output, of a plain call without tracing the layers."""
@@ -115,7 +115,7 @@ class TransformerStack(ConfiguredLayer):
             self.final_norm.build(shapes[0])
 
     def _run(self, layer: TransformerBlock, *inputs: Tensor | None, **options: Any) -> Any:
-        # What returns more than `x` is for looking or for decoding: there are no gradients.
+        # Calls that return more than `x` serve diagnostics and decoding, which need no gradients.
         plain = options.get("cache") is None and not options["return_attention_scores"]
         if self.gradient_checkpointing and options["training"] and plain:
             return checkpointed(layer, *inputs, **options)

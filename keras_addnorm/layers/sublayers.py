@@ -1,4 +1,4 @@
-"""The sublayers of a model, found from outside and named by side, layer and kind."""
+"""Finds the sublayers of a model, and names them by side, layer and kind."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ Path = tuple[keras.layers.Layer, ...]
 
 
 def _walk(layer: Any, above: Path, seen: set[int] | None = None) -> Iterator[Path]:
-    """The way from the model to each `AddNorm`, once for each `AddNorm`."""
+    """Yield the path from the model to each `AddNorm`, once for each `AddNorm`."""
     seen = set() if seen is None else seen
     if id(layer) in seen:
         return

@@ -1,4 +1,4 @@
-"""Checks of what is passed as a model, and of the tokenizers that go with it."""
+"""Checks of models, and of the tokenizers that belong to them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,7 @@ class _Tokenizers(Protocol):
 
 
 def require_model(model: Any) -> Seq2SeqTransformer:
-    """Return the model if it is one of ours.
-
-    Args:
-        model: What was passed.
-
-    Returns:
-        The same.
-
-    Raises:
-        TypeError: If it is something else.
-    """
+    """Return the model, or raise a `TypeError` if it is no `Seq2SeqTransformer`."""
     if not isinstance(model, Seq2SeqTransformer):
         raise TypeError(
             "This needs a model that can be described by a Seq2SeqConfig. Expected a "

@@ -1,4 +1,4 @@
-"""`Seq2SeqConfig`: everything that shapes a model, in one frozen, serialisable object."""
+"""`Seq2SeqConfig`: all choices about a model, in one frozen, serialisable object."""
 
 from __future__ import annotations
 
@@ -195,14 +195,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
 
     @classmethod
     def from_json(cls, text: str) -> Seq2SeqConfig:
-        """Return the config that `to_json` wrote.
-
-        Args:
-            text: JSON text.
-
-        Returns:
-            The config.
-        """
+        """Return the config that `to_json` wrote."""
         return cls.from_dict(json.loads(text))
 
 

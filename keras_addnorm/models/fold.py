@@ -1,4 +1,4 @@
-"""`fold`: a model without residual gains, which are multiplied into its kernels."""
+"""`fold`: multiplies the residual gains of a model into its kernels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fold(
     the scheme's own dynamics. Fold last, for serving.
 
     Args:
-        model: The model; it stays as it is.
+        model: The model, which does not change.
         say: Takes a line on what was folded or why not, for instance `print`.
 
     Returns:
@@ -103,7 +103,7 @@ def is_foldable(model: Seq2SeqTransformer) -> bool:
 
 
 def _say_nothing(line: str) -> None:
-    """Takes a line and lets it be."""
+    """Discard the line."""
 
 
 def _foldings(model: Seq2SeqTransformer) -> dict[str, Folding]:
@@ -134,7 +134,7 @@ def _name(scheme: str | dict[str, Any] | schemes.ResidualScheme) -> str:
 
 
 def _folding(scheme: schemes.ResidualScheme, add_norm: AddNorm) -> Folding:
-    # The scheme of the whole model: that of a pruned place is another.
+    # The scheme of the whole model, because a pruned place has another one.
     scale = getattr(add_norm, "branch_scale", None)
     return scheme.fold(scheme.plan(add_norm.position), None if scale is None else to_numpy(scale))
 
@@ -150,7 +150,7 @@ def _is_taken(folding: Folding, add_norm: AddNorm) -> bool:
 def _with_epsilons(
     norm: norms.NormLike, add_norms: dict[str, AddNorm], foldings: dict[str, Folding]
 ) -> norms.NormLike:
-    """Return the norm of each side, with the epsilon that makes up for the gain there."""
+    """Return the norm of each side, with the epsilon that compensates the gain."""
     if all(folding.post_norm_gain == 1.0 for folding in foldings.values()):
         return norm
     sides: dict[str, Any] = {}

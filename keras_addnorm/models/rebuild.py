@@ -1,4 +1,4 @@
-"""A model of another config with the weights of a given one."""
+"""Rebuilds a model from a changed config, with the weights of the given one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 
 
 def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
-    """Build a model with some fields of the config changed, and copy the weights that it has too.
+    """Build a model with some fields of the config changed, and copy the weights to it.
 
     Args:
-        model: The model to copy; it stays as it is.
+        model: The model to copy, which does not change.
         **changes: Fields of the config, such that the new model has no weights that `model` lacks.
 
     Returns:

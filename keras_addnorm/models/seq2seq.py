@@ -113,14 +113,7 @@ class Seq2SeqTransformer(keras.Model):
         self.vocabulary_projection = vocabulary_projection
 
     def encode(self, source_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the encoder.
-
-        Args:
-            source_ids: `(B, S)`.
-
-        Returns:
-            The memory `(B, S, D)` and its padding mask `(B, S)`.
-        """
+        """Run the encoder: ids `(B, S)` -> the memory `(B, S, D)` and its padding mask `(B, S)`."""
         mask = keras.ops.not_equal(source_ids, self.config.pad_id)
         return self.encoder(self.encoder_embedding(source_ids), padding_mask=mask), mask
 
@@ -299,14 +292,8 @@ class Seq2SeqTransformer(keras.Model):
     def make_train_function(self, force: bool = False) -> Any:
         """Make the function that trains on a batch, as Keras does, and the optimiser's variables.
 
-        Left to Keras on TensorFlow, they would be made inside the function: two operations of the
-        graph and a condition for each, and the whole step traced twice.
-
-        Args:
-            force: Whether to make the function again.
-
-        Returns:
-            What Keras returns.
+        Keras on TensorFlow would create the variables inside the function: a condition and two more
+        operations for each in the graph, and the whole step traced twice.
         """
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
@@ -320,15 +307,7 @@ class Seq2SeqTransformer(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Seq2SeqTransformer:
-        """Return the model that `get_config` described, with new weights.
-
-        Args:
-            config: From `get_config`.
-            custom_objects: Unused.
-
-        Returns:
-            The model.
-        """
+        """Return the model that `get_config` described, with new weights."""
         return cls(**config)
 
 

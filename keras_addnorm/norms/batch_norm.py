@@ -46,11 +46,7 @@ class BatchNorm(Norm):
         self.momentum = momentum
 
     def build(self, x_shape: Shape) -> None:
-        """Make the weights.
-
-        Args:
-            x_shape: `(..., D)`.
-        """
+        """Make the weights for `(..., D)`."""
         shape = (self._width(x_shape),)
         self.gamma = self._add_gain("gamma", shape)
         self.beta = self._add_offset("beta", shape)
@@ -82,11 +78,7 @@ class BatchNorm(Norm):
         return ops.cast(y, self.compute_dtype)
 
     def absorb_input_gain(self, gain: float) -> None:
-        """Divide the moving averages.
-
-        Args:
-            gain: The factor.
-        """
+        """Divide the moving averages: the mean by `gain`, the variance by its square."""
         self.moving_mean.assign(self.moving_mean / gain)
         self.moving_variance.assign(self.moving_variance / gain**2)
 

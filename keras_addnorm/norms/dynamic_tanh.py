@@ -1,4 +1,4 @@
-"""Dynamic tanh: no statistics at all."""
+"""Dynamic tanh (DyT): a tanh with a learned scale in place of a normalisation."""
 
 from __future__ import annotations
 
@@ -36,11 +36,7 @@ class DynamicTanh(PositionWiseNorm):
         self.initial_alpha = initial_alpha
 
     def build(self, x_shape: Shape) -> None:
-        """Make the weights.
-
-        Args:
-            x_shape: `(..., D)`.
-        """
+        """Make the weights for `(..., D)`."""
         self.alpha = self._add_gain("alpha", (), self.initial_alpha)
         self.gamma = self._add_gain("gamma", (self._width(x_shape),))
         self.beta = self._add_offset("beta", (self._width(x_shape),))
@@ -51,11 +47,7 @@ class DynamicTanh(PositionWiseNorm):
         return ops.tanh(self.alpha * x) * self.gamma + self.beta
 
     def absorb_input_gain(self, gain: float) -> None:
-        """Put the factor into `alpha`.
-
-        Args:
-            gain: The factor.
-        """
+        """Multiply `alpha` by `gain`."""
         self.alpha.assign(self.alpha * gain)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,26 +1,27 @@
-"""Layer and RMS normalisation with gradients written by hand.
+"""Layer and RMS normalisation with hand-written gradients.
 
-Differentiated automatically, a norm keeps several arrays of the size of its input and walks over
-memory for each step of the chain rule. Here the backward pass keeps one array and one number a
-row. For a row `x` with `c = x - mean(x)` (RMS: `c = x`), `r = 1 / sqrt(mean(c^2) + epsilon)`,
-`n = r c` and the incoming gradient `g`::
+With automatic differentiation, a norm keeps several arrays of the size of its input and passes over
+memory once for each step of the chain rule. Here the backward pass keeps one array and one number
+for each row. For a row `x` with `c = x - mean(x)` (RMS: `c = x`),
+`r = 1 / sqrt(mean(c^2) + epsilon)`, `n = r c` and the incoming gradient `g`::
 
     y       = gamma n + beta
     dgamma  = sum over rows of g n            dbeta = sum over rows of g
     dx      = r (gamma g - mean(gamma g) - n mean(gamma g n))         (RMS: no second term)
 
-The array is `n`; or `x`, where that has 16 bits and `n` would have 32: `n` is computed again then.
+The array that is kept is `n`; or `x`, where `x` has 16 bits and `n` would have 32: the backward
+pass then computes `n` again.
 
-Sums over a row are matrix products with a vector where the computer has no accelerator, and so are
-those down the columns of each matrix in a stack. XLA's loops on processors add the numbers of a
-sum that they compute on the way one after the other, and those of a product several at a time.
-Single matrices are summed plainly down their columns: of that product XLA would make a loop that
-strides through memory, ten times as slow. Nothing is reshaped, since a reshape inside a loop of
-XLA's slows it down, too; except where only the size of the batch is unknown, as in decoding: there
-TensorFlow would put 24 operations about shapes around each product. Where further sizes are unknown
-it would also copy what is summed, so that this alone is reshaped for its sums. On accelerators a
-product may be rounded to fewer bits, and sums are fast: there they are plain. torch has a kernel of
-its own, which Keras calls.
+On processors, sums over a row are matrix products with a vector, and so are sums down the columns
+of each matrix in a stack: XLA's loops add numbers one after the other, its products several at a
+time. Three exceptions: The columns of a single matrix are summed plainly, because XLA makes a loop
+of that product that strides through memory, ten times as slow. Nothing is reshaped, because a
+reshape slows a loop of XLA's down; but where only the batch size is unknown, as in decoding, rows
+are flattened, because TensorFlow puts 24 shape operations around each product otherwise. Where more
+sizes are unknown, TensorFlow would copy the array, so it is reshaped for its sums alone.
+
+On accelerators a product may be rounded to fewer bits, and sums are fast: there they are plain. On
+torch, Keras calls torch's own kernels.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def layer_normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> T
 
     Args:
         x: `(..., D)`.
-        gamma: `(D,)`, float32 or float64, which is what is computed in.
+        gamma: `(D,)`, float32 or float64: the dtype of the computation.
         beta: `(D,)`, of the same dtype.
         epsilon: Added to the variance.
 
@@ -62,7 +63,7 @@ def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
 
     Args:
         x: `(..., D)`.
-        scale: `(D,)`, float32 or float64, which is what is computed in.
+        scale: `(D,)`, float32 or float64: the dtype of the computation.
         epsilon: Added to the mean square.
 
     Returns:
@@ -80,7 +81,7 @@ def _backend_has_kernels(weight: Tensor) -> bool:
 
 
 def _differentiates_twice() -> bool:
-    """Whether a gradient by hand can be differentiated like any other computation."""
+    """Return whether a custom gradient can itself be differentiated."""
     return keras.backend.backend() in ("tensorflow", "jax")
 
 
@@ -97,7 +98,7 @@ def _with_gradient(
     def normalize_rows(x: Tensor, *weights: Tensor) -> tuple[Tensor, Gradient]:
         return normalize(epsilon, x, *weights)
 
-    # TensorFlow wants variables read outside of a function with a gradient of its own.
+    # TensorFlow requires that variables are read outside of a function with a custom gradient.
     read = [ops.copy(weight) for weight in weights]
     if _differentiates_twice():
         return ops.custom_gradient(normalize_rows)(x, *read)
@@ -134,7 +135,7 @@ def _rms_normalize(epsilon: float, x: Tensor, scale: Tensor) -> tuple[Tensor, Gr
 def _divided_by_deviation(
     x: Tensor, mean: Tensor | None, like: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
-    """Return n, r and what gives n to the gradient: the same tensor, or another from a narrow x."""
+    """Return n, r, and a function that returns n for the gradient: kept, or computed again."""
 
     def centred() -> Tensor:
         wide = ops.cast(x, like.dtype)
@@ -166,7 +167,7 @@ def _row_means(x: Tensor) -> Tensor:
     width = x.shape[-1]
     if not _sums_as_products():
         return ops.sum(x * (1.0 / width), axis=-1, keepdims=True)
-    # Of NumPy: one constant for all norms of a program, and no operation.
+    # A NumPy array becomes one constant for all norms of a program, and no operation.
     return _product(x, np.full((width, 1), 1.0 / width, ops.dtype(x)))
 
 
@@ -182,7 +183,7 @@ def _product(x: Tensor, column: Tensor) -> Tensor:
     *leading, width = x.shape
     if None not in leading or len(leading) == 1:
         return ops.matmul(x, column)
-    # TensorFlow's product would copy an array of unknown sizes, to put its axes in order.
+    # TensorFlow's `matmul` copies an array of unknown sizes in order to transpose it.
     sums = ops.matmul(ops.reshape(x, (-1, width)), column)
     return ops.reshape(sums, (*ops.shape(x)[:-1], 1))
 

@@ -29,11 +29,7 @@ class LayerNorm(PositionWiseNorm):
     output_weights = ("gamma", "beta")
 
     def build(self, x_shape: Shape) -> None:
-        """Make the weights.
-
-        Args:
-            x_shape: `(..., D)`.
-        """
+        """Make the weights for `(..., D)`."""
         self.gamma = self._add_gain("gamma", (self._width(x_shape),))
         self.beta = self._add_offset("beta", (self._width(x_shape),))
 

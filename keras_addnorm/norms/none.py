@@ -1,4 +1,4 @@
-"""No norm, for experiments."""
+"""The identity in place of a norm, for experiments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,5 @@ class NoNorm(Norm):
     def call(
         self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        """Return `x`.
-
-        Args:
-            x: `(..., D)`.
-            padding_mask: Without effect.
-            training: Without effect.
-
-        Returns:
-            `x`.
-        """
+        """Return `x`."""
         return x

@@ -1,4 +1,4 @@
-"""What a norm is: the layer that every file of this room implements."""
+"""The base classes of norms."""
 
 from __future__ import annotations
 
@@ -107,16 +107,7 @@ class PositionWiseNorm(Norm):
     def call(
         self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        """Normalise each position.
-
-        Args:
-            x: `(..., D)`.
-            padding_mask: Without effect.
-            training: Without effect.
-
-        Returns:
-            A tensor of the shape and dtype of `x`.
-        """
+        """Normalise each position of `(..., D)`; the mask and `training` have no effect."""
         return ops.cast(self.normalize(x), self.compute_dtype)
 
     @abc.abstractmethod

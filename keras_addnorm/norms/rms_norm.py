@@ -29,11 +29,7 @@ class RMSNorm(PositionWiseNorm):
     output_weights = ("scale",)
 
     def build(self, x_shape: Shape) -> None:
-        """Make the weight.
-
-        Args:
-            x_shape: `(..., D)`.
-        """
+        """Make the weight for `(..., D)`."""
         self.scale = self._add_gain("scale", (self._width(x_shape),))
 
     def normalize(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""ScaleNorm: the row's length becomes one learned number."""
+"""ScaleNorm: L2 normalisation to one learned length."""
 
 from __future__ import annotations
 
@@ -29,11 +29,7 @@ class ScaleNorm(PositionWiseNorm):
     output_weights = ("scale",)
 
     def build(self, x_shape: Shape) -> None:
-        """Make the weight.
-
-        Args:
-            x_shape: `(..., D)`.
-        """
+        """Make the scalar weight for `(..., D)`."""
         self.scale = self._add_gain("scale", (), self._width(x_shape) ** 0.5)
 
     def normalize(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Layer normalisation as the Annotated Transformer and its many descendants compute it."""
+"""Layer normalisation by the unbiased standard deviation, as in the Annotated Transformer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,7 @@ class StdLayerNorm(PositionWiseNorm):
     output_weights = ("gamma", "beta")
 
     def build(self, x_shape: Shape) -> None:
-        """Make the weights.
-
-        Args:
-            x_shape: `(..., D)`.
-        """
+        """Make the weights for `(..., D)`."""
         if self._width(x_shape) == 1:
             raise ValueError(
                 "One number has no unbiased standard deviation. Expected at least 2 channels. "
@@ -52,7 +48,7 @@ class StdLayerNorm(PositionWiseNorm):
         x = ops.cast(x, self.statistics_dtype)
         centred = x - ops.sum(x, axis=-1, keepdims=True) / x.shape[-1]
         total = ops.sum(ops.square(centred), axis=-1, keepdims=True)
-        # The root has no slope at 0: a constant row takes another way, with a gradient of zero.
+        # The root is not differentiable at 0: constant rows take another branch, of gradient 0.
         is_constant = ops.equal(total, 0)
         deviation = ops.sqrt(ops.where(is_constant, 1, total) / (x.shape[-1] - 1))
         deviation = ops.where(is_constant, 0, deviation)

@@ -20,7 +20,7 @@ class Admin(ResidualScheme):
     `keras_addnorm.diagnostics.initialize_admin(model, batch)` measures how large each branch is
     and sets `omega` so that no layer depends too much on its own branch:
     `omega_i^2 = Var(x_0) + Var(F_1) + ... + Var(F_{i-1})`, and `omega_1 = 1`, for the sublayers
-    of each stack in turn. From there on `omega` is trained.
+    of each stack, one after the other. From there on `omega` is trained.
 
     Reference:
         Liu et al., "Understanding the Difficulty of Training Transformers", 2020

@@ -1,4 +1,4 @@
-"""LN-scaling: Pre-LN whose norms speak more softly the deeper they stand."""
+"""LN-scaling: Pre-LN whose norm outputs are scaled down by the square root of the depth."""
 
 import dataclasses
 

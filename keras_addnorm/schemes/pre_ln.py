@@ -1,4 +1,4 @@
-"""Pre-LN: the norm moves inside the branch, the skip stays an identity."""
+"""Pre-LN: the norm on the branch's input; the skip connection is an identity."""
 
 import dataclasses
 

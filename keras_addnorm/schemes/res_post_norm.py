@@ -1,4 +1,4 @@
-"""Res-post-norm: the norm on the branch's output, before it joins the stream."""
+"""Res-post-norm: the norm on the branch's output, before it is added to the stream."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""ReZero: no norm at all, a learned gate that starts closed."""
+"""ReZero: no norm, but a learned factor on the branch that starts at zero."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What a residual scheme is: the vocabulary shared by every file of this room."""
+"""The interface of residual schemes, and the data that schemes and `AddNorm` exchange."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StackPosition:
         return dataclasses.replace(self, sublayer=sublayer)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the config that `get` turns back into an equal position."""
+        """Return the config from which `get` makes an equal position."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -155,7 +155,7 @@ class ResidualPlan:
 
 
 class ResidualParts:
-    """The parts of a plan, made real by `AddNorm`, under their names.
+    """The parts of a plan under their names, as `AddNorm` has made them.
 
     `parts.pre_norm(x)`, `parts.branch_norm(x)`, `parts.post_norm(x)` normalise; `branch_scale` and
     `skip_scale` are the learned factors, a scalar or one value a channel; a layer of the scheme's
@@ -201,7 +201,7 @@ class Folding:
 
 
 class ResidualScheme(abc.ABC):
-    """How a sublayer `F` joins the residual stream `x`.
+    """How the output of a sublayer `F` is added to the residual stream `x`.
 
     `f = F(branch_input(x))`, then `y = merge(x, f)`. A scheme is a frozen dataclass: it holds
     plain numbers, owns no weights, and says in `plan` which parts `AddNorm` has to make for it.
@@ -232,7 +232,7 @@ class ResidualScheme(abc.ABC):
         """Return the residual stream with the sublayer's output merged into it."""
 
     def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
-        """Say what remains of the scheme, and where its gains go, once they are in the weights.
+        """Return the scheme without its gains, and the factors that the weights take over.
 
         Args:
             plan: The plan at one place. The scheme that remains has to be the same at all places.

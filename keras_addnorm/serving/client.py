@@ -60,7 +60,7 @@ class Client:
         client = Client("http://127.0.0.1:9", model="mine", timeout=5, retries=0)
         try:
             client.translate(["A dog runs through the snow."])
-        except ServingError as error:  # nobody listens there
+        except ServingError as error:  # no server listens there
             assert error.code == "UNAVAILABLE"
         ```
     """
@@ -133,10 +133,10 @@ class Client:
         return self._try(lambda timeout: self._transport.predict(signature, arrays, timeout))
 
     def status(self) -> list[VersionStatus]:
-        """Tells how the versions of the model fare.
+        """Returns the states of the model's versions, the highest version first.
 
         Returns:
-            Their states, the highest version first.
+            The states.
 
         Raises:
             ServingError: If the server does not answer, or has no such model.

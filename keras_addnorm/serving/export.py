@@ -1,4 +1,4 @@
-"""One SavedModel that takes strings and returns strings."""
+"""Exports a model as one SavedModel from strings to strings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
 from keras_addnorm.serving.versions import choose_version
 
-# Nobody asks a served model for gradients; our layers' own ones would be a quarter of its graph.
+# A served model needs no gradients; the custom ones of our layers would be a quarter of its graph.
 _OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
 
 

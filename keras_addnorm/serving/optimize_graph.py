@@ -1,12 +1,11 @@
 """Graph optimisation of a saved model: dead nodes, common subexpressions, transposes.
 
-Tracing writes a constant wherever a number is needed: the same axis, the same size, the same zero,
-hundreds of times in a function; each layer asks anew for the size of the batch and works out the
-same mask; it reads weights that the function does not need, hands tensors on by operations that do
-nothing, and transposes what a product could read as it lies. Whoever loads the model takes time for
-each of these operations. And whoever first calls one of its functions waits for TensorFlow's
-optimiser of graphs (Grappler), which then makes no search faster. Loops over steps get another way
-to run (`single_threaded_loops`).
+Tracing writes a constant wherever a number is needed: the same axis, size or zero, hundreds of
+times in a function. Each layer computes the batch size and the mask again; functions read weights
+that they do not use, pass tensors through identities, and transpose matrices that a product could
+read as stored. Loading takes time for each of these operations. The first call of a function would
+also wait for Grappler, TensorFlow's graph optimiser, which makes no search faster: it is disabled.
+Loops over steps get a second implementation (`single_threaded_loops`).
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from keras_addnorm.serving.single_threaded_loops import (
     run_named_loops_in_one_thread,
 )
 
-# The same inputs give the same outputs, and nobody else notices: about sizes, masks and positions,
-# which several layers work out alike.
+# Operations without state or side effects. They compute sizes, masks and positions, which several
+# layers compute alike.
 _PURE = {
     "AddV2",
     "Any",
@@ -49,16 +48,16 @@ _PURE = {
     "Sub",
     "Transpose",
 }
-_HANDED_ON = {"Identity", "IdentityN"}
-# Nobody notices whether these are done, but who reads what they return.
-_SILENT = _PURE | _HANDED_ON | {"ReadVariableOp"}
+_IDENTITIES = {"Identity", "IdentityN"}
+# Operations that can be removed if their outputs have no reader.
+_REMOVABLE = _PURE | _IDENTITIES | {"ReadVariableOp"}
 # The field of a graph that holds its functions.
 _FUNCTIONS = "library"
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
 def optimize_graph(folder: Path) -> None:
-    """Rewrites the graph of a saved model that nobody reads yet.
+    """Rewrites the graph of a saved model that has not been loaded yet.
 
     Args:
         folder: The folder with `saved_model.pb`.
@@ -77,29 +76,22 @@ def optimize_graph(folder: Path) -> None:
             _disable_grappler_in_calls(function.node_def)
         _disable_grappler_in_calls(meta_graph.graph_def.node)
     file.write_bytes(saved_model.SerializeToString(deterministic=True))
-    # The checksum of the file as it was; loading asks for none.
+    # The checksum of the file before the changes; loading needs none.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
 
 
 def function_definitions(
     graph: graph_pb2.GraphDef,
 ) -> MutableSequence[function_pb2.FunctionDef]:
-    """Returns all functions that a graph's nodes call, and those that these call.
-
-    Args:
-        graph: The graph; its functions can be changed in place.
-
-    Returns:
-        The functions.
-    """
+    """Returns the functions of a graph, which can be changed in place."""
     functions: MutableSequence[function_pb2.FunctionDef] = getattr(graph, _FUNCTIONS).function
     return functions
 
 
 def _fold_transposes(function: function_pb2.FunctionDef) -> None:
-    """Lets products read matrices as they lie, where they read them transposed.
+    """Folds transposes into the products that read them (`transpose_b`).
 
-    In a loop over tokens the whole table of the vocabulary would be transposed at each step.
+    A loop over tokens would otherwise transpose the whole table of the vocabulary at each step.
     """
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
@@ -122,7 +114,7 @@ def _is_matrix(transpose: node_def_pb2.NodeDef, nodes: Mapping[str, node_def_pb2
 
 
 def _remove_identities(function: function_pb2.FunctionDef) -> None:
-    """Removes identities, and of several reshapes in a row all but the last."""
+    """Removes identities, and all but the last of several consecutive reshapes."""
     waited_for = {
         read[1:] for node in function.node_def for read in node.input if read.startswith("^")
     } | set(function.control_ret.values())
@@ -135,7 +127,7 @@ def _remove_identities(function: function_pb2.FunctionDef) -> None:
             node.input[0] = shaped.get(node.input[0], node.input[0])
             shaped[f"{node.name}:output:0"] = node.input[0]
         waits = any(read.startswith("^") for read in node.input)
-        if node.op in _HANDED_ON and not waits and node.name not in waited_for:
+        if node.op in _IDENTITIES and not waits and node.name not in waited_for:
             for index, read in enumerate(node.input):
                 source[f"{node.name}:output:{index}"] = read
     for result, read in function.ret.items():
@@ -143,7 +135,7 @@ def _remove_identities(function: function_pb2.FunctionDef) -> None:
 
 
 def _merge_common_subexpressions(function: function_pb2.FunctionDef) -> None:
-    """Lets all who read one of several equal operations read the first one (CSE)."""
+    """Replaces equal operations by the first of them (common-subexpression elimination)."""
     first: dict[bytes, str] = {}
     instead: dict[str, str] = {}
 
@@ -151,7 +143,7 @@ def _merge_common_subexpressions(function: function_pb2.FunctionDef) -> None:
         name, mark, output = read.partition(":")
         return instead.get(name, name) + mark + output
 
-    # Inputs stand before who reads them, so what is equal shows by its inputs' new names.
+    # Nodes come after their inputs, so equal nodes have equal inputs once these are renamed.
     for node in function.node_def:
         for index, read in enumerate(node.input):
             node.input[index] = renamed(read)
@@ -162,10 +154,10 @@ def _merge_common_subexpressions(function: function_pb2.FunctionDef) -> None:
 
 
 def _disable_grappler_in_calls(nodes: Iterable[node_def_pb2.NodeDef]) -> None:
-    """Lets functions be called without being optimised by Grappler first.
+    """Disables Grappler for the functions that nodes call.
 
-    A session that leaves the optimiser out does so for its own graph alone: each call of a function
-    has its own settings.
+    A session without the optimiser disables it for its own graph alone: each call of a function has
+    its own settings.
     """
     for node in nodes:
         if node.op in _CALLS:
@@ -188,9 +180,9 @@ def _remove_dead_nodes(function: function_pb2.FunctionDef) -> None:
     readers = Counter(_read_names(function))
     nodes = list(function.node_def)
     kept = []
-    # A function's nodes stand in the order in which they were made: readers come later.
+    # A function lists its nodes in the order of their creation: readers come after their inputs.
     for node in reversed(nodes):
-        if node.op in _SILENT and not readers[node.name]:
+        if node.op in _REMOVABLE and not readers[node.name]:
             readers.subtract(map(_name, node.input))
         else:
             kept.append(node)

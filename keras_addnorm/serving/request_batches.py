@@ -45,16 +45,7 @@ class Buckets:
 
     @classmethod
     def of(cls, batch: Sequence[int] | None, length: Sequence[int] | None, longest: int) -> Buckets:
-        """Makes buckets whose last length is the longest possible input.
-
-        Args:
-            batch: Numbers of rows, or `None` for 1, 4, 16 and 64.
-            length: Numbers of columns, or `None` for 16, 32, 64, 128 and 256.
-            longest: The largest number of columns; larger buckets are left out.
-
-        Returns:
-            The buckets.
-        """
+        """Makes buckets, by default the usual ones, whose last length is `longest`."""
         shorter = tuple(size for size in (length or _LENGTH) if size < longest)
         return cls(tuple(batch or _BATCH), (*shorter, longest))
 

@@ -29,15 +29,7 @@ _SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in ("source", "ta
 
 
 def returns_several(name: str, strategy: Strategy) -> bool:
-    """Says whether a signature returns a list for each text, with alignments and pieces.
-
-    Args:
-        name: Its name. `translate_nbest` does, even if it finds one hypothesis: clients rely on it.
-        strategy: Its strategy.
-
-    Returns:
-        Whether its outputs have the axis of hypotheses, N.
-    """
+    """Returns whether a signature returns N hypotheses a text, with alignments and pieces."""
     return name == "translate_nbest" or strategy.num_return > 1
 
 
@@ -70,7 +62,7 @@ class Decoding:
 
 
 class TranslationModule(tf.Module):
-    """What is saved: the look-up tables, the weights, and the functions.
+    """The module that is saved: the lookup tables, the weights, and the functions.
 
     Args:
         model: The trained model.
@@ -91,8 +83,8 @@ class TranslationModule(tf.Module):
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
-        # A projection's kernel lies as searches read it, and each batch has a table of its own of
-        # a shortlist's tokens.
+        # Not for a separate projection, whose kernel is stored as searches read it, and not with a
+        # shortlist, for which each batch has another table.
         self.transposed_table = None
         embeddings = model.decoder_embedding.embeddings
         if model.vocabulary_projection is None and decoding.shortlist is None:
@@ -219,8 +211,9 @@ class TranslationModule(tf.Module):
 class TracedModel:
     """A model that computes with the stored weights, in functions that are each traced once.
 
-    A function that calls them holds one operation for each: whoever loads the file takes time for
-    every operation in it. It is a `Decoder`. No `tf.Module`: what it holds is not saved by itself.
+    A caller's graph contains one operation for each of these functions, instead of a copy: loading
+    takes time for every operation in the file. This class is a `Decoder`, but no `tf.Module`: what
+    it refers to is not saved on its account.
 
     Args:
         model: The model.
@@ -267,7 +260,7 @@ class TracedModel:
         Args:
             strategy: The strategy. One that finds all that it returns may be traced in its place.
             several: Whether to return alignments too.
-            engine: What makes the search fast.
+            engine: The engine of the search.
 
         Returns:
             The function.
@@ -311,7 +304,7 @@ class TracedModel:
     def _trace(
         self, key: Any, function: Callable[..., Any], *specs: tf.TensorSpec
     ) -> Callable[..., Any]:
-        """Returns the function of this key, made of `function` the first time."""
+        """Returns the traced function of a key; traces `function` at the first call."""
 
         def with_weights(*tensors: tf.Tensor) -> Any:
             with self._weights.in_use():
@@ -323,10 +316,10 @@ class TracedModel:
 
 
 def _finds_all_of(strategy: Strategy, other: Strategy) -> bool:
-    """Says whether the first hypotheses of a strategy are all that another one returns."""
+    """Returns whether the first hypotheses of a strategy are all that another one returns."""
     if strategy == other:
         return True
-    # The number to return does not change a beam search, if it stops early.
+    # With early stopping, the number of returned hypotheses does not change a beam search.
     return (
         isinstance(strategy, Beam)
         and isinstance(other, Beam)

@@ -1,10 +1,10 @@
-"""A pass over an exported graph: loops whose steps a single thread runs.
+"""A pass over an exported graph: single-threaded execution of loops with small steps.
 
-A step of a search is hundreds of operations of microseconds. TensorFlow lowers a loop to single
-operations and hands those that are ready to other threads, which takes longer than many of them do.
-A loop that it keeps as one operation, on the single-threaded executor, is faster for a few rows.
-For many it is slower: in a lowered loop oneDNN has the products. Merging the pieces of BPE has
-none; one thread does it for any number of texts.
+A step of a search is hundreds of operations of microseconds each. TensorFlow lowers a loop to
+single operations and hands those that are ready to other threads, which often takes longer than the
+operation. A loop that stays one operation, on the single-threaded executor, is faster for a few
+rows. For many rows it is slower, because only a lowered loop multiplies with oneDNN. Merging the
+pieces of BPE needs no products: it is single-threaded for any number of texts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _EXECUTOR, _ONE_THREAD = "_executor", b"SINGLE_THREADED_EXECUTOR"
 
 
 def run_few_rows_in_one_thread(definitions: MutableSequence[function_pb2.FunctionDef]) -> None:
-    """Gives searches without XLA a second way to run their steps.
+    """Gives searches without XLA a single-threaded loop for few rows.
 
-    The loop becomes a condition on the number of hypotheses, whose branches are that loop, of the
-    same functions. One that calls functions stays as it is: a single thread would wait for itself.
+    The loop becomes a condition on the number of hypotheses, with that loop in both branches. Loops
+    that call functions do not change: a single thread would wait for itself.
 
     Args:
         definitions: All functions of a graph; changed in place.
@@ -55,7 +55,7 @@ def run_few_rows_in_one_thread(definitions: MutableSequence[function_pb2.Functio
 
 
 def run_named_loops_in_one_thread(definitions: Iterable[function_pb2.FunctionDef]) -> None:
-    """Lets one thread run the steps of all loops that are named `SINGLE_THREADED`.
+    """Makes all loops that are named `SINGLE_THREADED` single-threaded.
 
     Args:
         definitions: All functions of a graph; changed in place.
@@ -64,12 +64,12 @@ def run_named_loops_in_one_thread(definitions: Iterable[function_pb2.FunctionDef
         for node in function.node_def:
             if node.op in _CONDITION_OF and node.name.split("/")[-1].startswith(SINGLE_THREADED):
                 _set_single_threaded(node)
-                # One operation is on one device with all of its steps, which GPUs may not know.
+                # One operation runs all of its steps on one device; GPUs may lack some of them.
                 node.device = "/device:CPU:0"
 
 
 def _set_single_threaded(loop: node_def_pb2.NodeDef) -> None:
-    """Keeps a loop as one operation, and its steps in the executor of one thread."""
+    """Keeps a loop as one operation, and runs its steps on the single-threaded executor."""
     loop.attr[_IS_LOWERED].b = False
     for part in ("body", "cond"):
         loop.attr[part].func.attr[_EXECUTOR].s = _ONE_THREAD
@@ -104,7 +104,7 @@ def _branch(
 def _are_few(
     loop: node_def_pb2.NodeDef, step_loop: StepLoop
 ) -> tuple[list[node_def_pb2.NodeDef], str]:
-    """Returns operations that ask whether the rows are few, and the name of the answer."""
+    """Returns operations that test whether the rows are few, and the name of their result."""
     spec = tf.TensorSpec(None, tf.as_dtype(loop.attr["T"].list.type[step_loop.cache]), "cache")
     most = FEW_ROWS // step_loop.rows_per_beam
     asks = tf.function(lambda cache: tf.shape(cache)[0] <= most, [spec], autograph=False)
@@ -117,7 +117,7 @@ def _are_few(
 
     nodes = list(definition.node_def)
     for node in nodes:
-        # As other nodes of a saved model have them: what is equal can be merged.
+        # Other nodes of a saved model have this attribute, too: equal nodes can be merged.
         shapes = (x.shape.as_proto() for x in traced.graph.get_operation_by_name(node.name).outputs)
         node.attr["_output_shapes"].list.shape.extend(shapes)
         node.name = prefix + node.name
@@ -130,7 +130,7 @@ def _are_few(
 def _condition(
     loop: node_def_pb2.NodeDef, are_few: str, branches: Sequence[function_pb2.FunctionDef]
 ) -> node_def_pb2.NodeDef:
-    """Returns what stands for the loop, under its name, with the same outputs."""
+    """Returns the condition that replaces the loop, with the same name and outputs."""
     condition = node_def_pb2.NodeDef(name=loop.name, op=_CONDITION_OF[loop.op])
     condition.input.extend([are_few, *loop.input])
     condition.attr["Tcond"].type = tf.bool.as_datatype_enum

@@ -12,23 +12,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Smaller matrices stay as they are: there is nothing to win.
+# Smaller matrices are not converted: they hardly add to the size of the file.
 _SMALLEST = 1024
 
 
 class StoredWeights:
     """A model's weights in the number format of the file, and the model computing with them.
 
-    Computation runs in the model's own precision, whatever the file holds: the stored numbers are
-    widened when a function is called. This is no `tf.Module`: only what `stored` lists is to be
-    saved, not the model's own variables besides.
+    Computation runs in the model's own precision, whatever the file holds: functions widen the
+    stored numbers when they are called. This is no `tf.Module`: the file gets only what `stored`
+    lists, not the model's own variables.
 
     Args:
         model: The model.
-        storage: `"float32"`: as they are. `"float16"`: matrices in half the bytes. `"int8"`:
-            matrices as whole numbers from -127 to 127 with one factor a row of an embedding table
-            or a column of a kernel, a quarter of the bytes. Vectors (biases, gains) stay as they
-            are, all in one variable.
+        storage: `"float32"`: unchanged. `"float16"`: matrices in half the bytes. `"int8"`:
+            matrices as whole numbers from -127 to 127 with one factor for each row of an embedding
+            table or column of a kernel, a quarter of the bytes. Vectors (biases, gains) are not
+            converted, and share one variable.
 
     Raises:
         ValueError: If the storage is unknown.
@@ -48,34 +48,26 @@ class StoredWeights:
             elif weight.ndim == 2 and np.prod(weight.shape) >= _SMALLEST:
                 self._matrices.append((weight, pack(weight)))
             else:
-                self._matrices.append((weight, _AsItIs(weight)))
-        self._vectors = [(group, _Joined(group)) for group in vectors.values()]
+                self._matrices.append((weight, _Unchanged(weight)))
+        self._vectors = [(group, _ConcatenatedVectors(group)) for group in vectors.values()]
         self.stored = [stored for _, stored in (*self._matrices, *self._vectors)]
 
     def transposed(self, weight: Any, dtype: str) -> TransposedTable:
-        """Returns a transposed matrix, which whoever loads the file makes.
-
-        Args:
-            weight: The matrix, one of the model's weights.
-            dtype: The precision of the transposed one.
-
-        Returns:
-            What is to be saved, and read by the functions.
-        """
+        """Returns the transpose of a weight matrix, computed when the file is loaded."""
         (stored,) = (stored for other, stored in self._matrices if other is weight)
         return TransposedTable(weight, stored, dtype)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Lets the model compute with the stored weights while a function is traced."""
+        """Makes the model compute with the stored weights while a function is traced."""
         values = [(weight, stored.widened()) for weight, stored in self._matrices]
-        for weights, joined in self._vectors:
-            values += zip(weights, joined.taken_apart(), strict=True)
+        for weights, concatenated in self._vectors:
+            values += zip(weights, concatenated.split(), strict=True)
         with keras.StatelessScope(state_mapping=values):
             yield
 
 
-class _AsItIs(tf.Module):
+class _Unchanged(tf.Module):
     """The model's own variable: it is stored once."""
 
     def __init__(self, variable: Any) -> None:
@@ -86,11 +78,11 @@ class _AsItIs(tf.Module):
         return tf.convert_to_tensor(self.variable)
 
 
-class _Joined(tf.Module):
-    """Vectors and scalars of one type, in one variable.
+class _ConcatenatedVectors(tf.Module):
+    """Vectors and scalars of one type, concatenated in one variable.
 
-    They are most of a model's variables, and a call of a compiled program costs microseconds for
-    each: TensorFlow hands them over one by one.
+    They are most of a model's variables, and TensorFlow passes each variable to a compiled program
+    separately, in microseconds.
     """
 
     def __init__(self, variables: Sequence[Any]) -> None:
@@ -100,7 +92,7 @@ class _Joined(tf.Module):
         self.sizes = [len(value) for value in values]
         self.variable = tf.Variable(np.concatenate(values), trainable=False)
 
-    def taken_apart(self) -> list[tf.Tensor]:
+    def split(self) -> list[tf.Tensor]:
         parts = tf.split(self.variable, self.sizes)
         return [
             part if len(shape) == 1 else tf.reshape(part, shape)
@@ -108,8 +100,8 @@ class _Joined(tf.Module):
         ]
 
 
-class _Half(tf.Module):
-    """Float16, for a weight whose values fit in it."""
+class _Float16(tf.Module):
+    """Storage as float16, for a weight whose values fit in it."""
 
     def __init__(self, variable: Any) -> None:
         super().__init__()
@@ -128,13 +120,13 @@ class _Half(tf.Module):
         return tf.cast(self.variable, self.dtype)
 
 
-class _Bytes(tf.Module):
-    """Eight bits a number and one factor a row or column (symmetric quantisation)."""
+class _Int8(tf.Module):
+    """Storage as int8 with one factor for each row or column (symmetric quantisation)."""
 
     def __init__(self, variable: Any) -> None:
         super().__init__()
         values = keras.ops.convert_to_numpy(variable)
-        # One factor for each thing that the weight makes: a token's vector, or an output channel.
+        # One factor for each output of the weight: a token's vector, or an output channel.
         axis = 1 if variable.name == "embeddings" else 0
         factors = np.abs(values).max(axis=axis, keepdims=True) / 127.0
         factors = np.where(factors == 0.0, 1.0, factors).astype("float32")
@@ -146,27 +138,27 @@ class _Bytes(tf.Module):
         return tf.cast(tf.cast(self.variable, "float32") * self.factors, self.dtype)
 
 
-_Stored = _AsItIs | _Half | _Bytes
+_Stored = _Unchanged | _Float16 | _Int8
 
 
 class TransposedTable(tf.saved_model.experimental.TrackableResource):
-    """A transposed matrix, made when the file is loaded: the file does not hold it.
+    """A transposed matrix that is computed when the file is loaded: the file does not contain it.
 
-    Searches would transpose the table of embeddings at the beginning of each call.
+    Without it, searches would transpose the table of embeddings at the beginning of each call.
 
     Args:
         weight: The matrix.
-        stored: What of it is in the file.
-        dtype: The precision of the transposed one.
+        stored: The matrix as the file stores it.
+        dtype: The precision of the transposed matrix.
     """
 
     def __init__(self, weight: Any, stored: _Stored, dtype: str) -> None:
         super().__init__()
         self._stored, self._dtype = stored, tf.as_dtype(dtype)
         self._shape = tuple(reversed(weight.shape))
-        # A process that loads several exports has them all under their names.
+        # Unique, because a process that loads several exports keeps all tables by their names.
         self._shared_name = f"transposed_table_{uuid.uuid4()}"
-        # Made here, not by the first function that reads it, of which it would be a part.
+        # Created here: inside the first function that reads it, it would be a part of the function.
         with tf.init_scope():
             self._initialize()
 
@@ -186,7 +178,7 @@ class TransposedTable(tf.saved_model.experimental.TrackableResource):
 
 
 _STORAGES: dict[str, Callable[[Any], _Stored]] = {
-    "float32": _AsItIs,
-    "float16": _Half,
-    "int8": _Bytes,
+    "float32": _Unchanged,
+    "float16": _Float16,
+    "int8": _Int8,
 }

@@ -1,4 +1,4 @@
-"""The result type that `Client` and `Translator` share; imports nothing heavy."""
+"""The result type of `Client` and `Translator`; imports nothing heavy."""
 
 from __future__ import annotations
 

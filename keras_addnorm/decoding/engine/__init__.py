@@ -1,7 +1,7 @@
-"""Engines: how a search runs fast on one kind of machine.
+"""Engines: fast implementations of a search's loop, cache and products for each kind of backend.
 
-The algorithms of `keras_addnorm.decoding` know nothing of it. `XLAEngine` is for XLA, JAX and
-torch, `TFGraphEngine` for graphs of TensorFlow without XLA.
+The search algorithms of `keras_addnorm.decoding` do not depend on them. `XLAEngine` is for XLA, JAX
+and torch, `TFGraphEngine` for graphs of TensorFlow without XLA.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ __all__ = ["Engine", "TFGraphEngine", "XLAEngine", "engine_for"]
 
 
 def engine_for(jit_compile: bool = True) -> Engine:
-    """Return the engine of the Keras backend.
-
-    Args:
-        jit_compile: Whether TensorFlow compiles with XLA. JAX always does, torch never.
-
-    Returns:
-        The engine.
-    """
+    """Return the engine of the Keras backend; `jit_compile` says whether TensorFlow uses XLA."""
     if jit_compile or keras.backend.backend() != "tensorflow":
         return XLAEngine()
     return TFGraphEngine()

@@ -1,4 +1,4 @@
-"""What a search asks of an engine."""
+"""The interface of an engine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 
 Tensor = Any
 Grow = Callable[[Cache, "int | Tensor"], Cache]
-"""`grow(cache, length)`: the cache with room for more positions."""
+"""`grow(cache, length)`: the cache, grown to more positions."""
 
 
 class Engine(abc.ABC):
-    """Makes a search fast on one kind of machine, and changes nothing of what it finds.
+    """Runs a search fast on one kind of backend, with the same results as any other engine.
 
-    An engine is a plain value: a compiled search is kept for each.
+    An engine is a hashable value: a compiled search is kept for each.
     """
 
     @abc.abstractmethod
@@ -34,9 +34,9 @@ class Engine(abc.ABC):
         """Return a view of a decoder for a loop that decodes a token a step.
 
         Args:
-            decoder: A `Decoder`. It stays as it is.
+            decoder: A `Decoder`, which does not change.
             rows_per_sentence: Number of rows that are decoded for each sentence.
-            rows_per_beam: Number of them, side by side, that may go on from one another.
+            rows_per_beam: Number of adjacent rows that may continue each other.
             listed: The tokens of a shortlist: a vocabulary projection that the engine knows
                 computes their logits alone. `None` for all.
             share_caches: Whether the hypotheses of a beam share their caches, if they can.
@@ -47,26 +47,11 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def open_sizes(self, source_ids: Tensor) -> Tensor:
-        """Return source ids of the sizes that the engine wants to see in a trace.
-
-        Args:
-            source_ids: `(B, S)`.
-
-        Returns:
-            The same numbers.
-        """
+        """Return the source ids `(B, S)`, their static sizes hidden if the engine changes them."""
 
     @abc.abstractmethod
     def first_length(self, longest: int, source_length: int | Tensor) -> int | Tensor:
-        """Return the number of positions that caches have room for at first.
-
-        Args:
-            longest: Number of positions at most.
-            source_length: Number of the sources' positions, padding included.
-
-        Returns:
-            The length.
-        """
+        """Return the initial length of caches, from the maximum and the length of the sources."""
 
     @abc.abstractmethod
     def run_with_growing_cache(
@@ -79,45 +64,29 @@ class Engine(abc.ABC):
     ) -> Hypotheses:
         """Run a loop over positions until each sentence has ended, or all positions are decoded.
 
-        Attention reads all of a cache at each step, whether something has been written there or
-        not, and most outputs are far shorter than the longest one allowed. So a search begins with
-        a small cache, and goes on with a larger one if it has to. And a step takes as long for
-        sentences that have ended as for others. So they are left behind when they are many.
+        Attention reads the whole cache at each step, used or not, and most outputs are far shorter
+        than the maximum. So a search begins with a small cache, and grows it when it is full. A
+        step also takes the same time for finished sentences. So a search drops finished sentences
+        from the batch once they are many.
 
         Args:
             loop_of: Returns the loop for some inputs: all sentences, or some of them.
             state: The state before the first step, its cache of `first_length`.
             inputs: All sentences.
-            num_hypotheses: How many hypotheses the loop has of each sentence, M.
-            grow: Makes room for more positions.
+            num_hypotheses: Number of hypotheses of each sentence in the loop, M.
+            grow: Grows the cache to more positions.
 
         Returns:
-            What was found for all of them.
+            The hypotheses of all sentences.
         """
 
     @abc.abstractmethod
     def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
-        """Return `x` with one value in some columns.
-
-        Args:
-            x: `(N, V)`.
-            columns: Which ones; those outside of `x` do not count.
-            value: The value.
-
-        Returns:
-            `(N, V)`.
-        """
+        """Return `x` `(N, V)` with `value` in those of the columns that it has."""
 
     @abc.abstractmethod
     def argmax(self, x: Tensor) -> Tensor:
-        """Return where the largest number of each row stands, the first of equals.
-
-        Args:
-            x: `(N, V)`.
-
-        Returns:
-            `(N,)` int32.
-        """
+        """Return the place of the largest number of each row, the first of equals: `(N,)` int32."""
 
     @abc.abstractmethod
     def compile(
@@ -128,8 +97,8 @@ class Engine(abc.ABC):
         Args:
             function: The function.
             inputs: Arrays of the shapes and dtypes that it will be called with.
-            decoder: The object whose variables it reads.
+            decoder: The object whose variables the function reads.
 
         Returns:
-            A function of such tensors.
+            The compiled function.
         """

@@ -1,9 +1,9 @@
-"""KV caches that the hypotheses of a beam share, so that nothing is copied when they are reordered.
+"""KV caches that the hypotheses of a beam share: reordering hypotheses copies no keys or values.
 
 The n hypotheses of a beam have one cache with `S n` slots. Hypothesis j writes position s into slot
-`s n + j`, and reads what its ancestors wrote, wherever that is: a table of ancestors says so, and
-makes the attention mask. Reordering hypotheses reorders that table alone. The memory's keys and
-values are those of a sentence, which all of its hypotheses read.
+`s n + j`, and reads what its ancestors wrote, in whichever slots. A table of ancestors records the
+slots and gives the attention mask; reordering hypotheses reorders that table alone. The memory has
+one set of keys and values for each sentence, which all of its hypotheses read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensor = Any
 
 
 class TransposedKV(NamedTuple):
-    """Keys and values as products read them: nothing to transpose at each step of a loop.
+    """Keys and values in the layout that products read: no step of a loop transposes them.
 
     Args:
         keys: `(..., K, S)`; of a beam of n hypotheses `(..., K, S n)`.
@@ -36,7 +36,7 @@ class TransposedKV(NamedTuple):
     values: Tensor
 
     def grow(self, num_slots: int | Tensor) -> TransposedKV:
-        """Return the same with more slots."""
+        """Return the keys and values with more slots."""
         last = len(self.keys.shape) - 1
         return TransposedKV(
             pad_axis(self.keys, last, num_slots), pad_axis(self.values, last - 1, num_slots)
@@ -44,7 +44,7 @@ class TransposedKV(NamedTuple):
 
 
 class CacheLayout(Protocol):
-    """A class of `KeyValueCache` that an engine reads and writes `TransposedKV` with."""
+    """A class of `KeyValueCache` through which an engine reads and writes `TransposedKV`."""
 
     @staticmethod
     def empty(shape: tuple[int | Tensor, int | Tensor, int, int], dtype: Any) -> TransposedKV:
@@ -62,17 +62,17 @@ class CacheLayout(Protocol):
         rows_per_beam: int = 1,
         is_one_beam: bool = False,
     ) -> KeyValueCache:
-        """Return what attention reads and extends.
+        """Return a `KeyValueCache` that refers to stored keys and values.
 
         Args:
             stored: Keys and values.
             num_groups: Number of their heads, G.
-            slots: The position of each slot, `(S n,)`; of a memory none is asked for.
+            slots: The position of each slot, `(S n,)`; `None` for a memory.
             rows_per_beam: Number of hypotheses that write at a position, n.
-            is_one_beam: Whether each row of queries has a row of its own here.
+            is_one_beam: Whether each row of queries has a row of `stored` of its own.
 
         Returns:
-            An object that refers to `stored`.
+            The cache that attention reads and extends.
         """
 
 
@@ -82,9 +82,10 @@ class BeamCache(NamedTuple):
     Args:
         ancestors: `(N, S)` int32: which hypothesis of its beam, 0 to n - 1, wrote each position
             that a row reads; `()` with n = 1.
-        hypotheses: `(N,)` int32: which one of its beam each row is; `()` with n = 1.
-        own: A `TransposedKV` a layer, of the self-attention. What pruned sublayers keep stays.
-        memory: A `TransposedKV` a layer with cross-attention, of B sentences.
+        hypotheses: `(N,)` int32: the place of each row in its beam; `()` with n = 1.
+        own: For each layer, the `TransposedKV` of its self-attention; a pruned self-attention
+            keeps its own empty cache.
+        memory: For each layer with cross-attention, a `TransposedKV` of B sentences.
     """
 
     ancestors: Tensor | tuple[()]
@@ -93,13 +94,13 @@ class BeamCache(NamedTuple):
     memory: list[Any]
 
     def reorder_rows(self, rows: Tensor) -> BeamCache:
-        """Return the cache of the hypotheses that go on; `rows` `(N,)` says from which."""
+        """Return the cache of the hypotheses that continue `rows`, `(N,)`."""
         if not ops.is_tensor(self.ancestors):
             return self
         return self._replace(ancestors=take(self.ancestors, rows))
 
     def grow(self, length: int | Tensor, rows_per_beam: int) -> BeamCache:
-        """Return the cache with room for more positions."""
+        """Return the cache grown to more positions."""
         ancestors = self.ancestors
         if ops.is_tensor(ancestors):
             ancestors = pad_axis(ancestors, 1, length)
@@ -111,21 +112,14 @@ class BeamCache(NamedTuple):
 
 
 def is_ancestor(ancestors: Tensor) -> Tensor:
-    """Return the attention mask of hypotheses that share a cache.
-
-    Args:
-        ancestors: `(B, n, S)`, int32: which hypothesis, 0 to n - 1, wrote the position.
-
-    Returns:
-        Booleans `(B, n, S n)`.
-    """
+    """Return the attention mask of a shared cache: `(B, n, S)` -> booleans `(B, n, S n)`."""
     count, length = ancestors.shape[1], size_of(ancestors, 2)
     is_writer = ops.equal(ops.expand_dims(ancestors, -1), ops.arange(count, dtype="int32"))
     return ops.reshape(is_writer, (first_size(ancestors, length), count, length * count))
 
 
 def can_share_caches(layer: Any) -> bool:
-    """Return whether a layer is a decoder all of whose attentions are the package's own."""
+    """Return whether a layer is a decoder stack whose attentions are all of this package."""
     return type(layer) is TransformerDecoder and all(
         type(block) is TransformerDecoderLayer
         and type(block.self_attention) in (MultiHeadSelfAttention, PrunedSelfAttention)
@@ -136,7 +130,7 @@ def can_share_caches(layer: Any) -> bool:
 
 
 def is_shared(cache: Any) -> bool:
-    """Return whether a decoder keeps `BeamCache`s, and nothing else."""
+    """Return whether a decoder's cache consists of `BeamCache`s alone."""
     found = []
 
     def leave_out(node: Any) -> Any:
@@ -164,7 +158,7 @@ class BeamDecoder(TransformerDecoder):
     def initial_cache(
         self, batch_size: int | Tensor, max_length: int | Tensor, memory: Tensor | None = None
     ) -> Any:
-        """Return the cache before the first step.
+        """Return the `BeamCache` before the first step.
 
         Args:
             batch_size: Number of sentences, B, whatever number of rows each of them has.
@@ -172,7 +166,7 @@ class BeamDecoder(TransformerDecoder):
             memory: `(B, S, D_memory)`; `None` for a decoder-only stack.
 
         Returns:
-            A `BeamCache`.
+            The cache.
         """
         count = self.rows_per_beam
         num_beams = batch_size * (self.rows_per_sentence // count)
@@ -204,22 +198,10 @@ class BeamDecoder(TransformerDecoder):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
-        """Decode one position of each row.
+        """Decode one position of each row: `x` is `(N, 1, D)`, `cache` a `BeamCache`.
 
-        Args:
-            x: `(N, 1, D)`.
-            memory: Not needed.
-            padding_mask: Not needed.
-            memory_padding_mask: `(B, S)`, True at real tokens of the memory.
-            attention_mask: Not needed.
-            cache: A `BeamCache`.
-            cache_update_index: The position.
-            return_attention_scores: Whether to return the attention weights too.
-            training: Whether to apply dropout.
-
-        Returns:
-            As a `TransformerDecoder`; attention weights are those of the hypotheses of a beam,
-            `(N / n, H, n, S n)` and `(N / n, H, n, S)`.
+        `memory`, `padding_mask` and `attention_mask` have no effect. Attention weights are those of
+        the hypotheses of a beam, `(N / n, H, n, S n)` and `(N / n, H, n, S)`.
         """
         count, ancestors, mask, h = self.rows_per_beam, cache.ancestors, None, x
         if count > 1:

@@ -1,9 +1,9 @@
-"""Growing caches where shapes do not change: a loop for each length, for groups of sentences.
+"""Growing caches with static shapes: one loop for each cache length, for groups of sentences.
 
-XLA compiles each stage as a loop of its own. There are few of them, then, and the first is long
-enough for most outputs: a little longer than the sources. Once only an eighth of a large batch is
-unfinished, the loop stops, and the rest goes on as a smaller batch. Sentences that are unfinished
-at the end of a stage go on in groups of that size, one after the other.
+XLA compiles the loop of each length separately. So there are few lengths, and the first is enough
+for most outputs: a little longer than the sources. Once only an eighth of a large batch is
+unfinished, the loop stops, and the rest continues as a smaller batch. Sentences that are unfinished
+when the cache is full continue in groups of that size, one group after the other.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from keras_addnorm.layers.shapes import size_of
 Tensor = Any
 
 _FIRST, _MARGIN, _GROWTH = 32, 16, 8
-"""Positions of the first stage at least, how many more it has than the source, and how many times
-as many each further one has: every stage is a loop to compile."""
+"""The least first cache length, its margin over the source length, and the factor from each length
+to the next. The factor is large because every length is a loop to compile."""
 
 _LARGE_BATCH, _GROUPS = 16, 8
-"""Sentences of a large batch, and into how many groups it is divided."""
+"""The least number of sentences of a large batch, and the number of groups it is divided into."""
 
 
 def stage_lengths(longest: int, source_length: int | Tensor) -> list[int | Tensor]:
-    """Return the lengths up to which the stages decode.
+    """Return the cache lengths of the successive loops.
 
     Args:
         longest: Number of positions at most.
         source_length: Number of the sources' positions, S, padding included.
 
     Returns:
-        Lengths, `longest` last: as many for each S, which may be unknown as yet. From short sources
-        each is at least twice as long as the one before; from long ones some may be equal.
+        Lengths, `longest` last. Their number does not depend on S, which may be a tensor. From
+        short sources each is at least twice as long as the one before; from long ones some may be
+        equal.
     """
     largest = ops.maximum if ops.is_tensor(source_length) else max
     smallest = ops.minimum if ops.is_tensor(source_length) else min
@@ -60,17 +61,17 @@ def run_in_groups(
     inputs: SearchInputs,
     grow: Grow,
 ) -> Hypotheses:
-    """Run a loop in stages, each for groups of the sentences that the one before has not finished.
+    """Run one loop for each cache length; each continues what the loop before left unfinished.
 
     Args:
-        lengths: The lengths up to which the stages decode.
+        lengths: The cache lengths.
         loop_of: Returns the loop for some inputs.
         state: The state before, its cache of the first length.
         inputs: The sentences.
-        grow: Makes room for more positions.
+        grow: Grows the cache to more positions.
 
     Returns:
-        What was found.
+        The hypotheses of all sentences.
     """
     here, *further = lengths
     loop, size = loop_of(inputs), inputs.batch_size
@@ -94,7 +95,7 @@ def run_in_groups(
 
 
 def _few(number: int | Tensor) -> int | Tensor:
-    """Return how many unfinished sentences of a batch go on as a smaller one; 0 for never."""
+    """Return how many unfinished sentences of a batch continue as a smaller one; 0 for never."""
     if isinstance(number, int):
         return number // _GROUPS if number >= _LARGE_BATCH else 0
     return ops.where(number < _LARGE_BATCH, 0, number // _GROUPS)
@@ -103,14 +104,14 @@ def _few(number: int | Tensor) -> int | Tensor:
 def _rank(waits: Tensor, waited: Tensor) -> Tensor:
     """Return the place of each sentence in the order of groups, `(B,)`.
 
-    First come those that wait. A group that they do not fill is filled up with those that have
-    ended, and last with those that have had their turn: they would run once more.
+    Waiting sentences come first. Finished sentences fill up the last group; sentences that an
+    earlier group has continued come last, because they would run a second time.
     """
-    # All pairs are compared: XLA takes longer to compile a sort than this takes to run.
+    # All pairs are compared: compiling a sort takes XLA longer than running the comparisons.
     number = size_of(waits, 0)
     places = ops.arange(number, dtype="int32")
-    turn = ops.where(waits, 0, ops.where(waited, 2, 1))
-    keys = turn * number + places
+    priority = ops.where(waits, 0, ops.where(waited, 2, 1))
+    keys = priority * number + places
     return ops.sum(ops.cast(keys < ops.expand_dims(keys, -1), "int32"), axis=-1)
 
 
@@ -122,7 +123,7 @@ def _in_order(rank: Tensor) -> Tensor:
 
 
 def _merge(found: Hypotheses, new: Hypotheses, rank: Tensor, size: int | Tensor) -> Hypotheses:
-    """Return what was found, for the first `size` ranks anew."""
+    """Return the hypotheses, those of the first `size` ranks replaced by new ones."""
     places = ops.minimum(rank, size - 1)
 
     def merged(before: Tensor, after: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Loops over positions, as functions of what they carry."""
+"""Loops over positions, as functions of their state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tensor = Any
 
 
 class State(Protocol):
-    """What a loop carries: a named tuple with a step and a cache.
+    """The state of a loop: a named tuple with a step and a cache.
 
     The first axis of every tensor counts sentences, or equal blocks of rows of each sentence; a
     scalar belongs to all of them.
@@ -45,8 +45,8 @@ class Loop(Generic[AnyState]):
 
     Args:
         is_running: Which sentences have not ended, `(B,)`.
-        advance: Decodes one position. Sentences that do not run stay as they are.
-        hypotheses: Says what was found; of sentences that still run, anything.
+        advance: Decodes one position. The hypotheses of finished sentences do not change.
+        hypotheses: Returns the hypotheses; the entries of unfinished sentences are undefined.
     """
 
     is_running: Callable[[AnyState], Tensor]
@@ -60,17 +60,7 @@ LoopOf = Callable[[SearchInputs], Loop[AnyState]]
 def run_until_few(
     loop: Loop[AnyState], state: AnyState, few: int | Tensor, length: int | Tensor
 ) -> AnyState:
-    """Run a loop until no more than a few sentences run, or some positions are decoded.
-
-    Args:
-        loop: The loop.
-        state: The state before.
-        few: The number of sentences.
-        length: The number of positions.
-
-    Returns:
-        The state after.
-    """
+    """Run a loop until `few` sentences are unfinished, or `length` positions are decoded."""
 
     def goes_on(state: AnyState) -> Tensor:
         num_running = ops.sum(ops.cast(loop.is_running(state), "int32"))
@@ -81,19 +71,10 @@ def run_until_few(
 
 
 def select_sentences(state: AnyState, sentences: Tensor, number: int | Tensor) -> AnyState:
-    """Return the state of some sentences.
-
-    Args:
-        state: The state of all.
-        sentences: Their places, `(b,)` int32.
-        number: Number of all sentences, B.
-
-    Returns:
-        The state.
-    """
+    """Return the state of some of `number` sentences, by their places `(b,)`, int32."""
 
     def selected(x: Tensor) -> Tensor:
-        # What pruned sublayers keep has no columns.
+        # The empty cache of a pruned sublayer has no columns.
         if len(x.shape) == 0 or 0 in x.shape[1:]:
             return x
         rest = [size_of(x, axis) for axis in range(1, len(x.shape))]

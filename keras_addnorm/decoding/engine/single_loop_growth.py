@@ -1,7 +1,7 @@
-"""Growing caches where shapes may change: one loop serves all lengths and all batches.
+"""Growing caches with dynamic shapes: one loop serves all cache lengths and batch sizes.
 
-For TensorFlow without XLA. There are as many stages as it pays to have: caches double, and
-finished sentences leave the batch when they are half of it.
+For TensorFlow without XLA. The cache doubles whenever it is full, and finished sentences are
+dropped from the batch once they are half of it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 Tensor = Any
 
 _FIRST, _GROWTH = 32, 2
-"""Positions of the first stage, and how many times as many each further one has."""
+"""The first cache length, and the factor from each length to the next."""
 
 
 def first_length(longest: int) -> Tensor:
-    """Return the length up to which the first stage decodes, unknown while the loop is traced."""
+    """Return the initial length of caches, hidden from tracing."""
     return hide_static_shape(min(_FIRST, longest))
 
 
@@ -39,17 +39,17 @@ def run_in_one_loop(
     num_hypotheses: int,
     grow: Grow,
 ) -> Hypotheses:
-    """Run a loop in stages, each for the sentences that the one before has not finished.
+    """Run a loop with a growing cache, on the sentences that are unfinished.
 
     Args:
         loop_of: Returns the loop for some inputs.
         state: The state before, its cache of the first length.
         inputs: The sentences, of a number that is unknown while they are traced.
         num_hypotheses: Number of hypotheses of each sentence.
-        grow: Makes room for more positions.
+        grow: Grows the cache to more positions.
 
     Returns:
-        What was found.
+        The hypotheses of all sentences.
     """
     longest, number = inputs.max_length, inputs.batch_size
 
@@ -80,7 +80,7 @@ def run_in_one_loop(
 
 
 def _update(found: Hypotheses, new: Hypotheses, sentences: Tensor) -> Hypotheses:
-    """Return what was found, for some sentences anew."""
+    """Return the hypotheses, those of some sentences replaced by new ones."""
     places = ops.expand_dims(sentences, -1)
     return Hypotheses(
         ops.scatter_update(found.sequences, places, new.sequences),

@@ -1,7 +1,7 @@
-"""The engine for TensorFlow without XLA: shapes that change, writes in place, and few operations.
+"""The engine for TensorFlow without XLA: dynamic shapes, writes in place, and few operations.
 
-A step of a search is hundreds of operations of microseconds. What counts is how many they are, and
-that no thread waits for another.
+A step of a search is hundreds of operations of microseconds each. Its time depends on their number,
+and on whether threads wait for each other.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Tensor = Any
 
 @dataclasses.dataclass(frozen=True)
 class TFGraphEngine(Engine):
-    """For TensorFlow without XLA.
+    """The engine for TensorFlow without XLA.
 
     Args:
-        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it is
-            there already, else `None`.
+        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it
+            exists already, else `None`.
     """
 
     transposed_table: Callable[[Any], Tensor | None] | None = None
@@ -55,7 +55,7 @@ class TFGraphEngine(Engine):
         listed: ListedTokens | None = None,
         share_caches: bool = True,
     ) -> Any:
-        """Share caches, transpose the table, fuse QKV projections, and go without oneDNN."""
+        """Share caches, transpose the table, fuse QKV projections, and avoid oneDNN."""
 
         def replace(name: str, layer: Any) -> Any:
             if isinstance(layer, TransformerEncoder):
@@ -104,7 +104,7 @@ class TFGraphEngine(Engine):
         return run_in_one_loop(loop_of, state, inputs, num_hypotheses, grow)
 
     def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
-        """Write over them in place."""
+        """Write the value over the columns, in place."""
         filled = ops.full_like(x[:, :1], value)
         for column in columns:
             if 0 <= column < x.shape[-1]:
@@ -112,7 +112,7 @@ class TFGraphEngine(Engine):
         return x
 
     def argmax(self, x: Tensor) -> Tensor:
-        """Find it in one pass."""
+        """Return TensorFlow's argmax, one pass over the numbers."""
         return tf_ops.argmax(x)
 
     def compile(
@@ -131,14 +131,14 @@ class TFGraphEngine(Engine):
 class InPlaceKeyValues:
     """Keys and values in the layout of `TransposedKV`, batch and heads as two axes.
 
-    A product has the shape that attention asks for, and nobody asks for sizes. A `CacheLayout`,
-    which documents the arguments.
+    Products have the shape that attention reads, so no operation computes a shape. `CacheLayout`
+    documents the arguments.
 
     Args:
         stored: Keys `(B, G, K, S n)` and values `(B, G, S n, K)`.
-        num_groups: G.
+        num_groups: Number of heads, G.
         slots: `(S n,)`, or `None`.
-        rows_per_beam: n.
+        rows_per_beam: Number of hypotheses that write at a position, n.
         is_one_beam: Whether rows are grouped by sentence already.
     """
 
@@ -170,7 +170,7 @@ class InPlaceKeyValues:
 
     @property
     def cache(self) -> InPlaceKeyValues:
-        """This."""
+        """The object itself."""
         return self
 
     def query_positions(self, num_queries: int | Tensor, index: Any) -> Tensor:
@@ -245,8 +245,8 @@ class InPlaceKeyValues:
 class FusedSelfAttention(MultiHeadSelfAttention):
     """A view of a self-attention with one product for queries, keys and values (fused QKV).
 
-    TensorFlow hands products that could run side by side over to other threads, which takes longer
-    than a product of one row. It has these attributes besides the layer's own: `qkv_kernel`,
+    TensorFlow gives independent products to other threads, and handing them over takes longer than
+    the product of one row. The view has these attributes besides the layer's own: `qkv_kernel`,
     `(D, (H + 2 G) K)`, and `qkv_bias`, or `None`.
     """
 
@@ -262,7 +262,7 @@ class FusedSelfAttention(MultiHeadSelfAttention):
         y = y if self.qkv_bias is None else ops.add(y, self.qkv_bias)
         if len(set(units)) == 1:
             parts = ops.split(y, len(units), axis=-1)
-        else:  # Which Keras would split by sizes that it works out at each step.
+        else:  # `ops.split` would compute the sizes of the parts at each step.
             ends = [0, *itertools.accumulate(units)]
             parts = [y[:, start:end] for start, end in itertools.pairwise(ends)]
         queries, keys, values = (ops.reshape(part, (*leading, part.shape[-1])) for part in parts)
@@ -273,21 +273,21 @@ class FusedSelfAttention(MultiHeadSelfAttention):
 
 
 class SeparateSelfAttention(MultiHeadSelfAttention):
-    """A view of a self-attention whose projections are quantised: each has its own scale."""
+    """A view of a self-attention with quantised projections, which have separate scales."""
 
     def _weights(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return _weights_without_onednn(self, logits, mask)
 
 
 class GraphCrossAttention(MultiHeadCrossAttention):
-    """A view of a cross-attention without a softmax of oneDNN's."""
+    """A view of a cross-attention that does not use oneDNN's softmax."""
 
     def _weights(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         return _weights_without_onednn(self, logits, mask)
 
 
 def fused_self_attention(layer: MultiHeadSelfAttention) -> Substitute:
-    """Return what stands for a self-attention."""
+    """Return the substitute of a self-attention."""
     projections = _projections(layer)
     if any(one.quantization_mode for one in projections):
         return Substitute(SeparateSelfAttention)
@@ -315,7 +315,7 @@ def _softmax(logits: Tensor) -> Tensor:
 
 
 def _swap_heads_and_positions(x: Tensor) -> Tensor:
-    """Return `x` of four axes with the second and the third swapped, by a reshape if it can."""
+    """Swap the second and the third of four axes, by a reshape where one of them has size 1."""
     first, second, width = x.shape[1:]
     if None in (first, second) or 1 not in (first, second):
         return tf_ops.transpose(x, (0, 2, 1, 3))

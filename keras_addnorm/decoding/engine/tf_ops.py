@@ -1,7 +1,7 @@
-"""Operations of TensorFlow that loops without XLA run fastest with.
+"""TensorFlow operations that are fastest in loops without XLA.
 
-oneDNN takes over products, softmaxes and transpositions of floating-point numbers, hands the
-smallest of them to other threads, and waits. These operations are ones that it leaves alone.
+oneDNN takes over products, softmaxes and transpositions of floating-point numbers. It hands even
+the smallest of them to other threads, and waits. The operations here avoid oneDNN.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from keras_addnorm.layers.shapes import leading_sizes
 Tensor = Any
 
 IN_PLACE_UPDATE = "TensorStridedSliceUpdate"
-"""The operation of `update_slice`. Nothing but a search writes with it in a loop."""
+"""The operation of `update_slice`. In a loop, only searches write with it."""
 
 
 def update_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tensor:
@@ -23,9 +23,9 @@ def update_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Ten
 
     Args:
         x: A tensor.
-        part: Of its shape, but for one axis.
-        axis: That axis.
-        start: Where the part goes.
+        part: A tensor of the shape of `x`, except along `axis`.
+        axis: The axis along which `part` is written.
+        start: Index of the first entry that is overwritten.
 
     Returns:
         A tensor of the shape of `x`.
@@ -45,10 +45,10 @@ def update_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Ten
 
 
 def matmul_by_row(x: Tensor, y: Tensor) -> Tensor:
-    """Return products of matrices, each row of `x` by itself.
+    """Return products of matrices, computed row by row of `x`.
 
-    The one product that oneDNN leaves alone is slow where both matrices have several rows, so each
-    row is a product of its own, of a matrix that is not copied for it.
+    The one product that oneDNN does not take over is slow where both matrices have several rows. So
+    each row is a product of its own, with a matrix that is not copied.
 
     Args:
         x: `(..., T, K)`.
@@ -69,16 +69,10 @@ def matmul_by_row(x: Tensor, y: Tensor) -> Tensor:
 
 
 def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return `x` with its axes in another order, moved as integers.
+    """Return `x` with its axes in the order `axes`, its numbers moved as integers.
 
-    Each number takes its time, whatever its size: where the last axis stays, two go as one.
-
-    Args:
-        x: A tensor.
-        axes: The order.
-
-    Returns:
-        The same numbers.
+    TensorFlow takes the same time to move a number of 4 or 8 bytes: where the last axis stays, two
+    float32 numbers move as one.
     """
     import tensorflow as tf
 
@@ -96,7 +90,7 @@ def argmax(x: Tensor) -> Tensor:
     """Return where the largest number of each row of `(N, M)` stands, the first of equals."""
     import tensorflow as tf
 
-    # Keras' operation looks for negative zeros first.
+    # Keras' operation handles negative zeros separately, with further operations.
     return tf.argmax(x, axis=-1, output_type=tf.int32)
 
 

@@ -1,4 +1,4 @@
-"""How the loop over steps of a search without XLA is told from other loops of a graph."""
+"""Recognises the step loop of a search without XLA among the loops of a graph."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class StepLoop(NamedTuple):
     """A loop over the steps of a search.
 
     Args:
-        cache: Which of the loop's tensors is a cache. Its first axis counts beams.
-        rows_per_beam: How many hypotheses of each beam a step writes.
+        cache: The place of a cache among the loop's tensors. The cache's first axis counts beams.
+        rows_per_beam: Number of hypotheses of each beam that a step writes.
     """
 
     cache: int

@@ -16,11 +16,11 @@ import keras
 
 @dataclasses.dataclass(frozen=True)
 class Substitute:
-    """What stands for a layer in a view: a copy of it, of another class.
+    """What replaces a layer in a view: a copy of it, of another class.
 
     Args:
         kind: A subclass of the layer's class. Its constructor is not run.
-        attributes: What the copy has besides the layer's own attributes.
+        attributes: The attributes of the copy besides the layer's own.
     """
 
     kind: type
@@ -30,8 +30,8 @@ class Substitute:
 Replace = Callable[[str, Any], Any]
 """`replace(name, layer)` of a layer and the name of the attribute that holds it.
 
-Returns a `Substitute`, or an object that stands for it (the layer itself: it stays as it is), or
-`None`: it is copied only if something inside it is replaced."""
+Returns a `Substitute`, or an object that replaces the layer (the layer itself to keep it), or
+`None` to copy the layer only if something inside it is replaced."""
 
 
 def substitute(decoder: Any, replace: Replace) -> Any:
@@ -42,7 +42,7 @@ def substitute(decoder: Any, replace: Replace) -> Any:
 
     Args:
         decoder: A layer, or any object with the method `decode_step`.
-        replace: Says what stands for a layer.
+        replace: Returns what replaces a layer.
 
     Returns:
         The view; the decoder itself if nothing was replaced.
@@ -60,7 +60,7 @@ def substitute(decoder: Any, replace: Replace) -> Any:
 
     def object_view(name: str, value: Any) -> Any:
         if id(value) not in views:
-            views[id(value)] = value  # Whoever holds its own holder sees the original there.
+            views[id(value)] = value  # A layer that refers back to its owner gets the original.
             views[id(value)] = make_view(name, value)
         return views[id(value)]
 
@@ -121,10 +121,10 @@ def _has_layers(value: Any) -> bool:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return what may hold layers, public names first.
+    """Return the attributes that may hold layers, public names first.
 
-    Keras and TensorFlow list the same layers again in private attributes. Torch keeps those of a
-    module in a dict of their own.
+    Keras and TensorFlow list the same layers again in private attributes. Torch keeps the layers of
+    a module in a separate dict.
     """
     attributes = vars(value)
     attributes = {**attributes.get("_modules", {}), **attributes}
@@ -133,7 +133,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _changed(before: Any, after: Any) -> Any:
-    """Return the new collection only if an item of it is a new one."""
+    """Return the new collection if one of its items is new, else the old one."""
     items = zip(
         before.values() if isinstance(before, dict) else before,
         after.values() if isinstance(after, dict) else after,
@@ -143,7 +143,7 @@ def _changed(before: Any, after: Any) -> Any:
 
 
 def _copy(value: Any, kind: type, attributes: dict[str, Any]) -> Any:
-    """Return a copy of an object, past the tracking of Keras and of its backends."""
+    """Return a copy of an object, without the tracking of Keras and of its backends."""
     copy: Any = object.__new__(kind)
     vars(copy).update(vars(value))
     vars(copy).update(attributes)

@@ -1,4 +1,4 @@
-"""Views of the projection on the vocabulary, with what they read prepared before the loop."""
+"""Views of the vocabulary projection whose tables are prepared before the loop."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ListedTokens(NamedTuple):
 class TransposedEmbedding(PositionalEmbedding):
     """A view of an embedding whose logits read a table that was transposed before the loop.
 
-    It has these attributes besides the layer's own: `table`, `(M, D)`, of the tokens whose logits
-    are asked for, in the compute dtype; and `transposed_table`, `(D, M)`.
+    The view has these attributes besides the layer's own: `table`, `(M, D)`, of the tokens whose
+    logits are computed, in the compute dtype; and `transposed_table`, `(D, M)`.
     """
 
     table: Tensor
@@ -67,7 +67,7 @@ def transposed_embedding(
     transposed_table: Tensor | None,
     kind: type[TransposedEmbedding] = TransposedEmbedding,
 ) -> Any:
-    """Return what stands for an embedding.
+    """Return the substitute of an embedding.
 
     Args:
         layer: The embedding.
@@ -98,7 +98,7 @@ def is_listed_projection(name: str, layer: Any, listed: ListedTokens) -> bool:
 
 
 def shortlist_projection(layer: Projection, listed: ListedTokens) -> Substitute:
-    """Return what stands for a projection on the vocabulary, for the tokens of a list."""
+    """Return the substitute of a vocabulary projection, for the tokens of a list."""
     dtype, tokens = layer.compute_dtype, listed.tokens
     columns = ops.take(ops.cast(layer.kernel, dtype), tokens, axis=1)
     bias = ops.take(ops.cast(layer.bias, dtype), tokens) if layer.use_bias else 0.0

@@ -1,4 +1,4 @@
-"""The engine for XLA, JAX and torch: shapes that do not change, and products without copies."""
+"""The engine for XLA, JAX and torch: static shapes, and products without copies."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from keras_addnorm.layers.stacks import TransformerEncoder
 Tensor = Any
 
 _FEW_ROWS = range(2, 17)
-"""Numbers of rows for which a loop reads the table of embeddings transposed.
+"""Numbers of rows for which a loop reads the transposed table of embeddings.
 
-One row is a product of its own that reads the table as it lies, and of many rows transposing the
-table is a small part. In between XLA would transpose it at each step.
+XLA multiplies one row with the table as it is stored. For more rows it transposes the table at each
+step, which takes a small part of the time only if the rows are many.
 """
 
 _NUM_SLICES = 4
-"""Slices of a kernel that one row is multiplied with: more of them bring nothing."""
+"""Number of slices of a kernel for a product of one row; more slices bring nothing."""
 
 _SMALLEST_KERNEL = 2**17
-"""Kernels with fewer numbers are left whole: their slices would wait for each other for longer."""
+"""Kernels with fewer numbers stay whole: synchronising slices would take longer than it saves."""
 
 
 @dataclasses.dataclass(frozen=True)
 class XLAEngine(Engine):
-    """For XLA, JAX and torch.
+    """The engine for XLA, JAX and torch.
 
     Args:
-        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it is
-            there already, else `None`.
+        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it
+            exists already, else `None`.
     """
 
     transposed_table: Callable[[Any], Tensor | None] | None = None
@@ -63,7 +63,7 @@ class XLAEngine(Engine):
         share_caches: bool = True,
     ) -> Any:
         """Share caches, transpose the table for a few rows, and split large kernels for one."""
-        # Torch compiles nothing, and takes longer for the slices' calls than it gains by them.
+        # Torch is not compiled: the extra calls for the slices would take longer than they save.
         splits_kernels = keras.backend.backend() != "torch"
 
         def replace(name: str, layer: Any) -> Any:
@@ -91,7 +91,7 @@ class XLAEngine(Engine):
         return substitute(decoder, replace)
 
     def open_sizes(self, source_ids: Tensor) -> Tensor:
-        """Return them as they are: XLA knows each size."""
+        """Return the source ids unchanged: XLA knows each size."""
         return source_ids
 
     def first_length(self, longest: int, source_length: int | Tensor) -> int | Tensor:
@@ -106,12 +106,12 @@ class XLAEngine(Engine):
         num_hypotheses: int,
         grow: Grow,
     ) -> Hypotheses:
-        """Run a loop for each length, for groups of sentences."""
+        """Run one loop for each cache length, for groups of sentences."""
         lengths = stage_lengths(inputs.max_length, size_of(inputs.source_ids, 1))
         return run_in_groups(lengths, loop_of, state, inputs, grow)
 
     def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
-        """Choose between the numbers and the value."""
+        """Select between the numbers and the value."""
         places = ops.arange(x.shape[-1], dtype="int32")
         is_filled = ops.equal(places, columns[0])
         for column in columns[1:]:
@@ -119,10 +119,7 @@ class XLAEngine(Engine):
         return ops.where(is_filled, value, x)
 
     def argmax(self, x: Tensor) -> Tensor:
-        """Make two plain reductions of it.
-
-        XLA makes one scalar loop of an argmax, which takes four times as long.
-        """
+        """Return the argmax by two reductions: XLA's own is a scalar loop, four times as slow."""
         best = ops.max(x, axis=-1, keepdims=True)
         places = ops.arange(x.shape[-1], dtype="int32")
         return ops.min(ops.where(ops.equal(x, best), places, x.shape[-1] - 1), axis=-1)
@@ -143,15 +140,15 @@ class XLAEngine(Engine):
 class TransposedKeyValues:
     """Keys and values in the layout of `TransposedKV`, batch and heads as one axis.
 
-    So they are in a product of matrices: between two of another shape XLA puts a copy. A
-    `CacheLayout`, which documents the arguments.
+    XLA multiplies arrays of this shape as they are, and copies arrays of four axes first.
+    `CacheLayout` documents the arguments.
 
     Args:
         stored: Keys `(B G, K, S n)` and values `(B G, S n, K)`.
-        num_groups: G.
+        num_groups: Number of heads, G.
         slots: `(S n,)`, or `None`.
-        rows_per_beam: n.
-        is_one_beam: Not needed: a reshape that changes nothing costs nothing.
+        rows_per_beam: Number of hypotheses that write at a position, n.
+        is_one_beam: Has no effect: a reshape that changes nothing costs nothing.
     """
 
     stored: TransposedKV
@@ -179,7 +176,7 @@ class TransposedKeyValues:
 
     @property
     def cache(self) -> TransposedKeyValues:
-        """This."""
+        """The object itself."""
         return self
 
     def query_positions(self, num_queries: int | Tensor, index: Any) -> Tensor:
@@ -240,7 +237,7 @@ class EmbeddingForFewRows(TransposedEmbedding):
     """A view of an embedding that reads its transposed table for `_FEW_ROWS`."""
 
     def _product(self, x: Tensor) -> Tensor:
-        def as_it_lies() -> Tensor:
+        def untransposed() -> Tensor:
             return ops.einsum("nd,vd->nv", x, self.table)
 
         def transposed() -> Tensor:
@@ -248,17 +245,17 @@ class EmbeddingForFewRows(TransposedEmbedding):
 
         rows = size_of(x, 0)
         if isinstance(rows, int):
-            return transposed() if rows in _FEW_ROWS else as_it_lies()
-        # XLA, which knows their number when it compiles, leaves the other one out.
+            return transposed() if rows in _FEW_ROWS else untransposed()
+        # XLA knows the number of rows when it compiles, and removes the other branch.
         is_few = ops.logical_and(rows >= _FEW_ROWS[0], rows <= _FEW_ROWS[-1])
-        return ops.cond(is_few, transposed, as_it_lies)
+        return ops.cond(is_few, transposed, untransposed)
 
 
 class SplitKProjection(Projection):
-    """A view of a projection that multiplies a single row slice by slice of its kernel (split-K).
+    """A view of a projection that multiplies a single row by slices of its kernel (split-K).
 
-    A loop that decodes one sentence takes the time in which the weights come from memory, and
-    compilers give the product of one row to one core. Products of several rows stay whole.
+    A loop that decodes one sentence is bound by reading the weights from memory, and compilers give
+    the product of one row to one core. Products of several rows stay whole.
     """
 
     def _product(self, x: Tensor, training: bool | None) -> Tensor:
@@ -268,7 +265,7 @@ class SplitKProjection(Projection):
             if num_rows != 1:
                 return super()._product(x, training)
             count: int | Tensor = _NUM_SLICES
-        else:  # XLA knows it when it compiles.
+        else:  # XLA knows the number of rows when it compiles.
             count = ops.where(ops.equal(num_rows, 1), _NUM_SLICES, 1)
         # (N, D) -> (C, N, D / C), and (D, units) -> (C, D / C, units), which moves nothing
         rows = ops.transpose(ops.reshape(x, (-1, count, width // count)), (1, 0, 2))

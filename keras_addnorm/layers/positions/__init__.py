@@ -8,7 +8,7 @@ from it what is its own.
 from keras_addnorm.layers import positions
 
 positions.names()  # ('none', 'sinusoidal', 'learned', 'rotary', 'alibi', 't5', 'shaw')
-positions.relative({"name": "rotary", "base": 500.0})  # a layer that turns queries and keys
+positions.relative({"name": "rotary", "base": 500.0})  # a layer that rotates queries and keys
 positions.relative("sinusoidal")  # None: nothing to do in attention
 ```
 """

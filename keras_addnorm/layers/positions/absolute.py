@@ -36,14 +36,7 @@ class SinusoidalPositions(keras.layers.Layer):
         self._angles = Angles(10000.0 ** (-2.0 * pairs / hidden_dim))
 
     def call(self, positions: Tensor) -> Tensor:
-        """Encode positions.
-
-        Args:
-            positions: Integers, `(T,)`.
-
-        Returns:
-            `(T, D)`, in the layer's compute dtype.
-        """
+        """Return the encoding of positions: `(T,)` -> `(T, D)` in the compute dtype."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         angles = self._angles(positions, dtype)
         # sine and cosine side by side: (T, D/2, 2) -> (T, D)
@@ -93,14 +86,7 @@ class LearnedPositions(keras.layers.Layer):
         self.built = True
 
     def call(self, positions: Tensor) -> Tensor:
-        """Look positions up.
-
-        Args:
-            positions: Integers, `(T,)`, below `max_length`.
-
-        Returns:
-            `(T, D)`, in the layer's compute dtype.
-        """
+        """Return the vectors of positions: `(T,)` -> `(T, D)` in the compute dtype."""
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
     def get_config(self) -> dict[str, Any]:

@@ -27,23 +27,11 @@ class AlibiPositions(RelativePositions):
     """
 
     def build(self, heads_shape: tuple[int, int]) -> None:
-        """Compute the slopes.
-
-        Args:
-            heads_shape: `(H, K)`.
-        """
+        """Compute the slopes for `heads_shape`, `(H, K)`."""
         self._slopes = alibi_slopes(heads_shape[0])
 
     def bias(self, distances: Tensor, is_causal: bool) -> Tensor:
-        """Return the penalties.
-
-        Args:
-            distances: `(T, S)`.
-            is_causal: Unused.
-
-        Returns:
-            `(H, T, S)`.
-        """
+        """Return `-slope |distance|`: `(T, S)` -> `(H, T, S)`."""
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         slopes = ops.convert_to_tensor(self._slopes[:, None, None], dtype)
         return -slopes * ops.cast(ops.abs(distances), dtype)

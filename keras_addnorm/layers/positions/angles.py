@@ -1,4 +1,4 @@
-"""Angles that stay exact at far positions."""
+"""Angles of sinusoidal and rotary positions, exact at far positions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Tensor = Any
 
 
 class Angles:
-    """`position * frequency`, up to whole turns, for a list of frequencies.
+    """`position * frequency` modulo `2 pi`, for a list of frequencies.
 
-    The error stays below 1e-6 for thousands of positions. A float32 product of position and
-    frequency would be off by 1e-4 at position 1,000 already. So positions turn by a whole number
-    of 2^-32 turns, because integer products wrap around exactly as angles do, and the small
-    remainder is added in floating point.
+    The error stays below 1e-6 for thousands of positions; a float32 product of position and
+    frequency is off by 1e-4 at position 1,000 already. The frequency is split into a whole number
+    of 2^-32 turns, whose integer product with a position wraps around exactly as angles do, and a
+    small remainder, whose product is added in floating point.
 
     Args:
         frequencies: Radians a position, `(n,)`, float64, each below `2 pi`.
@@ -31,15 +31,7 @@ class Angles:
         self._remainders = (turns * 2.0**32 - steps) * (math.pi / 2.0**31)
 
     def __call__(self, positions: Tensor, dtype: str) -> Tensor:
-        """Return the angles.
-
-        Args:
-            positions: Integers, `(T,)`.
-            dtype: `"float32"` or `"float64"`.
-
-        Returns:
-            Radians between -pi and pi, `(T, n)`.
-        """
+        """Return the angles of positions in radians from -pi to pi: `(T,)` -> `(T, n)`."""
         # (T,) x (n,) -> (T, n)
         positions = ops.expand_dims(ops.cast(positions, "int32"), -1)
         phases = positions * ops.convert_to_tensor(self._steps, "int32")

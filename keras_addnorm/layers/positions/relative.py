@@ -1,4 +1,4 @@
-"""What attention asks of relative positions."""
+"""The interface of relative positions, as attention calls it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ class RelativePositions(keras.layers.Layer):
     """Whether the attention is `softmax(q k^T) v` once queries and keys have been rotated."""
 
     def build(self, heads_shape: tuple[int, int]) -> None:
-        """Make the tables.
-
-        Args:
-            heads_shape: `(H, K)`, the number of heads and their width.
-        """
+        """Make the tables for `heads_shape`, `(H, K)`: the number of heads and their width."""
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return queries or keys, changed according to their positions.

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are turned by an angle that grows with the position."""
+"""Rotary positions (RoPE): rotates queries and keys by angles proportional to their positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tensor = Any
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
 class RotaryPositions(RelativePositions):
-    """Channels `i` and `i + K/2` of queries and keys turn by `position * base^(-2i/K)`.
+    """Rotates channels `i` and `i + K/2` of queries and keys by `position * base^(-2i/K)`.
 
     Seen as complex numbers `z_i = x_i + j x_(i + K/2)`, that is `z_i exp(j position base^(-2i/K))`;
     the product of a query and a key then depends on the difference of their positions alone. The
@@ -25,7 +25,7 @@ class RotaryPositions(RelativePositions):
     which is the same up to the order of the channels in the query and key kernels.
 
     Args:
-        base: Sets the slowest turn: about `2 pi base` positions.
+        base: Sets the slowest rotation: about `2 pi base` positions.
         scaling: For sequences longer than those of training: `{"name": "linear", "factor": f}`
             divides positions by `f`, `{"name": "ntk", "factor": f}` multiplies the base by
             `f^(K/(K-2))`, which slows the slowest pair by `f` and leaves the fastest as it is.
@@ -54,11 +54,7 @@ class RotaryPositions(RelativePositions):
         self._frequencies = _scaled(self.scaling)
 
     def build(self, heads_shape: tuple[int, int]) -> None:
-        """Compute the frequencies.
-
-        Args:
-            heads_shape: `(H, K)`.
-        """
+        """Compute the frequencies for `heads_shape`, `(H, K)`."""
         head_dim = heads_shape[1]
         if head_dim % 2:
             raise ValueError(
@@ -68,22 +64,14 @@ class RotaryPositions(RelativePositions):
         self._angles = Angles(self._frequencies(float(self.base), head_dim))
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Turn queries or keys.
-
-        Args:
-            x: `(B, T, H, K)`.
-            positions: Integers, `(T,)`.
-
-        Returns:
-            `(B, T, H, K)`; angles and products in float32 or better.
-        """
+        """Rotate queries or keys `(B, T, H, K)`; angles and products are in float32 or better."""
         dtype = keras.backend.result_type(x.dtype, "float32")
         angles = self._angles(positions, dtype)[:, None]  # (T, 1, K/2)
         cosine, sine = ops.cos(angles), ops.sin(angles)
         half = x.shape[-1] // 2
         first, second = ops.cast(x[..., :half], dtype), ops.cast(x[..., half:], dtype)
-        turned = [first * cosine - second * sine, second * cosine + first * sine]
-        return ops.cast(ops.concatenate(turned, axis=-1), x.dtype)
+        rotated = [first * cosine - second * sine, second * cosine + first * sine]
+        return ops.cast(ops.concatenate(rotated, axis=-1), x.dtype)
 
     def fields(self) -> dict[str, Any]:
         """Return the kind's own arguments."""

@@ -1,4 +1,4 @@
-"""Shaw's relative positions: learned vectors for distances, added to keys and to values."""
+"""Shaw's relative positions: learned vectors of distances, added to keys and to values."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ class ShawPositions(RelativePositions):
         self.max_distance = max_distance
 
     def build(self, heads_shape: tuple[int, int]) -> None:
-        """Make the tables.
-
-        Args:
-            heads_shape: `(H, K)`.
-        """
+        """Make the tables for `heads_shape`, `(H, K)`."""
         shape = (2 * self.max_distance + 1, heads_shape[1])
         self.key_embeddings = self.add_weight(
             shape=shape, initializer="glorot_uniform", name="key_embeddings"
@@ -58,27 +54,11 @@ class ShawPositions(RelativePositions):
         )
 
     def query_logits(self, queries: Tensor, distances: Tensor) -> Tensor:
-        """Return `q a^K[d]^T`.
-
-        Args:
-            queries: Scaled queries, `(B, T, H, K)`.
-            distances: `(T, S)`.
-
-        Returns:
-            `(B, H, T, S)`.
-        """
+        """Return `q a^K[d]^T`: `(B, T, H, K)` and `(T, S)` -> `(B, H, T, S)`."""
         return ops.einsum("bthk,tsk->bhts", queries, self._look_up(self.key_embeddings, distances))
 
     def context(self, weights: Tensor, distances: Tensor) -> Tensor:
-        """Return `sum w a^V[d]`.
-
-        Args:
-            weights: Attention weights, `(B, H, T, S)`.
-            distances: `(T, S)`.
-
-        Returns:
-            `(B, T, H, K)`.
-        """
+        """Return `sum w a^V[d]`: `(B, H, T, S)` and `(T, S)` -> `(B, T, H, K)`."""
         vectors = self._look_up(self.value_embeddings, distances)
         return ops.einsum("bhts,tsk->bthk", weights, vectors)
 
@@ -93,13 +73,5 @@ class ShawPositions(RelativePositions):
 
 
 def shaw_index(distances: Tensor, max_distance: int) -> Tensor:
-    """Return the row of each distance in a table of `2 max_distance + 1` rows.
-
-    Args:
-        distances: `key position - query position`, integers `(T, S)`.
-        max_distance: The clipping distance.
-
-    Returns:
-        Integers `(T, S)` from 0 to `2 max_distance`.
-    """
+    """Return the clipped distances as rows of a table of `2 max_distance + 1` rows."""
     return ops.clip(distances, -max_distance, max_distance) + max_distance

@@ -1,4 +1,4 @@
-"""T5's relative position bias: one learned number a head and bucket of distances."""
+"""T5's relative position bias: one learned number for each head and bucket of distances."""
 
 from __future__ import annotations
 
@@ -54,11 +54,7 @@ class T5Positions(RelativePositions):
         self.max_distance = max_distance
 
     def build(self, heads_shape: tuple[int, int]) -> None:
-        """Make the table.
-
-        Args:
-            heads_shape: `(H, K)`.
-        """
+        """Make the table for `heads_shape`, `(H, K)`."""
         self.embeddings = self.add_weight(
             shape=(self.num_buckets, heads_shape[0]),
             initializer="glorot_uniform",
@@ -66,15 +62,7 @@ class T5Positions(RelativePositions):
         )
 
     def bias(self, distances: Tensor, is_causal: bool) -> Tensor:
-        """Look the distances up.
-
-        Args:
-            distances: `(T, S)`.
-            is_causal: Whether all buckets are for the past.
-
-        Returns:
-            `(H, T, S)`.
-        """
+        """Look distances up: `(T, S)` -> `(H, T, S)`. If causal, all buckets are for the past."""
         farthest = self.max_distance
         every_distance = np.arange(-farthest, farthest + 1)
         buckets = t5_buckets(every_distance, self.num_buckets, farthest, is_causal)
