@@ -88,7 +88,7 @@ def make_step_model(
     kept = None if view is decoder else view.initial_cache(memory, num_sentences, length)
     if not is_shared(kept):
         # Without shared caches, each hypothesis has its own rows, which are reordered with it.
-        view = engine.view(decoder, rows_per_sentence, rows_per_beam, listed, share_caches=False)
+        view = engine.view(decoder, rows_per_sentence, rows_per_beam, known, share_caches=False)
         memory, mask = _repeat((memory, mask), rows_per_sentence)
         rows_per_mask = 1
         kept = view.initial_cache(memory, num_sentences * rows_per_sentence, max_length)

@@ -267,7 +267,7 @@ class TracedModel:
         """
         strategies = self._decoding.strategies.values()
         widest = max(
-            (other for other in strategies if _finds_all_of(other, strategy)),
+            (other for other in strategies if finds_all_of(other, strategy)),
             key=lambda other: other.num_return,
         )
         settings = SearchSettings(widest, self._decoding.max_length, engine=engine)
@@ -315,7 +315,7 @@ class TracedModel:
         return self._functions[key]
 
 
-def _finds_all_of(strategy: Strategy, other: Strategy) -> bool:
+def finds_all_of(strategy: Strategy, other: Strategy) -> bool:
     """Returns whether the first hypotheses of a strategy are all that another one returns."""
     if strategy == other:
         return True

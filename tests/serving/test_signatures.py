@@ -14,6 +14,7 @@ from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.optimize_graph import function_definitions
 from keras_addnorm.serving.request_batches import Buckets, map_in_batches
+from keras_addnorm.serving.signatures import finds_all_of
 from keras_addnorm.serving.stored_weights import StoredWeights
 
 T = 7
@@ -444,3 +445,15 @@ def test_a_shortlist_of_another_model_is_refused(toy, tmp_path):
             toy.model, toy.tokenizers, tmp_path / "model", shortlist=Shortlist(lexicon, 20)
         )
     assert not (tmp_path / "model").exists()
+
+
+def test_signatures_share_a_search_where_one_finds_all_of_the_other():
+    wide, narrow = Beam(3, 0.6, num_return=3), Beam(3, 0.6)
+    assert finds_all_of(wide, narrow)
+    assert finds_all_of(wide, wide)
+    assert not finds_all_of(narrow, wide)
+    assert not finds_all_of(wide, Beam(4, 0.6))
+    assert not finds_all_of(wide, Greedy())
+    # When this one stops depends on how many it returns.
+    patient = Beam(3, 0.6, num_return=3, early_stopping=False)
+    assert not finds_all_of(patient, Beam(3, 0.6, early_stopping=False))
