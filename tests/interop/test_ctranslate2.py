@@ -149,6 +149,7 @@ def check(model, tokenizers, directory, texts, num_beams):
     np.testing.assert_allclose(their_scores, scores - difference, atol=1e-3)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("case", CASES)
 def test_same_tokens_and_scores(case, separate, tmp_path):
     model = make_model(separate, **{"tie_embeddings": False} | CASES[case])
@@ -204,6 +205,7 @@ def test_no_position_is_missing(separate, tmp_path, monkeypatch):
     check(model, separate, directory, SOURCES[:9], num_beams=1)
 
 
+@pytest.mark.slow
 def test_the_average_is_their_length_penalty_of_one(trained, joint, tmp_path):
     """With the end token returned, theirs divides by the number of tokens, end token included."""
     directory = export_ctranslate2(trained, joint, tmp_path / "model")
