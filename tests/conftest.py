@@ -21,6 +21,7 @@ import random
 
 import numpy as np
 import pytest
+import tiers
 import xla_cache
 
 # Tracing makes objects by the thousand, of which few are garbage.
@@ -40,6 +41,7 @@ _MARKERS = pytest.StashKey[list[frozenset[str]]]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Remembers the markers of all tests, before `-m` leaves any of them out, and sorts them."""
+    tiers.mark_slow_cases(items)
     config.stash[_MARKERS] = [
         frozenset(marker.name for marker in item.iter_markers()) for item in items
     ]

@@ -7,6 +7,7 @@ import shlex
 import tomllib
 
 import pytest
+import tiers
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -80,3 +81,20 @@ def test_a_test_that_is_lost_or_repeated_is_found(expressions, wrong):
     markers = [{"slow"}, {"browser"}, {"slow", "browser"}, set(), {"parametrize"}]
     found = lost_or_repeated(expressions, markers)
     assert {tuple(sorted(each)): count for each, count in found.items()} == wrong
+
+
+def test_fast_cases_are_spread_over_the_axes_of_a_product():
+    assert tiers.spread(5, 9) == [0, 1, 2, 3, 4]
+    assert tiers.spread(5, 1) == [0]
+    found = tiers.spread(48, 12)  # 8 x 6
+    assert len(found) == 12
+    assert {index // 6 for index in found} == set(range(8))
+    assert {index % 6 for index in found} == set(range(6))
+
+
+@pytest.mark.fast_cases(2)
+@pytest.mark.parametrize("number", range(5))
+def test_the_other_cases_are_slow(request, number):
+    is_slow = request.node.get_closest_marker("slow") is not None
+    # Fewer are here if the command line names them one by one.
+    assert is_slow == (number not in (0, 2)) or request.session.testscollected < 5

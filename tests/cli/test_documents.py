@@ -57,6 +57,7 @@ def test_the_commands_are_understood(arguments):
         RunConfig.from_dict(merge({}, cli._given(options)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", BLOCKS)
 def test_the_tour_runs(code, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))

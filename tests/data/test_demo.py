@@ -298,6 +298,7 @@ def test_languages_share_their_source_sentences():
     assert german == french
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("language", ["de", "fr", "es"])
 def test_the_default_set_is_unambiguous_bounded_and_held_out(language):
     splits = demo_splits(language)

@@ -171,6 +171,7 @@ def demo_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("demo")
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("name", "choices", "pattern"),
     [

@@ -170,6 +170,7 @@ def step_of(find):
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once(num_beams):
     counts = []
@@ -261,6 +262,7 @@ def test_engines_agree_on_columns(columns):
             assert found.dtype == tf.int32
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("under_xla", [True, False])
 def test_sources_without_tokens_keep_their_number(model, under_xla):
     """A reshape finds out no size of an array without numbers."""

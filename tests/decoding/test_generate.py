@@ -51,6 +51,7 @@ def check_rows(ids):
         assert len(own) == len(row) or own[-1] == IDS.end_id
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize(("scheme", "num_beams"), covering(SCHEMES, (1, 3), strength=1))
 def test_scores_are_those_of_the_full_pass(scheme, num_beams):
     model = tiny_model(scheme=scheme)
@@ -61,6 +62,7 @@ def test_scores_are_those_of_the_full_pass(scheme, num_beams):
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_greedy_search_is_the_argmax_of_the_full_pass(positions):
     model = tiny_model(num_encoder_layers=1, positions=positions, max_length=8)
@@ -150,6 +152,7 @@ def test_xla_graph_and_eager_give_the_same(num_beams, model, generated):
         np.testing.assert_allclose(scores, other_scores, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_decode_can_be_traced_with_unknown_sizes(model, generated):
     function = tf.function(
         lambda ids: decode(model, ids, num_beams=3, length_penalty=0.6, max_length=L),

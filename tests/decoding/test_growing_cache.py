@@ -131,6 +131,7 @@ def test_the_lengths_of_the_stages(longest, source_length, expected):
     assert list(map(int, grouped_growth.stage_lengths(longest, unknown))) == expected
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     ("strategy", "end_bias", "under_xla"),
     covering(STRATEGIES, (-9.0, 1.0), (True, False)),  # to the end, or some end before
@@ -145,6 +146,7 @@ def test_growing_caches_change_nothing(request, strategy, end_bias, under_xla):
     assert num_steps(ids).max() > 4, "no row reaches the last stage"
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     ("strategy", "has_prefix", "under_xla"),
     covering(STRATEGIES, (False, True), (True, False)),
@@ -243,6 +245,7 @@ FEW_LONG = [2, 9, 2, 2, 2, 5, 2, 2, 2, 7, 2, 2, 2, 2, 2, 4]
 MANY_LONG = [9, 2, 6, 3, 5, 2, 3, 7, 2, 2, 6, 2, 8, 2, 2, 5]
 
 
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(
     ("lengths", "under_xla", "expected"),
     [
@@ -328,6 +331,7 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
     assert sorted(sizes) == sizes and set(sizes) == ({2, 4, T} if under_xla else {2, 4, 8, T})
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("length", [3, 6])
 def test_the_first_stage_is_a_little_longer_than_the_sources(monkeypatch, length):
     """Also where a trace does not know their length: the program has caches of its room."""

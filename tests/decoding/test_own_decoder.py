@@ -103,6 +103,7 @@ def test_greedy_search_takes_the_most_probable_token(decoder, jit_compile):
         assert score == pytest.approx(decoder.log_p(source, sequence), abs=1e-4)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("strategy", [Beam(3), DiverseBeam(4, 2), Sample(seed=3, num_return=2)])
 def test_engines_and_batches_agree(decoder, strategy):
     options = {"strategy": strategy, "max_length": L}
@@ -229,6 +230,7 @@ class Wrapped:
         self.decode_step = lambda *arguments: inner.decode_step(*arguments)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("jit_compile", [True, False])
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3), DiverseBeam(4, 2)], ids=str)
 def test_caches_that_no_engine_knows_are_reordered_row_by_row(characters, jit_compile, strategy):
@@ -253,6 +255,7 @@ class Mixed(Characters):
         return logits - 2.0 * counts, (layers, counts)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_a_cache_of_ones_own_beside_ours_follows_its_hypotheses(jit_compile):
     keras.utils.set_random_seed(6)

@@ -111,6 +111,7 @@ def test_score_gives_what_generate_found(model, source, generations):
     assert one.log_probabilities.shape == (4,)
 
 
+@pytest.mark.slow
 def test_xla_padding_and_neighbours_change_no_score(model, source, generations):
     ids = generations["beam"].ids
     expected = model.score(source, ids, jit_compile=False)
@@ -165,6 +166,7 @@ def test_the_term_is_equation_14():
     np.testing.assert_allclose(CoveragePenalty(0.3).term(attention, mask), expected, rtol=1e-5)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     ("strategy", "layer"),
     [

@@ -35,6 +35,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(ids, alpha):
         assert score == pytest.approx(best_score, abs=1e-5)
 
 
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_of_one_is_greedy_search(seed, alpha):

@@ -96,6 +96,7 @@ def log_p_among(model, source, sequences, tokens):
     return ((own - total) * (sequences != IDS.pad_id)).sum(-1)
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3), Sample(seed=4)], ids=str)
 def test_scores_are_probabilities_among_its_tokens(model, lexicon, strategy, jit_compile):
@@ -114,6 +115,7 @@ def test_scores_are_probabilities_among_its_tokens(model, lexicon, strategy, jit
     )
 
 
+@pytest.mark.slow
 def test_greedy_search_finds_the_best_of_its_tokens(model, lexicon):
     missing = tuple(set(range(V_TARGET)) - expected_tokens(lexicon, SOURCE, 7))
     rules = [ForbiddenTokens(missing)]

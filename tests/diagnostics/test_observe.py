@@ -23,6 +23,7 @@ def _schemes(model):
     return [add_norm.scheme for add_norm in named_add_norms(model).values()]
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_every_scheme_gives_the_same_bits_and_its_own_formula(scheme):
     model = tiny_model(scheme=scheme)

@@ -46,6 +46,7 @@ def zeroed(model, names):
     return copy
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_outputs_are_those_of_a_model_whose_branches_are_zero(scheme):
     model = tiny_model(scheme=scheme)
@@ -56,6 +57,7 @@ def test_outputs_are_those_of_a_model_whose_branches_are_zero(scheme):
     )
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_no_weight_of_a_pruned_sublayer_is_left(scheme):
     model = tiny_model(scheme=scheme)

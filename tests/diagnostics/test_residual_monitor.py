@@ -124,6 +124,7 @@ def test_training_does_not_notice_it(dtype, jit_compile, tmp_path):
         np.testing.assert_allclose(columns(row), expected[row.sublayer], rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_appends_and_drops_what_it_trains_again(tmp_path):
     path = tmp_path / "residuals.csv"
     train([ResidualMonitor((batch(), LABELS), every=2, csv=path)], epochs=1).save_weights(
@@ -143,6 +144,7 @@ def test_a_training_that_goes_on_appends_and_drops_what_it_trains_again(tmp_path
     assert path.read_bytes().startswith(first)
 
 
+@pytest.mark.slow
 def test_a_new_training_starts_the_log_anew(tmp_path):
     path = tmp_path / "residuals.csv"
     for _ in range(2):
@@ -150,6 +152,7 @@ def test_a_new_training_starts_the_log_anew(tmp_path):
     assert [row.step for row in ResidualLog(path).read()[:: len(SUBLAYERS)]] == [0, 3]
 
 
+@pytest.mark.slow
 def test_several_steps_in_one_execution_are_counted(tmp_path):
     monitor = ResidualMonitor((batch(), LABELS), every=2, csv=tmp_path / "r.csv")
     train([monitor], epochs=2, steps=3)
@@ -157,6 +160,7 @@ def test_several_steps_in_one_execution_are_counted(tmp_path):
     assert steps == [0, 3, 6]
 
 
+@pytest.mark.slow
 def test_tensorboard_gets_a_scalar_for_each_sublayer_and_column(tmp_path):
     monitor = ResidualMonitor((batch(), LABELS), every=3, tensorboard=tmp_path)
     train([monitor], epochs=1)

@@ -33,6 +33,7 @@ def config(layers=1, **overrides):
     )
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("scheme", "layers", "rate", "expected"),
     [

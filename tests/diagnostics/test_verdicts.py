@@ -41,6 +41,7 @@ def _kinds(report):
 HEALTHY = ("post_ln", "pre_ln", "sandwich_ln", "deep_norm", "layer_scale")
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("scheme", HEALTHY)
 def test_fresh_models_are_healthy(scheme):
     report = _inspect(_fresh(scheme=scheme))
@@ -96,6 +97,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("kind", BROKEN)
 def test_what_is_broken_is_named(kind):
     breaks, name = BROKEN[kind]
@@ -135,6 +137,7 @@ def test_deep_without_a_skip(scheme):
     assert "down the decoder" in report.verdicts[1].text
 
 
+@pytest.mark.slow
 def test_deep_post_ln_vanishes_where_pre_ln_does_not():
     depth = {"num_encoder_layers": 1, "num_decoder_layers": 12, "intermediate_dim": 61}
     # A decoder of 25 layers and more falls below the default: too long for a test.

@@ -149,6 +149,12 @@ def check(model, tokenizers, directory, texts, num_beams):
     np.testing.assert_allclose(their_scores, scores - difference, atol=1e-3)
 
 
+@pytest.fixture(scope="module")
+def untrained(joint):
+    return make_model(joint, scheme="pre_ln", share_embeddings=True)
+
+
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("case", CASES)
 def test_same_tokens_and_scores(case, separate, tmp_path):
     model = make_model(separate, **{"tie_embeddings": False} | CASES[case])
@@ -204,6 +210,7 @@ def test_no_position_is_missing(separate, tmp_path, monkeypatch):
     check(model, separate, directory, SOURCES[:9], num_beams=1)
 
 
+@pytest.mark.slow
 def test_the_average_is_their_length_penalty_of_one(trained, joint, tmp_path):
     """With the end token returned, theirs divides by the number of tokens, end token included."""
     directory = export_ctranslate2(trained, joint, tmp_path / "model")
@@ -212,17 +219,19 @@ def test_the_average_is_their_length_penalty_of_one(trained, joint, tmp_path):
     np.testing.assert_allclose(averages, sums / [len(row) for row in tokens], rtol=1e-5)
 
 
-def test_the_folder(trained, joint, separate, tmp_path):
-    directory = export_ctranslate2(trained, joint, tmp_path / "new" / "model")
+def test_the_folder(untrained, joint, separate, tmp_path):
+    directory = export_ctranslate2(untrained, joint, tmp_path / "new" / "model")
     assert directory == tmp_path / "new" / "model"
     names = {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", "README.md"}
     assert {path.name for path in directory.iterdir()} == names
     assert list(directory.parent.iterdir()) == [directory], "a temporary folder was left"
     # Each weight is there once, besides the positions and the fused biases of the vocabulary.
-    positions = 2048 * trained.config.hidden_dim * 4
-    assert (directory / "model.bin").stat().st_size < 4 * trained.count_params() + positions + 9000
+    positions = 2048 * untrained.config.hidden_dim * 4
+    assert (
+        directory / "model.bin"
+    ).stat().st_size < 4 * untrained.count_params() + positions + 9000
     config = json.loads((directory / "config.json").read_text())
-    assert config["layer_norm_epsilon"] == trained.config.epsilon
+    assert config["layer_norm_epsilon"] == untrained.config.epsilon
     assert config["add_source_eos"]
     assert TokenizerPair.load(directory) == joint
 
@@ -232,21 +241,21 @@ def test_the_folder(trained, joint, separate, tmp_path):
     assert len(json.loads((directory / "target_vocabulary.json").read_text())) == 47
 
 
-def test_the_readme_runs_and_translates_as_we_do(trained, joint, tmp_path, monkeypatch, capsys):
-    directory = export_ctranslate2(trained, joint, tmp_path / "model")
+def test_the_readme_runs_and_translates_as_we_do(untrained, joint, tmp_path, monkeypatch, capsys):
+    directory = export_ctranslate2(untrained, joint, tmp_path / "model")
     readme = (directory / "README.md").read_text(encoding="utf-8")
     code = readme.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
     exec(code.replace("a text", SOURCES[3]), {})
-    found = translate(trained, joint, [SOURCES[3]], num_beams=4, jit_compile=False)
+    found = translate(untrained, joint, [SOURCES[3]], num_beams=4, jit_compile=False)
     assert capsys.readouterr().out == found.texts[0] + "\n"
     assert found.texts[0]
 
 
-def test_a_failure_leaves_nothing(trained, joint, tmp_path, monkeypatch):
+def test_a_failure_leaves_nothing(untrained, joint, tmp_path, monkeypatch):
     monkeypatch.setattr(TokenizerPair, "save", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        export_ctranslate2(trained, joint, tmp_path / "model")
+        export_ctranslate2(untrained, joint, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,7 +278,7 @@ def test_what_cannot_be_said_is_named(case, separate, tmp_path):
 
 
 @pytest.mark.parametrize("field", ["positions", "a field of the future"])
-def test_what_is_not_known_is_named(field, trained, joint, tmp_path):
+def test_what_is_not_known_is_named(field, untrained, joint, tmp_path):
     """Also what does not exist yet: a new field of the config is refused unless it is off."""
 
     @dataclasses.dataclass(frozen=True)
@@ -277,17 +286,17 @@ def test_what_is_not_known_is_named(field, trained, joint, tmp_path):
         novelty: str | None = None
 
     changes = {"novelty" if field.startswith("a ") else field: "new"}
-    config = Config(**trained.config.to_dict())
+    config = Config(**untrained.config.to_dict())
     for name, value in changes.items():
         object.__setattr__(config, name, value)
-    model = Seq2SeqTransformer(trained.config)
+    model = Seq2SeqTransformer(untrained.config)
     model.config = config
     with pytest.raises(ValueError, match=rf"{next(iter(changes))}\. Expected.*Received: 'new'"):
         export_ctranslate2(model, joint, tmp_path / "model")
 
 
 def test_every_file_is_on_the_disk_before_the_folder_has_its_name(
-    trained, joint, tmp_path, monkeypatch
+    untrained, joint, tmp_path, monkeypatch
 ):
     events, flush, rename = [], os.fsync, os.rename
 
@@ -301,20 +310,20 @@ def test_every_file_is_on_the_disk_before_the_folder_has_its_name(
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "rename", move)
-    folder = export_ctranslate2(trained, joint, tmp_path / "model")
+    folder = export_ctranslate2(untrained, joint, tmp_path / "model")
     flushed = {path.name for path in events[: events.index("to model")]}
     assert {path.name for path in folder.iterdir()} <= flushed
     assert events[-1] == tmp_path
 
 
-def test_errors(trained, joint, separate, tmp_path, monkeypatch):
+def test_errors(untrained, joint, separate, tmp_path, monkeypatch):
     with pytest.raises(TypeError, match=r"Expected a Seq2SeqTransformer.*received a int"):
         export_ctranslate2(3, joint, tmp_path / "model")
     with pytest.raises(ValueError, match=r"source vocabulary of 61 pieces. Received: 43"):
-        export_ctranslate2(trained, separate, tmp_path / "model")
+        export_ctranslate2(untrained, separate, tmp_path / "model")
     with pytest.raises(FileExistsError, match="it exists"):
-        export_ctranslate2(trained, joint, tmp_path)
+        export_ctranslate2(untrained, joint, tmp_path)
 
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ImportError, match=r"pip install 'keras-addnorm\[ctranslate2\]'"):
-        export_ctranslate2(trained, joint, tmp_path / "model")
+        export_ctranslate2(untrained, joint, tmp_path / "model")

@@ -76,6 +76,7 @@ def cross_attention(choice, dtype="float64"):
     return randomize(layer)
 
 
+@pytest.mark.fast_cases(20)
 @pytest.mark.parametrize("is_causal", [False, True], ids=["both ways", "causal"])
 @pytest.mark.parametrize(("choice", "kind"), PAIRS)
 def test_self_attention_equals_the_formula(choice, kind, is_causal):
@@ -145,6 +146,7 @@ def test_relative_positions_tell_orders_apart(kind):
 STEP = 1e-5
 
 
+@pytest.mark.fast_cases(8)
 @pytest.mark.parametrize(("choice", "kind"), PAIRS)
 def test_directional_derivatives(choice, kind):
     layer, x = self_attention(choice, kind), tf.Variable(random(B, T, D))

@@ -76,6 +76,7 @@ def step(embedding, decoder, tokens, cache, t):
     )
 
 
+@pytest.mark.fast_cases(10)
 @pytest.mark.parametrize(("scheme", "kind", "attention"), PAIRWISE, ids=str)
 def test_cached_equals_uncached(scheme, kind, attention):
     embedding, decoder = make(scheme, kind, attention)
@@ -91,6 +92,7 @@ def test_every_choice_is_compiled_once():
         assert {str(triple[place]) for triple in EACH_ONCE} == set(map(str, choices))
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(("scheme", "kind", "attention"), EACH_ONCE, ids=str)
 def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     embedding, decoder = make(scheme, kind, attention)
@@ -111,6 +113,7 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.fast_cases(12)
 @pytest.mark.parametrize(
     ("engine", "n", "rows_per_sentence"),
     [
@@ -177,6 +180,7 @@ def test_ancestors_as_a_mask():
     )
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("kind", POSITIONS, ids=str)
 def test_a_step_without_xla_has_no_operation_of_xla(kind):
     """TensorFlow Serving refuses them unless it was started with a flag of its own."""

@@ -46,6 +46,7 @@ def without_mask(x):
     return keras.ops.convert_to_tensor(array(x).astype("float32"))
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
 @pytest.mark.parametrize("layer", SELF)
 def test_self_attention_reads_the_implicit_mask_everywhere(layer, embedding):
@@ -66,6 +67,7 @@ def test_self_attention_reads_the_implicit_mask_everywhere(layer, embedding):
     np.testing.assert_array_equal(mask_of(direct), IDS != 0)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
 @pytest.mark.parametrize("layer", CROSS)
 def test_cross_attention_reads_the_mask_of_the_memory(layer, embedding):
@@ -106,6 +108,7 @@ def test_the_explicit_mask_wins():
     np.testing.assert_array_equal(layer(x, padding_mask=everything), layer(without_mask(x)))
 
 
+@pytest.mark.slow
 def test_layers_train_in_a_sequential_model_with_masks():
     model = keras.Sequential(
         [

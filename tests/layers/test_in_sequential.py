@@ -47,6 +47,7 @@ def test_the_mask_travels_from_the_embedding_to_the_pooling(ours, pooling):
     assert np.abs(model(IDS) - shorter).max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_it_fits_is_saved_and_goes_on(jit_compile, tmp_path):
     model = classifier("layers", "mean")

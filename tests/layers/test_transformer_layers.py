@@ -63,6 +63,7 @@ def test_decoder_layer_equals_the_formula(scheme, norm):
     np.testing.assert_allclose(y, expected, **CLOSE)
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_stacks_equal_their_layers_and_the_final_norm_of_the_scheme(scheme):
     options = {"scheme": scheme, "norm": "rms_norm", "dtype": "float64"}
@@ -176,6 +177,7 @@ def glorot(shape, gain=1.0):
 WIDE, INTERMEDIATE = 48, 80
 
 
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
     """A gain stands on value, output and feed-forward kernels, nowhere else."""
@@ -274,6 +276,7 @@ def test_an_encoder_sees_no_padding_and_no_neighbour(scheme):
 ONE_BY_ONE = (1, 1, 1, 1, 1)
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize(
     ("scheme", "chunks"),
     [*((scheme, ONE_BY_ONE) for scheme in SCHEMES), ("pre_ln", (3, 2)), ("pre_ln", (5,))],

@@ -49,6 +49,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(("scheme", "options"), CASES)
 def test_outputs_stay_and_the_gains_go(scheme, options):
     model = tiny_model(scheme=scheme, **options)
@@ -121,6 +122,7 @@ def test_precision_stays_that_of_the_model():
     assert_same_outputs(model, folded, tolerance=0.03)
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("scheme", NOTHING_TO_FOLD)
 def test_a_scheme_without_a_gain_is_copied_and_says_so(scheme):
     model, lines = tiny_model(scheme=scheme), []

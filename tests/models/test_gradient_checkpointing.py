@@ -19,6 +19,7 @@ def assert_same(kept, again):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_same_training_on_tensorflow(jit_compile):
     kept = program.run(jit_compile)
@@ -27,6 +28,7 @@ def test_the_same_training_on_tensorflow(jit_compile):
     assert kept["losses"] != program.run(jit_compile, dropout=0.0)["losses"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_same_training_on_other_backends(backend):
     done = subprocess.run(

@@ -38,6 +38,7 @@ def models():
 # What it computes
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("scheme", PLANS)
 def test_logits_are_embedding_encoder_decoder_and_tied_projection(scheme, models):
     model = models(scheme)
@@ -195,6 +196,7 @@ def test_a_source_of_padding_only_gives_finite_logits_and_gradients(models):
 # Compilation
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("scheme", ["post_ln", "sandwich_ln", "layer_scale"])
 def test_xla_equals_eager(scheme, models):
     model = models(scheme)
@@ -246,6 +248,7 @@ def test_a_config_and_its_dict_make_the_same_model():
     assert [w.path for w in clone.weights] == [w.path for w in model.weights]
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("scheme", PLANS)
 def test_keras_and_weight_files_round_trip(scheme, models, tmp_path):
     model = models(scheme)
@@ -263,6 +266,7 @@ def test_keras_and_weight_files_round_trip(scheme, models, tmp_path):
     np.testing.assert_array_equal(other(batch()), expected)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "overrides",
     [

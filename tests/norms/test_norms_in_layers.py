@@ -202,6 +202,7 @@ def test_a_layer_alone_takes_the_norm_of_its_side(layer):
     assert layer.from_config(made.get_config()).norm == made.norm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [SIDES, {"name": "dynamic_tanh", "initial_alpha": 0.8}], ids=str)
 def test_a_model_trains_saves_and_loads(norm, tmp_path):
     model = Seq2SeqTransformer(Seq2SeqConfig(**SIZES, norm=norm, scheme="pre_ln"))

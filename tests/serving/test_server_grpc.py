@@ -94,6 +94,7 @@ def test_predict(stub):
         assert answer.model_spec.signature_name == "serving_default"
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_translator(toy, texts, capsys):
     """Those to the requests that the export's README shows, too."""
     expected = load_translator(toy.path)(texts[:5])

@@ -34,6 +34,7 @@ class Reading(tf.Module):
         return self.table.value()
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_it_is_made_of_what_is_stored_and_not_stored_itself(storage, dtype, tmp_path):
@@ -87,6 +88,7 @@ def signature_of(module):
 SEARCHES = ("translate", "translate_xla")
 
 
+@pytest.mark.slow
 def test_searches_read_the_one_of_the_file(toy):
     """Both loops: no operation in front of them turns the table."""
     loaded = tf.saved_model.load(str(toy.path))
@@ -102,6 +104,7 @@ def test_searches_read_the_one_of_the_file(toy):
         assert abs(old["scores"] - new["scores"]).numpy().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"tie_embeddings": False}, {}])
 def test_who_does_not_read_it_has_none(toy, tmp_path, settings):
     """A projection of its own, and searches among a shortlist."""

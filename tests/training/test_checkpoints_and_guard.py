@@ -218,6 +218,7 @@ def train(tmp_path, batches, state=None, path=None):
     return model, logs, data
 
 
+@pytest.mark.slow
 def test_going_on_anywhere_gives_the_same_bits(tmp_path):
     expected, logs, _ = train(tmp_path / "whole", 99)
     for batches in (3, 7, 12):

@@ -27,6 +27,7 @@ def problem():
     return model, curve
 
 
+@pytest.mark.slow
 def test_rates_rise_and_losses_are_those_of_descent(problem):
     _, curve = problem
     growth = 1e6 ** (1 / 60)

@@ -81,6 +81,7 @@ def test_a_batch_of_padding_alone_is_zero():
     assert value == 0 and not np.any(gradient)
 
 
+@pytest.mark.slow
 def test_fit_moves_probability_to_the_better_candidate():
     keras.utils.set_random_seed(3)
     inputs = np.repeat([[1, 2]], 3, axis=0)

@@ -147,6 +147,7 @@ def test_one_operation_a_variable():
     assert not {"If", "StatelessIf", "VarHandleOp"} & set(kinds)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("optimizer", [Adam, keras.optimizers.Adam])
 def test_the_step_is_traced_once(optimizer, monkeypatch):
     made = compiled(optimizer())

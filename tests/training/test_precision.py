@@ -55,6 +55,7 @@ def losses():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_the_loss_is_that_of_float32_to_one_percent(losses, precision):
     expected, found = losses["float32"][0], losses[precision][0]

@@ -138,6 +138,7 @@ print(json.dumps([float(strategy.reduce("SUM", each, axis=None)), float(loss(lab
 """
 
 
+@pytest.mark.slow
 def test_replicas_share_the_loss():
     """Gradients of replicas are summed: each contributes its mean divided by their number."""
     together, alone = in_new_process(["-c", REPLICAS], KERAS_BACKEND="tensorflow")
