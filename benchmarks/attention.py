@@ -12,15 +12,14 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.layers import attention, masks
-from keras_addnorm.layers.caches import PositionsFirst
+from keras_addnorm.layers.kv_cache import KeyValues
 
 SHAPES = {"short": (32, 24, 4, 32), "base": (8, 64, 8, 64), "long": (2, 256, 8, 64)}
 
 
 def in_steps(q, k, v, mask):
-    store = PositionsFirst(k, v)
-    weights = masks.masked_softmax(store.products(q, q.shape[2]), mask)
-    return store.weighted_sums(weights, q.shape[2])
+    store = KeyValues(k, v)
+    return store.weighted_sum(masks.masked_softmax(store.scores(q), mask))
 
 
 def in_one(q, k, v, mask):

@@ -25,10 +25,30 @@ import peers
 import tensorflow as tf
 
 from keras_addnorm.decoding import Beam, Greedy
-from keras_addnorm.decoding.search import Request, search
+from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine
+from keras_addnorm.decoding.engine.loops import run_until_few
+from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.models import Seq2SeqTransformer
 
-WHOLE, STAGES = "whole", "in stages"
+WHOLE, GROWING = "whole", "growing"
+
+
+class WholeCache:
+    """Lets an engine begin with all the room, in one loop for all sentences."""
+
+    def run_with_growing_cache(
+        self, loop_of: Any, state: Any, inputs: Any, num_hypotheses: int, grow: Any
+    ) -> Any:
+        loop = loop_of(inputs)
+        return loop.hypotheses(run_until_few(loop, state, 0, inputs.max_length))
+
+
+class WholeXLAEngine(WholeCache, XLAEngine):
+    """With XLA."""
+
+
+class WholeTFGraphEngine(WholeCache, TFGraphEngine):
+    """Without."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +57,23 @@ class Stopped:
 
     inner: Greedy | Beam
     steps: int
-    grows: bool
+    room: int
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def search(self, step: Any, cache: Any, task: Any) -> Any:
-        if not self.grows:
-            cache = task.growth.with_room(cache, task.max_length)
-        task = dataclasses.replace(task, max_length=self.steps, growth=None)
-        return self.inner.search(step, cache, task)
+    def search(self, model: Any, inputs: Any) -> Any:
+        if isinstance(model.engine, WholeCache):
+            model = dataclasses.replace(model, cache=model.grow(model.cache, self.room))
+        return self.inner.search(model, dataclasses.replace(inputs, max_length=self.steps))
+
+
+ENGINES = {
+    f"XLA, {WHOLE}": WholeXLAEngine(),
+    f"XLA, {GROWING}": XLAEngine(),
+    f"no XLA, {WHOLE}": WholeTFGraphEngine(),
+    f"no XLA, {GROWING}": TFGraphEngine(),
+}
 
 
 def contenders(
@@ -55,15 +82,14 @@ def contenders(
     """Compiled searches, with XLA and without."""
     found = {}
     inner = Greedy() if cell.num_beams == 1 else Beam(cell.num_beams)
-    for under_xla, said in ((True, "XLA"), (False, "no XLA")):
-        for grows, name in ((False, WHOLE), (True, STAGES)):
-            request = Request(Stopped(inner, steps, grows), room, under_xla=under_xla)
+    for name, engine in ENGINES.items():
+        settings = SearchSettings(Stopped(inner, steps, room), room, engine=engine)
 
-            def find(ids: tf.Tensor, request: Request = request) -> tf.Tensor:
-                return search(model, ids, request).ids
+        def find(ids: tf.Tensor, settings: SearchSettings = settings) -> tf.Tensor:
+            return search(model, ids, settings).ids
 
-            compiled = tf.function(find, jit_compile=under_xla, autograph=False)
-            found[f"{said}, {name}"] = functools.partial(compiled, tf.constant(source))
+        compiled = tf.function(find, jit_compile=isinstance(engine, XLAEngine), autograph=False)
+        found[name] = functools.partial(compiled, tf.constant(source))
     return found
 
 
@@ -91,7 +117,7 @@ def main() -> None:
         first, *others = (call().numpy() for call in calls.values())
         assert all(np.array_equal(first, other) for other in others), cell.name
         figures[cell.name] = measure.in_turn(calls, rounds=arguments.rounds, warm_up=1)
-        print(cell.name, measure.table(figures[cell.name], f"XLA, {STAGES}"), sep="\n", flush=True)
+        print(cell.name, measure.table(figures[cell.name], f"XLA, {GROWING}"), sep="\n", flush=True)
     kinds = list(next(iter(figures.values())))
     print(
         f"\n| {decoding.STEPS} steps, room for {arguments.room}, ms | " + " | ".join(kinds) + " |"

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_addnorm.data import Tokenizer, load_translation
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
-from keras_addnorm.serving.slim import slim
+from keras_addnorm.serving.optimize_graph import optimize_graph
 
 
 class Segmentation(tf.Module):
@@ -37,7 +37,7 @@ class Segmentation(tf.Module):
         """Itself, saved and loaded."""
         with tempfile.TemporaryDirectory() as folder:
             tf.saved_model.save(self, folder, signatures=self.segment)
-            slim(Path(folder))
+            optimize_graph(Path(folder))
             return tf.saved_model.load(folder)
 
 

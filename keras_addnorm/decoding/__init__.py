@@ -10,6 +10,7 @@ from keras_addnorm.decoding.constraints import (
     NoRepeatNgram,
 )
 from keras_addnorm.decoding.coverage import CoveragePenalty
+from keras_addnorm.decoding.decoder import Decoder
 from keras_addnorm.decoding.diverse_beam import DiverseBeam
 from keras_addnorm.decoding.generate import Details, Generation, generate
 from keras_addnorm.decoding.greedy import Greedy
@@ -32,6 +33,7 @@ __all__ = [
     "Beam",
     "Constraint",
     "CoveragePenalty",
+    "Decoder",
     "Details",
     "DiverseBeam",
     "ForbiddenTokens",

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import keras
 from keras import ops
 
 from keras_addnorm.decoding import coverage, length_penalties
-from keras_addnorm.decoding.checks import check_num_return, require_positive
-from keras_addnorm.decoding.compilation import select, take
+from keras_addnorm.decoding.argument_checks import check_num_return, require_positive
+from keras_addnorm.decoding.cache import Cache
 from keras_addnorm.decoding.coverage import CoverageLike
+from keras_addnorm.decoding.indexing import select, write_column
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
-from keras_addnorm.decoding.stages import Loop, Outcome, all_of_each, run_in_stages
-from keras_addnorm.decoding.steps import (
-    IMPOSSIBLE,
-    Cache,
-    Found,
-    Step,
-    best_first,
-    first_bad_step,
-    is_possible,
-    write_column,
-)
+from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE, first_bad_step, is_possible
+from keras_addnorm.decoding.next_tokens import NextTokens
+from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs, SearchResult
+from keras_addnorm.decoding.search_loop import all_done, search_positions
+from keras_addnorm.decoding.step_model import StepModel
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.top_k import best_first
 
 Tensor = Any
 
@@ -73,8 +66,6 @@ class Beam(Strategy):
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 
-    runs_in_stages: ClassVar[bool] = True
-
     @property
     def rows_per_sentence(self) -> int:
         """One row a hypothesis."""
@@ -85,28 +76,10 @@ class Beam(Strategy):
         """All of a sentence."""
         return self.num_beams
 
-    def finds_all_of(self, other: Strategy) -> bool:
-        """The number to return does not change the search, if it stops early."""
-        return super().finds_all_of(other) or (
-            isinstance(other, Beam)
-            and self.early_stopping
-            and dataclasses.replace(other, num_return=self.num_return) == self
-            and other.num_return <= self.num_return
-        )
-
-    def search(self, step: Step, cache: Cache, task: Task) -> Found:
-        """Decode until every sentence is done.
-
-        Args:
-            step: The model.
-            cache: Its state before the first step.
-            task: What to decode.
-
-        Returns:
-            The best hypotheses.
-        """
+    def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
+        """Decode until every sentence is done."""
         layout = Layout(1, self.num_beams, self.num_return)
-        return search_beams(self, layout, best_candidates, step, cache, task)
+        return search_beams(self, layout, best_candidates, model, inputs)
 
 
 class BeamStrategy(Protocol):
@@ -150,7 +123,7 @@ class Candidates(NamedTuple):
     token: Tensor
 
 
-Choose = Callable[[Tensor, int], Candidates]
+ChooseCandidates = Callable[[Tensor, int], Candidates]
 """`choose(sums (B G, K, V), count) -> candidates`."""
 
 
@@ -170,59 +143,80 @@ class _State(NamedTuple):
 
 
 def search_beams(
-    strategy: BeamStrategy, layout: Layout, choose: Choose, step: Step, cache: Cache, task: Task
-) -> Found:
+    strategy: BeamStrategy,
+    layout: Layout,
+    choose_candidates: ChooseCandidates,
+    model: StepModel,
+    inputs: SearchInputs,
+) -> SearchResult:
     """Run beam search; `Beam` says how.
 
     Args:
         strategy: Says how hypotheses are scored and when the search is done.
         layout: How the rows are divided.
-        choose: Chooses the candidates of a step.
-        step: The model.
-        cache: Its state before the first step.
-        task: What to decode.
+        choose_candidates: Chooses the candidates of a step.
+        model: The decoder.
+        inputs: What to decode.
 
     Returns:
         The best hypotheses of each sentence.
     """
-    loop_of = functools.partial(_loop, strategy, layout, choose, step)
-    state, number = _start(layout, cache, task), layout.num_groups * layout.num_beams
-    return task.result(layout.num_return, *run_in_stages(loop_of, state, task, number))
-
-
-def _loop(
-    strategy: BeamStrategy, layout: Layout, choose: Choose, step: Step, task: Task
-) -> Loop[_State]:
-    num_beams, ids = layout.num_beams, task.ids
+    number = layout.num_groups * layout.num_beams
     length_penalty = length_penalties.get(strategy.length_penalty)
-    read = task.reader(layout.num_groups * num_beams)
 
-    def is_running(state: _State) -> Tensor:
-        return ops.logical_not(all_of_each(state.is_done, layout.num_groups))
+    def search_of(inputs: SearchInputs) -> _BeamSearch:
+        next_tokens = NextTokens.of(inputs, model.engine, number)
+        return _BeamSearch(
+            inputs,
+            model,
+            layout,
+            length_penalty,
+            strategy.early_stopping,
+            next_tokens,
+            choose_candidates,
+        )
 
-    def advance(state: _State) -> _State:
-        logits, cache = step(ops.reshape(state.tokens, (-1,)), state.index, state.cache)
-        sequences = ops.reshape(state.alive, (-1, task.max_length))
-        log_p, is_bad = read(logits, sequences, state.index)
+    state = _start(layout, model.cache, inputs)
+    found = search_positions(search_of, state, model, inputs, number)
+    return inputs.best(found, layout.num_return)
+
+
+@dataclasses.dataclass(frozen=True)
+class _BeamSearch:
+    """The algorithm, for the beams of some sentences."""
+
+    inputs: SearchInputs
+    model: StepModel
+    layout: Layout
+    length_penalty: LengthPenalty
+    early_stopping: bool
+    next_tokens: NextTokens
+    choose_candidates: ChooseCandidates
+
+    def newest_tokens(self, state: _State) -> Tensor:
+        return ops.reshape(state.tokens, (-1,))  # (B G, K) -> (N,)
+
+    def choose(self, state: _State, logits: Tensor, cache: Cache) -> tuple[_State, Tensor]:
+        """Continue the best hypotheses, and keep those that end."""
+        num_beams, longest = self.layout.num_beams, self.inputs.max_length
         vocabulary_size = logits.shape[-1]
+        # (N, V) -> (B G, K, V): the sums of all continuations
+        sequences = ops.reshape(state.alive, (-1, longest))
+        log_p, is_bad = self.next_tokens.read(logits, sequences, state.index)
         sums = ops.expand_dims(ops.reshape(state.alive_sums, (-1,)), -1) + log_p
         sums = ops.reshape(sums, (-1, num_beams, vocabulary_size))
-        num_candidates = min(2 * num_beams, num_beams * vocabulary_size)
-        candidates = choose(sums, num_candidates)
-        sequences = write_column(
-            select(state.alive, candidates.origin), state.index, candidates.token
-        )
-        is_end = ops.equal(candidates.token, ids.end_id)
 
-        # Finished: an end among the first K, of a sentence that is not done.
+        # (B G, K, V) -> (B G, C): the best of them, and (B G, C, T), the hypotheses they make
+        num_candidates = min(2 * num_beams, num_beams * vocabulary_size)
+        candidates = self.choose_candidates(sums, num_candidates)
+        sequences = select(state.alive, candidates.origin)
+        sequences = write_column(sequences, state.index, candidates.token)
+        is_end = ops.equal(candidates.token, self.inputs.ids.end_id)
         rank = ops.arange(num_candidates, dtype="int32")
-        ends_now = ops.logical_and(is_end, is_possible(candidates.sums))
-        ends_now = ops.logical_and(ends_now, rank < num_beams)
-        ends_now = ops.logical_and(ends_now, ops.expand_dims(ops.logical_not(state.is_done), -1))
-        scores = candidates.sums / length_penalty.divisor(state.index + 1)
-        if task.bonus:
-            bonus = ops.reshape(task.bonus(cache), (-1, num_beams))
-            scores = scores + select(bonus, candidates.origin)
+
+        # Finished: an end among the first K, of a sentence that is not done. (B G, K + C) -> K
+        ends_now = self._ends_now(state, candidates, is_end, rank)
+        scores = self._scores(state, candidates, cache)
         finished_scores, order = best_first(
             ops.concatenate(
                 [state.finished_scores, ops.where(ends_now, scores, IMPOSSIBLE)], axis=1
@@ -232,25 +226,18 @@ def _loop(
         finished = select(ops.concatenate([state.finished, sequences], axis=1), order)
         num_finished = state.num_finished + ops.sum(ops.cast(ends_now, "int32"), axis=1)
 
-        # Alive: the first K that do not end.
+        # Alive: the first K that do not end. (B G, C) -> (B G, K)
         alive_sums = ops.where(is_end, IMPOSSIBLE, candidates.sums)
         _, order = best_first(ops.where(is_end, -num_candidates, 0) - rank, num_beams)
         alive_sums = select(alive_sums, order)
         origin = select(candidates.origin, order)
 
-        best_sum = ops.max(alive_sums, axis=1)
-        shortest = ops.minimum(state.index + 2, task.max_length)
-        reachable = _best_reachable(best_sum, shortest, task.max_length, length_penalty)
-        is_done = finished_scores[:, min(layout.num_return, num_beams) - 1] >= reachable
-        if strategy.early_stopping:
-            is_done = ops.logical_or(is_done, num_finished >= num_beams)
-        is_done = ops.logical_or(is_done, ops.logical_not(is_possible(best_sum)))
-
+        is_done = self._is_done(state.index, alive_sums, finished_scores, num_finished)
         counts = ops.logical_and(
             is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
         )
         is_bad = ops.logical_and(is_bad, ops.reshape(counts, (-1,)))
-        return _State(
+        state = _State(
             index=state.index + 1,
             tokens=select(candidates.token, order),
             alive=select(sequences, order),
@@ -260,13 +247,74 @@ def _loop(
             num_finished=num_finished,
             is_done=ops.logical_or(state.is_done, is_done),
             bad_step=first_bad_step(state.bad_step, is_bad, state.index),
-            cache=_reorder(cache, origin, num_beams),
+            cache=cache,
+        )
+        return state, self._rows(origin)
+
+    def is_running(self, state: _State) -> Tensor:
+        return ops.logical_not(all_done(state.is_done, self.layout.num_groups))
+
+    def hypotheses(self, state: _State) -> Hypotheses:
+        """Return the best hypotheses of each sentence: each group's K best, compared."""
+        # A beam that is not done has reached max_length: its unfinished hypotheses count, too.
+        counts = ops.logical_and(
+            is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
+        )
+        scores = state.alive_sums / self.length_penalty.divisor(state.index)
+        if self.model.score_bonus:
+            score_bonus = self.model.score_bonus(state.cache)
+            scores = scores + ops.reshape(score_bonus, (-1, self.layout.num_beams))
+        scores = ops.where(counts, scores, IMPOSSIBLE)
+        scores = ops.concatenate([state.finished_scores, scores], axis=1)
+        # A group that stopped early has K to offer: the others have no more, or the end would
+        # depend on when the search stopped.
+        scores, order = best_first(scores, self.layout.num_beams)
+        sequences = select(ops.concatenate([state.finished, state.alive], axis=1), order)
+        # (B G, K, T) -> (B, G K, T)
+        number = self.layout.num_groups * self.layout.num_beams
+        return Hypotheses(
+            ops.reshape(sequences, (-1, number, self.inputs.max_length)),
+            ops.reshape(scores, (-1, number)),
+            state.bad_step,
         )
 
-    def outcome(state: _State) -> Outcome:
-        return _best_of_all(layout, length_penalty, state, task)
+    def _ends_now(
+        self, state: _State, candidates: Candidates, is_end: Tensor, rank: Tensor
+    ) -> Tensor:
+        """Return which candidates finish, `(B G, C)`."""
+        ends_now = ops.logical_and(is_end, is_possible(candidates.sums))
+        ends_now = ops.logical_and(ends_now, rank < self.layout.num_beams)
+        return ops.logical_and(ends_now, ops.expand_dims(ops.logical_not(state.is_done), -1))
 
-    return Loop(is_running, advance, outcome)
+    def _scores(self, state: _State, candidates: Candidates, cache: Cache) -> Tensor:
+        """Return the scores of the candidates if they finish, `(B G, C)`."""
+        scores = candidates.sums / self.length_penalty.divisor(state.index + 1)
+        if self.model.score_bonus:
+            score_bonus = self.model.score_bonus(cache)
+            score_bonus = ops.reshape(score_bonus, (-1, self.layout.num_beams))
+            scores = scores + select(score_bonus, candidates.origin)
+        return scores
+
+    def _is_done(
+        self, index: Tensor, alive_sums: Tensor, finished_scores: Tensor, num_finished: Tensor
+    ) -> Tensor:
+        """Return which beams have nothing better to find, `(B G,)`."""
+        best_sum, longest = ops.max(alive_sums, axis=1), self.inputs.max_length
+        # The best score of a hypothesis all of whose further tokens are certain. Sums are not
+        # positive and divisors rise or fall with the length: one of the ends is best.
+        divisor = self.length_penalty.divisor
+        shortest = ops.minimum(index + 2, longest)
+        reachable = best_sum / ops.maximum(divisor(shortest), divisor(longest))
+        num_needed = min(self.layout.num_return, self.layout.num_beams)
+        is_done = finished_scores[:, num_needed - 1] >= reachable
+        if self.early_stopping:
+            is_done = ops.logical_or(is_done, num_finished >= self.layout.num_beams)
+        return ops.logical_or(is_done, ops.logical_not(is_possible(best_sum)))
+
+    def _rows(self, origin: Tensor) -> Tensor:
+        """Return the rows that hypotheses go on from, `(N,)`, for their places in their beams."""
+        first = self.layout.num_beams * ops.arange(ops.shape(origin)[0], dtype="int32")
+        return ops.reshape(origin + ops.expand_dims(first, -1), (-1,))
 
 
 def best_candidates(sums: Tensor, count: int) -> Candidates:
@@ -285,64 +333,23 @@ def best_candidates(sums: Tensor, count: int) -> Candidates:
     return Candidates(sums, flat // vocabulary_size, flat % vocabulary_size)
 
 
-def _start(layout: Layout, cache: Cache, task: Task) -> _State:
+def _start(layout: Layout, cache: Cache, inputs: SearchInputs) -> _State:
     """Return the state before the first step."""
     num_beams = layout.num_beams
-    beams = task.batch_size * layout.num_groups
-    nothing = ops.full((beams, num_beams, task.max_length), task.ids.pad_id, dtype="int32")
+    beams = inputs.batch_size * layout.num_groups
+    nothing = ops.full((beams, num_beams, inputs.max_length), inputs.ids.pad_id, dtype="int32")
     none_yet = ops.full((beams, num_beams), IMPOSSIBLE, dtype="float32")
     # All hypotheses start equal, so only the first may be continued at first.
     is_first = ops.equal(ops.arange(num_beams), 0)
     return _State(
         index=ops.convert_to_tensor(0, dtype="int32"),
-        tokens=ops.full((beams, num_beams), task.ids.start_id, dtype="int32"),
+        tokens=ops.full((beams, num_beams), inputs.ids.start_id, dtype="int32"),
         alive=nothing,
         alive_sums=ops.where(is_first, 0.0, none_yet),
         finished=nothing,
         finished_scores=none_yet,
         num_finished=ops.zeros((beams,), dtype="int32"),
-        is_done=ops.repeat(task.is_empty, layout.num_groups, axis=0),
-        bad_step=ops.convert_to_tensor(task.max_length, dtype="int32"),
+        is_done=ops.repeat(inputs.is_empty, layout.num_groups, axis=0),
+        bad_step=ops.convert_to_tensor(inputs.max_length, dtype="int32"),
         cache=cache,
-    )
-
-
-def _best_reachable(
-    best_sum: Tensor, shortest: Tensor, longest: int, length_penalty: LengthPenalty
-) -> Tensor:
-    """Return the score that a hypothesis would have if all its further tokens were certain."""
-    # Sums are not positive and divisors rise or fall with the length: one of the ends is best.
-    divisor = ops.maximum(length_penalty.divisor(shortest), length_penalty.divisor(longest))
-    return best_sum / divisor
-
-
-def _reorder(cache: Cache, origin: Tensor, num_beams: int) -> Cache:
-    """Return the cache of the hypotheses that go on; `origin` `(B G, K)` says whose it is."""
-    first = num_beams * ops.arange(ops.shape(origin)[0], dtype="int32")
-    rows = ops.reshape(origin + ops.expand_dims(first, -1), (-1,))
-    reordered = keras.tree.map_structure(lambda tensor: take(tensor, rows), cache.rows)
-    return cache._replace(rows=reordered)
-
-
-def _best_of_all(
-    layout: Layout, length_penalty: LengthPenalty, state: _State, task: Task
-) -> Outcome:
-    """Return the best hypotheses of each sentence: each group's K best, compared."""
-    # A beam that is not done has reached max_length: its unfinished hypotheses count, too.
-    counts = ops.logical_and(
-        is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
-    )
-    scores = state.alive_sums / length_penalty.divisor(state.index)
-    if task.bonus:
-        scores = scores + ops.reshape(task.bonus(state.cache), (-1, layout.num_beams))
-    scores = ops.concatenate([state.finished_scores, ops.where(counts, scores, IMPOSSIBLE)], axis=1)
-    # A group that stopped early has K to offer: the others have no more, or the end would depend
-    # on when the search stopped.
-    scores, order = best_first(scores, layout.num_beams)
-    sequences = select(ops.concatenate([state.finished, state.alive], axis=1), order)
-    number = layout.num_groups * layout.num_beams
-    return Outcome(
-        ops.reshape(sequences, (-1, number, task.max_length)),
-        ops.reshape(scores, (-1, number)),
-        state.bad_step,
     )

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_addnorm.basics import Table
-from keras_addnorm.decoding.checks import require_positive
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.argument_checks import require_positive
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 Tensor = Any
 

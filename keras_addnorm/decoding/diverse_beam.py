@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from keras import ops
 
 from keras_addnorm.decoding import coverage, length_penalties
+from keras_addnorm.decoding.argument_checks import check_num_return, require_positive
 from keras_addnorm.decoding.beam import Candidates, Layout, search_beams
-from keras_addnorm.decoding.checks import check_num_return, require_positive
-from keras_addnorm.decoding.compilation import select
 from keras_addnorm.decoding.coverage import CoverageLike
+from keras_addnorm.decoding.indexing import select
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.steps import Cache, Found, Step, best_first, is_possible
+from keras_addnorm.decoding.log_probabilities import is_possible
+from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
+from keras_addnorm.decoding.step_model import StepModel
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.top_k import best_first
 
 Tensor = Any
 
@@ -76,8 +78,6 @@ class DiverseBeam(Strategy):
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 
-    runs_in_stages: ClassVar[bool] = True
-
     @property
     def rows_per_sentence(self) -> int:
         """One row a hypothesis."""
@@ -88,19 +88,10 @@ class DiverseBeam(Strategy):
         """Those of a group."""
         return self.num_beams // self.num_groups
 
-    def search(self, step: Step, cache: Cache, task: Task) -> Found:
-        """Decode until every sentence is done.
-
-        Args:
-            step: The model.
-            cache: Its state before the first step.
-            task: What to decode.
-
-        Returns:
-            The best hypotheses of all groups.
-        """
+    def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
+        """Decode until every sentence is done."""
         layout = Layout(self.num_groups, self.rows_per_beam, self.num_return)
-        return search_beams(self, layout, self._candidates, step, cache, task)
+        return search_beams(self, layout, self._candidates, model, inputs)
 
     def _candidates(self, sums: Tensor, count: int) -> Candidates:
         """Return the candidates of each group, chosen one group after the other."""

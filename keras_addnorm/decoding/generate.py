@@ -6,15 +6,16 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_addnorm.decoding import constraints as constraint_table
 from keras_addnorm.decoding import coverage, strategies
-from keras_addnorm.decoding.checks import require_positive
+from keras_addnorm.decoding.argument_checks import require_positive
 from keras_addnorm.decoding.compilation import run_compiled
 from keras_addnorm.decoding.constraints import ConstraintLike
-from keras_addnorm.decoding.inputs import (
+from keras_addnorm.decoding.decoder import Decoder, DecoderInfo
+from keras_addnorm.decoding.engine import engine_for
+from keras_addnorm.decoding.id_arrays import (
     check_ids,
     check_layer,
     check_source_ids,
@@ -24,7 +25,7 @@ from keras_addnorm.decoding.inputs import (
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import run_teacher_forced
-from keras_addnorm.decoding.search import Request, search
+from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.strategies import StrategyLike
 
@@ -68,8 +69,8 @@ class Generation:
 
 
 def generate(
-    model: Any,
-    source_ids: Any,
+    model: Decoder,
+    source_ids: Any = None,
     strategy: StrategyLike | None = None,
     *,
     num_beams: int | None = None,
@@ -80,21 +81,28 @@ def generate(
     shortlist: Shortlist | None = None,
     return_details: bool | Details = False,
     jit_compile: bool = True,
+    pad_id: int | None = None,
+    start_id: int | None = None,
+    end_id: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | Generation:
     """Check, pad, compile and run a search; documented at `Seq2SeqTransformer.generate`.
 
     Args:
-        model: A `Seq2SeqTransformer`.
-        source_ids: Integers, `(B, S)`.
+        model: A `Seq2SeqTransformer`, or any `Decoder`.
+        source_ids: Integers, `(B, S)`. May be left out where there is a `target_prefix`: for a
+            decoder-only model, whose `encode` is given the prefix.
         strategy: A strategy, its name or its dict.
         num_beams: The short way: number of hypotheses.
         length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
-        max_length: Number of tokens to generate at most; `None` for `config.max_length`.
+        max_length: Number of tokens to generate at most; `None` for `model.config.max_length`.
         constraints: Rules about the next token.
         target_prefix: Integers, `(B, P)`, padded: what the outputs begin with.
         shortlist: The target tokens that are weighed, instead of all.
         return_details: Whether to return a `Generation`; a `Details` says which.
         jit_compile: Whether TensorFlow compiles with XLA.
+        pad_id: The padding token; `None` for that of `model.config`, else 0.
+        start_id: The start token; `None` for that of `model.config`, else 1.
+        end_id: The end token; `None` for that of `model.config`, else 2.
 
     Returns:
         Token ids `(B, max_length)` int32 and scores `(B,)` float32; `(B, N, max_length)` and
@@ -104,55 +112,59 @@ def generate(
         ValueError: If the ids or an option do not fit.
         FloatingPointError: If the model computed something that is no number.
     """
-    config = model.config
-    request = Request(
+    info = DecoderInfo.of(model, pad_id, start_id, end_id)
+    settings = SearchSettings(
         strategies.choose(strategy, num_beams, length_penalty),
-        config.max_length if max_length is None else max_length,
+        _max_length(max_length, info),
         tuple(map(constraint_table.get, constraints)),
-        under_xla=jit_compile or keras.backend.backend() != "tensorflow",
+        engine_for(jit_compile),
+        info.ids,
     )
-    _check_request(request, config)
-    _check_shortlist(shortlist, target_prefix, config)
-    source_ids = check_source_ids(source_ids, config)
-    prefix = _check_prefix(target_prefix, len(source_ids), request.max_length, config)
+    config = getattr(model, "config", None)
+    _check_settings(settings, info, config)
+    _check_shortlist(shortlist, target_prefix, info)
+    if source_ids is None and target_prefix is not None:
+        source_ids = target_prefix
+    source_ids = check_source_ids(source_ids, info)
+    prefix = _check_prefix(target_prefix, len(source_ids), settings.max_length, info)
     details = Details() if return_details is True else return_details
     if details:
-        check_layer(details.layer, config)
-    ids, scores = _search(model, source_ids, prefix, request, shortlist, jit_compile)
+        _check_details(details, model, config)
+    ids, scores = _search(model, source_ids, prefix, settings, shortlist, info)
     if details:
         return _describe(model, source_ids, ids, scores, details, jit_compile)
-    return (ids[:, 0], scores[:, 0]) if request.strategy.num_return == 1 else (ids, scores)
+    return (ids[:, 0], scores[:, 0]) if settings.strategy.num_return == 1 else (ids, scores)
 
 
 def _search(
     model: Any,
     source_ids: np.ndarray,
     prefix: np.ndarray,
-    request: Request,
+    settings: SearchSettings,
     shortlist: Shortlist | None,
-    jit_compile: bool,
+    info: DecoderInfo,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ids `(B, N, T)` and scores `(B, N)`."""
     batch_size, length = source_ids.shape
     if batch_size == 0:
-        shape = (0, request.strategy.num_return)
-        return np.zeros((*shape, request.max_length), "int32"), np.zeros(shape, "float32")
-    request, seed = _without_seed(request)
-    pad_id = model.config.pad_id
+        shape = (0, settings.strategy.num_return)
+        return np.zeros((*shape, settings.max_length), "int32"), np.zeros(shape, "float32")
+    settings, seed = _without_seed(settings)
+    pad_id = info.ids.pad_id
     found = run_compiled(
         model,
-        ("search", request, shortlist),
+        ("search", settings, shortlist),
         lambda source_ids, prefix, seed: search(
-            model, source_ids, request, prefix if prefix.shape[1] else None, seed, shortlist
+            model, source_ids, settings, prefix if prefix.shape[1] else None, seed, shortlist
         ),
         (
-            pad_batch(source_ids, padded_length(length, model.config), pad_id),
+            pad_batch(source_ids, padded_length(length, info), pad_id),
             pad_batch(prefix, -(-prefix.shape[1] // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE, pad_id),
             np.array(seed, "int32"),
         ),
-        jit_compile,
+        settings.engine,
     )
-    if found.bad_step < request.max_length:
+    if found.bad_step < settings.max_length:
         raise FloatingPointError(
             f"A logit was NaN or infinite at step {found.bad_step} of the search (the first is 0). "
             "Expected finite logits. Look for NaN among the weights, which training may have left "
@@ -161,12 +173,12 @@ def _search(
     return found.ids[:batch_size], found.scores[:batch_size]
 
 
-def _without_seed(request: Request) -> tuple[Request, int]:
-    """Return the request that is compiled, and the seed: another one compiles nothing new."""
-    if not isinstance(request.strategy, Sample):
-        return request, 0
-    unseeded = dataclasses.replace(request.strategy, seed=0)
-    return dataclasses.replace(request, strategy=unseeded), request.strategy.seed
+def _without_seed(settings: SearchSettings) -> tuple[SearchSettings, int]:
+    """Return the settings that are compiled, and the seed: another one compiles nothing new."""
+    if not isinstance(settings.strategy, Sample):
+        return settings, 0
+    unseeded = dataclasses.replace(settings.strategy, seed=0)
+    return dataclasses.replace(settings, strategy=unseeded), settings.strategy.seed
 
 
 def _describe(
@@ -192,24 +204,44 @@ def _describe(
     return Generation(ids, scores, log_p, alignments, attention if details.with_attention else None)
 
 
-def _check_request(request: Request, config: Any) -> None:
-    max_length = request.max_length
+def _max_length(max_length: int | None, info: DecoderInfo) -> int:
+    max_length = info.max_length if max_length is None else max_length
+    if max_length is None:
+        raise ValueError(
+            "Nothing says how long outputs may be. Expected max_length, for a decoder without a "
+            "`config.max_length`. Received: None"
+        )
     require_positive("There is nothing to generate.", max_length=max_length)
-    if config.positions == "learned" and max_length > config.max_length:
+    return max_length
+
+
+def _check_settings(settings: SearchSettings, info: DecoderInfo, config: Any) -> None:
+    max_length = settings.max_length
+    if info.num_positions is not None and max_length > info.num_positions:
         raise ValueError(
             "The model has learned positions and cannot generate past them. Expected max_length "
-            f"<= {config.max_length}. Received: {max_length}"
+            f"<= {info.num_positions}. Received: {max_length}"
         )
-    if (penalty := coverage.get(request.strategy.coverage_penalty)) is not None:
+    if (penalty := coverage.get(settings.strategy.coverage_penalty)) is not None:
         check_layer(penalty.layer, config)
-    for constraint in request.constraints:
-        constraint.check(config.target_vocabulary_size, max_length)
+    for constraint in settings.constraints:
+        if info.target_vocabulary_size is not None:
+            constraint.check(info.target_vocabulary_size, max_length)
 
 
-def _check_shortlist(shortlist: Shortlist | None, target_prefix: Any, config: Any) -> None:
+def _check_details(details: Details, model: Any, config: Any) -> None:
+    if not hasattr(model, "decode_sequence"):
+        raise ValueError(
+            "Details are read in one pass over the outputs. Expected a model with the method "
+            f"`decode_sequence`. Received: a {type(model).__name__}. Leave `return_details` out."
+        )
+    check_layer(details.layer, config)
+
+
+def _check_shortlist(shortlist: Shortlist | None, target_prefix: Any, info: DecoderInfo) -> None:
     if shortlist is None:
         return
-    shortlist.check(config)
+    shortlist.check(info)
     if target_prefix is not None:
         raise ValueError(
             "A target prefix may hold any token, a shortlist leaves most of them out. Expected one "
@@ -217,8 +249,11 @@ def _check_shortlist(shortlist: Shortlist | None, target_prefix: Any, config: An
         )
 
 
-def _check_prefix(target_prefix: Any, batch_size: int, max_length: int, config: Any) -> np.ndarray:
+def _check_prefix(
+    target_prefix: Any, batch_size: int, max_length: int, info: DecoderInfo
+) -> np.ndarray:
     """Return the prefix as `(B, P)`, with P = 0 for none."""
+    ids = info.ids
     if target_prefix is None:
         return np.zeros((batch_size, 0), "int32")
     array = np.asarray(target_prefix)
@@ -227,18 +262,18 @@ def _check_prefix(target_prefix: Any, batch_size: int, max_length: int, config: 
             "A target prefix needs a row for each sentence, padded to one length. Expected shape "
             f"({batch_size}, length). Received: {array.shape}"
         )
-    check_ids("target", array, config.target_vocabulary_size)
+    check_ids("target", array, info.target_vocabulary_size)
     if array.shape[1] > max_length:
         raise ValueError(
             "The target prefix is longer than the output may be. Expected at most max_length = "
             f"{max_length} tokens. Received: {array.shape[1]}. Raise max_length, or cut the prefix."
         )
-    is_token = array != config.pad_id
+    is_token = array != ids.pad_id
     has_gap = (is_token[:, 1:] & ~is_token[:, :-1]).any()
-    if has_gap or np.isin(array, [config.start_id, config.end_id]).any():
+    if has_gap or np.isin(array, [ids.start_id, ids.end_id]).any():
         raise ValueError(
             "A target prefix is made of tokens, with padding behind them only. Expected no start "
-            f"token ({config.start_id}), no end token ({config.end_id}) and no padding "
-            f"({config.pad_id}) in between. Received: {array.tolist()!r:.80}"
+            f"token ({ids.start_id}), no end token ({ids.end_id}) and no padding "
+            f"({ids.pad_id}) in between. Received: {array.tolist()!r:.80}"
         )
     return array

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.coverage import CoverageLike
+from keras_addnorm.decoding.independent_rows import search_rows
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.rows import Choose, search_rows
-from keras_addnorm.decoding.steps import Cache, Found, Step
+from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
+from keras_addnorm.decoding.step_model import StepModel
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.task import Task
 
 Tensor = Any
 
@@ -39,8 +39,6 @@ class Greedy(Strategy):
         """One hypothesis a sentence."""
         return 1
 
-    runs_in_stages: ClassVar[bool] = True
-
     @property
     def rows_per_sentence(self) -> int:
         """One row a sentence."""
@@ -51,19 +49,10 @@ class Greedy(Strategy):
         """Each goes its own way."""
         return 1
 
-    def search(self, step: Step, cache: Cache, task: Task) -> Found:
-        """Decode until every row has ended.
+    def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
+        """Decode until every row has ended; one hypothesis a sentence."""
 
-        Args:
-            step: The model.
-            cache: Its state before the first step.
-            task: What to decode.
+        def most_probable(log_p: Tensor, index: Tensor) -> Tensor:
+            return model.engine.argmax(log_p)
 
-        Returns:
-            One hypothesis a sentence.
-        """
-
-        def most_probable(task: Task) -> Choose:
-            return lambda log_p, index: task.columns.largest(log_p)
-
-        return search_rows(self, most_probable, step, cache, task)
+        return search_rows(self, lambda inputs: most_probable, model, inputs)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from keras import ops
 
 from keras_addnorm.decoding import coverage, length_penalties, noise
-from keras_addnorm.decoding.checks import require_positive
-from keras_addnorm.decoding.compilation import select
+from keras_addnorm.decoding.argument_checks import require_positive
 from keras_addnorm.decoding.coverage import CoverageLike
+from keras_addnorm.decoding.independent_rows import ChooseTokens, search_rows
+from keras_addnorm.decoding.indexing import select
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.rows import Choose, search_rows
-from keras_addnorm.decoding.steps import IMPOSSIBLE, Cache, Found, Step, best_first, is_possible
+from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE, is_possible
+from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
+from keras_addnorm.decoding.step_model import StepModel
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.top_k import best_first
 
 Tensor = Any
 
@@ -79,8 +81,6 @@ class Sample(Strategy):
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 
-    runs_in_stages: ClassVar[bool] = True
-
     @property
     def rows_per_sentence(self) -> int:
         """One row a draw."""
@@ -91,23 +91,14 @@ class Sample(Strategy):
         """Each goes its own way."""
         return 1
 
-    def search(self, step: Step, cache: Cache, task: Task) -> Found:
-        """Draw until every row has ended.
+    def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
+        """Draw until every row has ended; the best draw of each sentence comes first."""
+        return search_rows(self, self._draw_for, model, inputs)
 
-        Args:
-            step: The model.
-            cache: Its state before the first step.
-            task: What to decode.
-
-        Returns:
-            The draws, the best of each sentence first.
-        """
-        return search_rows(self, self._choose_of, step, cache, task)
-
-    def _choose_of(self, task: Task) -> Choose:
-        """Return what draws the next tokens of the rows of a task."""
-        seed = self.seed if task.seed is None else task.seed
-        keys = noise.sentence_keys(task.source_ids, task.source_mask, seed)
+    def _draw_for(self, inputs: SearchInputs) -> ChooseTokens:
+        """Return what draws the next tokens of the rows of some inputs."""
+        seed = self.seed if inputs.seed is None else inputs.seed
+        keys = noise.sentence_keys(inputs.source_ids, inputs.source_mask, seed)
         draws = ops.arange(self.num_return, dtype="int32")
         keys = ops.reshape(noise.spread(ops.expand_dims(keys, -1), draws), (-1,))  # (B N,)
 

@@ -9,7 +9,9 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.decoding.compilation import run_compiled
-from keras_addnorm.decoding.inputs import check_ids, check_source_ids, pad_batch, padded_length
+from keras_addnorm.decoding.decoder import DecoderInfo
+from keras_addnorm.decoding.engine import engine_for
+from keras_addnorm.decoding.id_arrays import check_ids, check_source_ids, pad_batch, padded_length
 
 Tensor = Any
 
@@ -43,7 +45,7 @@ def score(model: Any, source_ids: Any, target_ids: Any, *, jit_compile: bool = T
     Raises:
         ValueError: If the ids do not fit.
     """
-    source_ids = check_source_ids(source_ids, model.config)
+    source_ids = check_source_ids(source_ids, DecoderInfo.of(model))
     target_ids = _check_target_ids(target_ids, len(source_ids), model.config)
     several = target_ids if target_ids.ndim == 3 else target_ids[:, None]
     tokens, _ = run_teacher_forced(model, source_ids, several, None, jit_compile)
@@ -71,19 +73,19 @@ def run_teacher_forced(
         Log-probabilities `(B, N, T)` and attention `(B, N, T, S)`, which is empty if none was
         asked for.
     """
-    config = model.config
+    info, pad_id = DecoderInfo.of(model), model.config.pad_id
     batch_size, _, length = target_ids.shape
     source_length = source_ids.shape[1]
     if target_ids.size == 0:
         return np.zeros(target_ids.shape, "float32"), np.zeros((0,), "float32")
-    source = pad_batch(source_ids, padded_length(source_length, config), config.pad_id)
-    target = pad_batch(target_ids, padded_length(length, config), config.pad_id)
+    source = pad_batch(source_ids, padded_length(source_length, info), pad_id)
+    target = pad_batch(target_ids, padded_length(length, info), pad_id)
     tokens, attention = run_compiled(
         model,
         ("score", layer),
         lambda source, target: teacher_forced(model, source, target, layer),
         (source, target),
-        jit_compile,
+        engine_for(jit_compile),
     )
     tokens = tokens[:batch_size, :, :length]
     if layer is not None:

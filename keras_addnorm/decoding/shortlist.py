@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.decoding.lexicon import Lexicon
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 Tensor = Any
 
@@ -77,13 +77,16 @@ class Shortlist:
         """Raise unless the lexicon speaks of a model's vocabularies, and has room for its ids.
 
         Args:
-            config: The model's config.
+            config: The model's config, or the `DecoderInfo` of another decoder.
 
         Raises:
             ValueError: If it does not.
         """
-        expected = (config.source_vocabulary_size, config.target_vocabulary_size)
         received = (self.lexicon.candidates.shape[0], self.lexicon.frequencies.shape[0])
+        known = (config.source_vocabulary_size, config.target_vocabulary_size)
+        expected = tuple(
+            size if size is not None else own for size, own in zip(known, received, strict=True)
+        )
         if received != expected:
             raise ValueError(
                 "The shortlist does not belong to the model. Expected a lexicon of "

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
 
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.steps import Cache, Found, Step
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
+from keras_addnorm.decoding.step_model import StepModel
 
 
 class Strategy(abc.ABC):
@@ -16,13 +15,7 @@ class Strategy(abc.ABC):
 
     Strategies are plain values: they are compared and hashed, and a compiled decoder is kept for
     each. All tensors come through the arguments of `search`.
-
-    Attributes:
-        runs_in_stages: Whether `search` loops by `stages.run_in_stages`. Its cache has room for the
-            positions of the first stage then, else for all of them.
     """
-
-    runs_in_stages: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -49,20 +42,14 @@ class Strategy(abc.ABC):
     def rows_per_beam(self) -> int:
         """Number of rows, side by side, that may go on from one another."""
 
-    def finds_all_of(self, other: Strategy) -> bool:
-        """Return whether the first hypotheses of this are all that another strategy returns."""
-        return self == other
-
     @abc.abstractmethod
-    def search(self, step: Step, cache: Cache, task: Task) -> Found:
+    def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
         """Decode until every sentence is done.
 
         Args:
-            step: The model. With K rows a sentence, rows `b K` to `b K + K - 1` belong to
-                sentence `b`.
-            cache: Its state before the first step, with `B K` rows.
-            task: What to decode.
+            model: The decoder, and its cache of `B K` rows before the first step.
+            inputs: What to decode.
 
         Returns:
-            What was found.
+            The best hypotheses.
         """

@@ -11,27 +11,21 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
-from keras_addnorm.layers.caches import HeadsFirst, PositionsFirst, read, write
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.inner_norm import InnerNorm, get_inner_norm
+from keras_addnorm.layers.kv_cache import KeyValueCache, KeyValues, as_key_values
 from keras_addnorm.layers.masks import (
     combine_masks,
     explicit_or_implicit,
-    key_distances,
     masked_softmax,
     position_mask,
 )
 from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
-from keras_addnorm.layers.projection import (
-    Projection,
-    joined_weights,
-    project_jointly,
-    require_hidden_dim,
-)
+from keras_addnorm.layers.projection import Projection, require_hidden_dim
 from keras_addnorm.layers.shapes import leading_sizes, size_of
 
 Tensor = Any
@@ -83,6 +77,16 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         self.positions: RelativePositions | None = None
         self.inner_norm = get_inner_norm(inner_norm)
         self.supports_masking = True
+
+    @property
+    def num_key_value_heads(self) -> int:
+        """Number of heads of keys and values, G."""
+        return self._num_groups
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head, K; known once the layer is built."""
+        return self._head_dim
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -171,9 +175,6 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
         # The scale goes on the query: in float16, unscaled logits can overflow.
         return self._rotate(queries, at) * self._by_head(self._scale, (-1, 1), queries.dtype)
 
-    def _project_keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        return self._as_keys_values(self.key_projection(memory), self.value_projection(memory))
-
     def _as_keys_values(
         self, keys: Tensor, values: Tensor, at: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -200,7 +201,7 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     def _attend(
         self,
         queries: Tensor,
-        store: PositionsFirst | HeadsFirst,
+        store: KeyValueCache,
         mask: Tensor | None,
         distances: Tensor | None = None,
         is_causal: bool = False,
@@ -209,13 +210,10 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the context `(B, T, H, K)` and the attention weights `(B, H, T, S)`, if asked."""
         if not return_attention_scores and self._may_be_fused(training):
-            store = store.positions_first(self._num_groups)
-            return fused_attention(queries, store.keys, store.values, mask), None
-        logits = self._logits(queries, store, distances, is_causal)
-        sink = self._by_head(self._sink, (-1, 1, 1), logits.dtype)
-        weights = masked_softmax(logits, mask, sink, self.compute_dtype, store.softmax)
+            return fused_attention(queries, *store.keys_and_values(), mask), None
+        weights = self._weights(self._logits(queries, store, distances, is_causal), mask)
         dropped = self._weights_dropout(weights, training=training)
-        context = store.weighted_sums(dropped, self._num_groups)
+        context = store.weighted_sum(dropped)
         if self.positions is not None:
             context = _plus(context, self.positions.context(dropped, distances))
         return context, weights
@@ -234,12 +232,12 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
     def _logits(
         self,
         queries: Tensor,
-        store: PositionsFirst | HeadsFirst,
+        store: KeyValueCache,
         distances: Tensor | None,
         is_causal: bool,
     ) -> Tensor:
         # (B, T, H, K) x (B, S, G, K) -> (B, H, T, S)
-        logits = store.products(queries, self._num_groups)
+        logits = store.scores(queries)
         if self.positions is not None:
             logits = _plus(logits, self.positions.query_logits(queries, distances))
         logits = ops.cast(logits, keras.backend.result_type(self.compute_dtype, "float32"))
@@ -250,12 +248,21 @@ class MultiHeadAttention(keras.layers.Layer, abc.ABC):
             logits = _plus(logits, self.positions.bias(distances, is_causal))
         return logits
 
+    def _weights(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the softmax over the keys, `(B, H, T, S)`."""
+        return masked_softmax(logits, mask, self._sink_logits(logits.dtype), self.compute_dtype)
+
+    def _sink_logits(self, dtype: str) -> Any:
+        """Return the logit of nothing, `(H, 1, 1)` where it is learned a head, or `None`."""
+        return self._by_head(self._sink, (-1, 1, 1), dtype)
+
     def _project_output(
-        self, context: Tensor, query_mask: Tensor | None, training: bool | None
+        self, context: Tensor, x: Tensor, query_mask: Tensor | None, training: bool | None
     ) -> Tensor:
+        """Return the output for the rows and positions of `x`."""
         # (B, T, H, K) -> (B, T, H*K) -> (B, T, D)
         width = self.num_heads * self._head_dim
-        context = ops.reshape(context, (*leading_sizes(context, 2), width))
+        context = ops.reshape(context, (*leading_sizes(x, 2), width))
         if self.inner_norm is not None:
             context = self.inner_norm(context, padding_mask=query_mask, training=training)
         return self.output_projection(context)
@@ -386,7 +393,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
-        cache: Tensor | HeadsFirst | None = None,
+        cache: Tensor | KeyValueCache | None = None,
         cache_update_index: int | Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
@@ -400,8 +407,8 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
             use_causal_mask: Whether to hide later positions. A cache always does.
             cache: Keys and values of earlier positions, `(B, 2, S, G, K)`, from `empty_cache` or
-                an earlier call. Keys are stored as they are compared: normalised and rotated. With
-                `HeadsFirst`, the rows `x[:, i]` are hypotheses at one position.
+                an earlier call, or a `KeyValueCache`. Keys are stored as they are compared:
+                normalised and rotated.
             cache_update_index: Position of `x[:, 0]` in the cache.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
@@ -416,73 +423,36 @@ class MultiHeadSelfAttention(MultiHeadAttention):
                 "`cache_update_index`, or neither. Received only "
                 f"{'cache_update_index' if cache is None else 'cache'}."
             )
+        # A cache hides later positions, and its mask speaks of other positions than those of x.
         is_causal = use_causal_mask or cache is not None
-        at, distances = self._places(x, cache, cache_update_index)
-        queries, keys, values = self._project(x, at, cache)
-        if cache is None:
-            padding_mask = explicit_or_implicit(padding_mask, x)
-            store: PositionsFirst | HeadsFirst = PositionsFirst(keys, values)
-        else:
-            if isinstance(cache, HeadsFirst):
-                cache = cache.written(keys, values, cache_update_index)
-            else:
-                cache = write(cache, keys, values, cache_update_index)
-            store = read(cache)
+        key_mask = explicit_or_implicit(padding_mask, x) if cache is None else padding_mask
+        query_mask = key_mask if cache is None else None
+
+        store = as_key_values(cache)
+        at = store.query_positions(size_of(x, 1), cache_update_index)
+        queries, keys, values = self._project(x, at)
+        store = store.extend(keys, values, cache_update_index)
+        distances = store.key_positions() - ops.expand_dims(at, -1)
         visible = position_mask(distances, is_causal, self.attention.window)
         context, weights = self._attend(
             queries,
             store,
-            combine_masks(padding_mask, attention_mask, visible),
+            combine_masks(key_mask, attention_mask, visible),
             distances=distances,
             is_causal=is_causal,
             return_attention_scores=return_attention_scores,
             training=training,
         )
         if cache is None:
-            self.show_heads(values, weights, context, padding_mask, padding_mask, training)
-        # With a cache the mask speaks of other positions than those of x.
-        y = self._project_output(context, padding_mask if cache is None else None, training)
-        return pack(y, weights if return_attention_scores else None, cache)
+            self.show_heads(values, weights, context, key_mask, query_mask, training)
+        y = self._project_output(context, x, query_mask, training)
+        return pack(y, weights if return_attention_scores else None, store.cache)
 
-    def joined_weights(self) -> tuple[Tensor, ...]:
-        """Return the weights of the projections to queries, keys and values as those of one.
-
-        For a loop that calls the layer at each step without XLA, with a `HeadsFirst` that holds
-        them. TensorFlow hands products that could run side by side over to other threads, which
-        takes longer than a product of one row.
-
-        Returns:
-            The kernel `(D, (H + 2 G) K)` and, with `use_bias`, the bias. `()` if the projections
-            are quantised: each has its own scale.
-        """
-        return joined_weights(self._projections)
-
-    @property
-    def _projections(self) -> list[Projection]:
-        return [self.query_projection, self.key_projection, self.value_projection]
-
-    def _project(
-        self, x: Tensor, at: Tensor, cache: Tensor | HeadsFirst | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries `(B, T, H, K)`, keys and values `(B, T, G, K)`."""
-        if isinstance(cache, HeadsFirst) and cache.joined:
-            queries, keys, values = project_jointly(x, self._projections, cache.joined)
-        else:
-            queries, keys, values = (project(x) for project in self._projections)
-        return self._as_queries(queries, at), *self._as_keys_values(keys, values, at)
-
-    def _places(
-        self, x: Tensor, cache: Tensor | HeadsFirst | None, index: int | Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the positions of the queries, `(T,)`, and the keys' distances from them."""
-        num_queries = size_of(x, 1)
-        if isinstance(cache, HeadsFirst):
-            count = x.shape[1]
-            at = ops.zeros((count,), dtype="int32") + index
-            return at, cache.positions(count) - ops.expand_dims(at, -1)
-        offset, num_keys = (0, num_queries) if cache is None else (index, cache.shape[2])
-        at = ops.arange(num_queries, dtype="int32") + offset
-        return at, key_distances(num_queries, num_keys, offset)
+        queries = self._as_queries(self.query_projection(x), at)
+        keys, values = self.key_projection(x), self.value_projection(x)
+        return queries, *self._as_keys_values(keys, values, at)
 
     def empty_cache(self, batch_size: int | Tensor, max_length: int) -> Tensor:
         """Return a cache with room for `max_length` positions.
@@ -534,7 +504,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         memory: Tensor | None = None,
         memory_padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        cache: Tensor | HeadsFirst | None = None,
+        cache: Tensor | KeyValueCache | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
@@ -547,8 +517,8 @@ class MultiHeadCrossAttention(MultiHeadAttention):
             memory_padding_mask: `(B, S)`, True at real tokens; `None` for the mask attached to
                 `memory`.
             attention_mask: `(B, T, S)` or `(T, S)`, True where a query may attend to a key.
-            cache: The memory's keys and values from `project_memory`, `(B, 2, S, G, K)`, or the
-                same heads first.
+            cache: The memory's keys and values from `project_memory`, `(B, 2, S, G, K)`, or a
+                `KeyValueCache`.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
 
@@ -559,36 +529,42 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         Raises:
             ValueError: If there is neither a memory nor a cache.
         """
-        queries = self._as_queries(self.query_projection(x))
-        if cache is not None:
-            store = read(cache)
-            queries = store.by_memory(queries, self._num_groups)
-        elif memory is not None:
-            memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
-            keys, values = self._project_keys_values(memory)
-            store = PositionsFirst(keys, values)
-        else:
+        if memory is None and cache is None:
             raise ValueError(
                 "Cross-attention has nothing to attend to. Expected `memory` or `cache`. "
                 "Received neither."
             )
-        mask = combine_masks(memory_padding_mask, attention_mask)
+        queries = self._as_queries(self.query_projection(x))
+        store = as_key_values(cache)
+        if cache is None:
+            memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
+            store = KeyValues(*self.project_keys_values(memory))
         context, weights = self._attend(
-            queries,
+            store.group_rows(queries),
             store,
-            mask,
+            combine_masks(memory_padding_mask, attention_mask),
             return_attention_scores=return_attention_scores,
             training=training,
         )
         query_mask = explicit_or_implicit(None, x)
         if cache is None:
-            self.show_heads(values, weights, context, memory_padding_mask, query_mask, training)
-        else:
-            context = ops.reshape(context, (*leading_sizes(x, 2), *context.shape[2:]))
-            weights = _by_row(weights, size_of(x, 1)) if return_attention_scores else None
+            self.show_heads(
+                store.keys_and_values()[1],
+                weights,
+                context,
+                memory_padding_mask,
+                query_mask,
+                training,
+            )
+        elif return_attention_scores:
+            weights = _by_row(weights, size_of(x, 1))
         # With a cache, the mask of x is not that of its rows.
-        y = self._project_output(context, query_mask if cache is None else None, training)
+        y = self._project_output(context, x, query_mask if cache is None else None, training)
         return pack(y, weights if return_attention_scores else None)
+
+    def project_keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Project the memory `(B, S, D_memory)` to keys and values, `(B, S, G, K)` each."""
+        return self._as_keys_values(self.key_projection(memory), self.value_projection(memory))
 
     def project_memory(self, memory: Tensor) -> Tensor:
         """Project the memory to keys and values once, for all decoding steps.
@@ -599,7 +575,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         Returns:
             `(B, 2, S, G, K)`.
         """
-        return ops.stack(self._project_keys_values(memory), axis=1)
+        return ops.stack(self.project_keys_values(memory), axis=1)
 
 
 def divide_heads(hidden_dim: int, num_heads: int) -> int:

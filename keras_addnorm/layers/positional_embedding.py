@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,25 +10,9 @@ from keras import ops
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
-from keras_addnorm.layers.shapes import leading_sizes, size_of
+from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
-
-_FEW_ROWS = range(2, 17)
-
-
-class Turned(enum.Enum):
-    """Whether a loop reads the table of embeddings turned, once before its first step.
-
-    Under XLA one row is a product of its own that reads the table as it lies, and of many rows
-    turning the table is a small part. In between it would be turned again at each step. oneDNN,
-    which TensorFlow asks without XLA, turns it at each step for any number of rows.
-    """
-
-    NEVER = "never"
-    ALWAYS = "always"
-    FOR_FEW_ROWS = "for few rows"
-    """Where their number is not known while it is traced, XLA chooses, which knows it."""
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -153,52 +135,18 @@ class PositionalEmbedding(keras.layers.Layer):
             return self._project(inputs)
         return self._embed(inputs, start_index, training)
 
-    def projection(
-        self,
-        turned: Turned = Turned.NEVER,
-        tokens: Tensor | None = None,
-        turned_table: Tensor | None = None,
-    ) -> Callable[[Tensor], Tensor]:
-        """Return the way back to the vocabulary as a function, prepared for a loop.
+    def logits(self, x: Tensor) -> Tensor:
+        """Project hidden states on the vocabulary, as a plain function of the weights.
 
         Args:
-            turned: Whether the function reads the table turned.
-            tokens: The tokens whose logits are asked for, `(M,)`; `None` for all, M = V.
-            turned_table: The turned table, `(D, V)`, where it is there already.
+            x: `(N, D)`.
 
         Returns:
-            A function from hidden states `(N, D)` to logits `(N, M)`.
+            Logits `(N, V)` in float32 (or float64).
         """
         table = ops.cast(self.embeddings, self.compute_dtype)
-        if tokens is not None:
-            table = ops.take(table, tokens, axis=0)
-        if turned is Turned.NEVER:
-            columns = None
-        elif turned_table is None or tokens is not None:
-            columns = ops.transpose(table)
-        else:
-            columns = turned_table
-
-        def project(x: Tensor) -> Tensor:
-            x = ops.cast(x, self.compute_dtype)
-
-            def as_it_lies() -> Tensor:
-                return ops.einsum("nd,vd->nv", x, table)
-
-            def turned_before() -> Tensor:
-                return ops.matmul(x, columns)
-
-            rows = size_of(x, 0)
-            if turned is not Turned.FOR_FEW_ROWS:
-                logits = turned_before() if turned is Turned.ALWAYS else as_it_lies()
-            elif isinstance(rows, int):
-                logits = turned_before() if rows in _FEW_ROWS else as_it_lies()
-            else:  # XLA leaves the other one out.
-                is_few = ops.logical_and(rows >= _FEW_ROWS[0], rows <= _FEW_ROWS[-1])
-                logits = ops.cond(is_few, turned_before, as_it_lies)
-            return ops.cast(logits, self._logits_dtype)
-
-        return project
+        logits = ops.einsum("nd,vd->nv", ops.cast(x, self.compute_dtype), table)
+        return ops.cast(logits, self._logits_dtype)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         """Return where tokens are real; for hidden states, the mask they came with.
@@ -273,7 +221,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self._check_hidden_states(x)
         leading = leading_sizes(x, len(x.shape) - 1)
         # (B, T, D) -> (N, D) -> (N, V) -> (B, T, V): one flat product, as in Projection
-        logits = self.projection()(ops.reshape(x, (-1, self.hidden_dim)))
+        logits = self.logits(ops.reshape(x, (-1, self.hidden_dim)))
         return ops.reshape(logits, (*leading, self.vocabulary_size))
 
     def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:

@@ -98,14 +98,6 @@ class PrunedSelfAttention(PrunedSublayer):
         """
         return ops.zeros((batch_size, 0), dtype=self.compute_dtype)
 
-    def joined_weights(self) -> tuple[Tensor, ...]:
-        """Return no weights.
-
-        Returns:
-            `()`.
-        """
-        return ()
-
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
 class PrunedCrossAttention(PrunedSublayer):

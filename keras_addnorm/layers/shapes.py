@@ -55,17 +55,8 @@ def first_size(x: Tensor, *others: int | Tensor) -> int | Tensor:
     return -1 if x.shape[0] is None and is_alone else size_of(x, 0)
 
 
-def lengthened(x: Tensor, axis: int, size: int | Tensor) -> Tensor:
-    """Return `x`, filled up with zeros at the end of one axis.
-
-    Args:
-        x: A tensor.
-        axis: That axis.
-        size: Its new size, no smaller.
-
-    Returns:
-        The tensor.
-    """
+def pad_axis(x: Tensor, axis: int, size: int | Tensor) -> Tensor:
+    """Return `x` with zeros at the end of one axis, up to a new size."""
     sizes = [size_of(x, i) for i in range(len(x.shape))]
     sizes[axis] = size - sizes[axis]
     return ops.concatenate([x, ops.zeros(sizes, dtype=x.dtype)], axis=axis)

@@ -316,13 +316,5 @@ class TransformerDecoder(TransformerStack):
         """
         return [layer.initial_cache(batch_size, max_length, memory) for layer in self.layers]
 
-    def joined_weights(self) -> list[tuple[Tensor, ...]]:
-        """Return those of the self-attention of each layer.
-
-        Returns:
-            See `MultiHeadSelfAttention.joined_weights`.
-        """
-        return [layer.self_attention.joined_weights() for layer in self.layers]
-
     def _position(self, layer_index: int) -> schemes.StackPosition:
         return schemes.StackPosition(self.num_other_layers, self.num_layers, self.side, layer_index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -12,8 +12,6 @@ from keras_addnorm.decoding.constraints import ConstraintLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.layers import PositionalEmbedding, Projection
-from keras_addnorm.layers.caches import is_ancestor
-from keras_addnorm.layers.positional_embedding import Turned
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
@@ -148,8 +146,6 @@ class Seq2SeqTransformer(keras.Model):
         index: int | Tensor,
         memory_padding_mask: Tensor | None = None,
         return_attention_scores: bool = False,
-        ancestors: Tensor | None = None,
-        to_logits: Callable[[Tensor], Tensor] | None = None,
     ) -> Any:
         """Decode one position.
 
@@ -157,54 +153,27 @@ class Seq2SeqTransformer(keras.Model):
             token_ids: The tokens at position `index`, `(N,)`.
             cache: From `initial_cache` or the step before.
             index: The position, from 0.
-            memory_padding_mask: `(B, S)`, from `encode`.
+            memory_padding_mask: `(B, S)`, from `encode`; N is a multiple of B, and the rows of one
+                source stand side by side.
             return_attention_scores: Whether to return the attention weights too.
-            ancestors: For n hypotheses that share a self-attention cache of `HeadsFirst`: which of
-                them wrote each position, `(N / n, n, max_length)` int32.
-            to_logits: From the method of this name.
 
         Returns:
-            Logits for the next token, `(N, V)`, or those that `to_logits` makes, and the updated
-            cache; with `return_attention_scores`, last, a list of dicts, one a layer:
-            `"self_attention"` `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`; of
-            hypotheses that share a cache, `(N / n, H, n, n max_length)` and `(N / n, H, n, S)`.
+            Logits for the next token, `(N, V)`, and the updated cache; with
+            `return_attention_scores`, last, a list of dicts, one a layer: `"self_attention"`
+            `(N, H, 1, max_length)` and `"cross_attention"` `(N, H, 1, S)`.
         """
-        x = self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index)
-        if ancestors is not None:
-            # (N, 1, D) -> (N / n, n, D)
-            x = keras.ops.reshape(x, (-1, ancestors.shape[1], x.shape[-1]))
         x, *scores, cache = self.decoder(
-            x,
+            self.decoder_embedding(keras.ops.expand_dims(token_ids, 1), start_index=index),
             memory_padding_mask=memory_padding_mask,
-            attention_mask=None if ancestors is None else is_ancestor(ancestors),
             cache=cache,
             cache_update_index=index,
             return_attention_scores=return_attention_scores,
         )
-        to_logits = to_logits or self.to_logits()
-        return (to_logits(keras.ops.reshape(x, (-1, x.shape[-1]))), cache, *scores)
-
-    def to_logits(
-        self,
-        turned: Turned = Turned.NEVER,
-        tokens: Tensor | None = None,
-        turned_table: Tensor | None = None,
-    ) -> Callable[[Tensor], Tensor]:
-        """Return the projection on the vocabulary as `decode_step` calls it in a loop.
-
-        Args:
-            turned: Whether a table that is tied to the embeddings is read turned.
-            tokens: The tokens whose logits are asked for, `(M,)`; `None` for all, M = V.
-            turned_table: The turned table, `(D, V)`, where it is there already.
-
-        Returns:
-            A function from hidden states `(N, D)` to logits `(N, M)`.
-        """
+        # (N, 1, D) -> (N, D) -> (N, V)
+        x = keras.ops.reshape(x, (-1, x.shape[-1]))
         if self.vocabulary_projection is None:
-            return self.decoder_embedding.projection(turned, tokens, turned_table)
-        if tokens is None:
-            return self.vocabulary_projection
-        return self.vocabulary_projection.columns(tokens)
+            return (self.decoder_embedding.logits(x), cache, *scores)
+        return (self.vocabulary_projection(x), cache, *scores)
 
     def decode_sequence(
         self,

@@ -18,10 +18,10 @@ from keras_addnorm.decoding import strategies as decoding_strategies
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable
 from keras_addnorm.models.checks import require_model, require_tokenizers
 from keras_addnorm.serving.assets_extra import write_extras
+from keras_addnorm.serving.optimize_graph import optimize_graph
 from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
-from keras_addnorm.serving.slim import slim
 from keras_addnorm.serving.versions import choose_version
 
 # Nobody asks a served model for gradients; our layers' own ones would be a quarter of its graph.
@@ -145,7 +145,7 @@ def export_saved_model(
     }
     with atomic_folder(directory / str(version)) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures, options=_OPTIONS)
-        slim(folder)
+        optimize_graph(folder)
         write_extras(
             folder,
             directory / str(version),

@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.vocabulary import SPACE_MARK
-from keras_addnorm.serving.step_loops import IN_ONE_THREAD
+from keras_addnorm.serving.single_threaded_loops import SINGLE_THREADED
 
 _INVALID = 0xFFFD
 # The key of a string combines the numbers of its two parts, with this many bits for each.
@@ -423,7 +423,7 @@ def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
             step,
             (tf.constant(0), tf.stack([characters, tf.ones_like(characters)], 1), finished),
             shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 2]), None),
-            name=IN_ONE_THREAD,
+            name=SINGLE_THREADED,
         )
         tokens = finished.concat()
         last, length = tf.unstack(tf.gather(tokens, tf.argsort(tokens[:, 0])), axis=1)

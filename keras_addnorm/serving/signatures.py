@@ -14,13 +14,14 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
-from keras_addnorm.decoding import Lexicon, Shortlist, Strategy
+from keras_addnorm.decoding import Beam, Lexicon, Shortlist, Strategy
+from keras_addnorm.decoding.engine import Engine, TFGraphEngine, XLAEngine
 from keras_addnorm.decoding.score import teacher_forced
-from keras_addnorm.decoding.search import Request, search
+from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.request_batches import Buckets, Function, Outputs, map_in_batches
-from keras_addnorm.serving.stored_weights import StoredWeights, TurnedTable
+from keras_addnorm.serving.stored_weights import StoredWeights
 from keras_addnorm.serving.text_encoder import TEXTS, TextEncoder
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
@@ -92,17 +93,24 @@ class TranslationModule(tf.Module):
         self.weights = weights.stored
         # A projection's kernel lies as searches read it, and each batch has a table of its own of
         # a shortlist's tokens.
-        self.turned_table = None
+        self.transposed_table = None
+        embeddings = model.decoder_embedding.embeddings
         if model.vocabulary_projection is None and decoding.shortlist is None:
-            embeddings = model.decoder_embedding.embeddings
-            self.turned_table = weights.turned(embeddings, model.compute_dtype)
+            self.transposed_table = weights.transposed(embeddings, model.compute_dtype)
         if decoding.shortlist is not None:
             lexicon = {k: tf.Variable(v) for k, v in vars(decoding.shortlist.lexicon).items()}
             self.lexicon = tuple(lexicon.values())
             shortlist = dataclasses.replace(decoding.shortlist, lexicon=Lexicon(**lexicon))
             decoding = dataclasses.replace(decoding, shortlist=shortlist)
         self._decoding = decoding
-        self._core = _Core(model, weights, self.turned_table, decoding)
+
+        def transposed_table(table: Any) -> tf.Tensor | None:
+            if self.transposed_table is None or table is not embeddings:
+                return None
+            return self.transposed_table.value()
+
+        self._engines = {"": TFGraphEngine(transposed_table), "_xla": XLAEngine(transposed_table)}
+        self._model = TracedModel(model, weights, decoding)
 
     def signatures(self) -> dict[str, Any]:
         """Traces the functions.
@@ -114,10 +122,11 @@ class TranslationModule(tf.Module):
         functions = {}
         for name, strategy in strategies.items():
             several = returns_several(name, strategy)
-            core = self._core.decode(strategy, several)
-            functions[name] = self._translate(strategy, several, core)
-            core = self._core.decode(strategy, several, under_xla=True)
-            compiled = self._decoding.buckets.compile(core, self._core.pad_id)
+            find = self._model.search(strategy, several, self._engines[""])
+            functions[name] = self._translate(strategy, several, find)
+            # XLA wants loops that TensorFlow has not lowered: a search is traced once for it.
+            find = self._model.search(strategy, several, self._engines["_xla"])
+            compiled = self._decoding.buckets.compile(find, self._model.config.pad_id)
             functions[f"{name}_xla"] = self._translate(strategy, several, compiled)
         functions = {name: _concrete(function, TEXTS) for name, function in functions.items()}
         return {
@@ -128,7 +137,7 @@ class TranslationModule(tf.Module):
             "encode": _concrete(self._encode, TEXTS),
         }
 
-    def _translate(self, strategy: Strategy, several: bool, core: Function) -> Function:
+    def _translate(self, strategy: Strategy, several: bool, find: Function) -> Function:
         longest, count = self._decoding.max_length, strategy.num_return
         outputs = {
             "ids": tf.TensorSpec([None, count, longest], tf.int32),
@@ -139,7 +148,7 @@ class TranslationModule(tf.Module):
 
         def translate(texts: tf.Tensor) -> Outputs:
             """Translates texts, (B,)."""
-            found = self._in_batches(core, [self._texts.source_ids(texts)], outputs)
+            found = self._in_batches(find, [self._texts.source_ids(texts)], outputs)
             ids = tf.reshape(found.pop("ids"), [-1, longest])
             translations = self._texts.target.detokenize(ids)
             if not several:
@@ -166,13 +175,13 @@ class TranslationModule(tf.Module):
         outputs = {
             "token_log_probabilities": tf.TensorSpec([None, self._decoding.max_length], tf.float32)
         }
-        found = self._in_batches(self._core.score, [sources, targets], outputs)
+        found = self._in_batches(self._model.score, [sources, targets], outputs)
         return {"scores": tf.reduce_sum(found["token_log_probabilities"], 1), **found}
 
     def _tokenize(self, texts: tf.Tensor) -> Outputs:
         """Returns the ids that the encoder reads, (B, S), their pieces, and their number, (B,)."""
         ids = self._texts.source_ids(texts)
-        is_token = tf.cast(tf.not_equal(ids, self._core.pad_id), tf.int32)
+        is_token = tf.cast(tf.not_equal(ids, self._model.config.pad_id), tf.int32)
         return {
             "token_ids": ids,
             "pieces": self._texts.source.pieces(ids),
@@ -182,17 +191,19 @@ class TranslationModule(tf.Module):
     def _encode(self, texts: tf.Tensor) -> Outputs:
         """Returns the encoder's output, (B, S, D), zero at padding, and its mean, (B, D)."""
         ids = self._texts.source_ids(texts)
-        width = self._core.hidden_dim
+        width = self._model.config.hidden_dim
         outputs = {"states": tf.TensorSpec([None, None, width], tf.float32)}
         longest = tf.shape(ids)[1]
 
         def encode(ids: tf.Tensor) -> Outputs:
-            states, mask = self._core.encode(ids)
+            states, mask = self._model.encode(ids)
             states = tf.where(mask[..., None], tf.cast(states, tf.float32), 0.0)
             return {"states": _with_columns(states, longest)}  # So that batches fit together.
 
         states = self._in_batches(encode, [ids], outputs)["states"]
-        lengths = tf.reduce_sum(tf.cast(tf.not_equal(ids, self._core.pad_id), tf.float32), 1)
+        lengths = tf.reduce_sum(
+            tf.cast(tf.not_equal(ids, self._model.config.pad_id), tf.float32), 1
+        )
         mean = tf.math.divide_no_nan(tf.reduce_sum(states, 1), lengths[:, None])
         return {"pooled": mean, "states": states}
 
@@ -200,45 +211,80 @@ class TranslationModule(tf.Module):
         self, function: Function, ids: list[tf.Tensor], outputs: Mapping[str, tf.TensorSpec]
     ) -> Outputs:
         size = self._decoding.buckets.batch[-1]
-        return map_in_batches(function, ids, outputs, batch_size=size, pad_id=self._core.pad_id)
+        return map_in_batches(
+            function, ids, outputs, batch_size=size, pad_id=self._model.config.pad_id
+        )
 
 
-class _Core:
-    """The numeric functions. No `tf.Module`: what it holds is not saved by itself."""
+class TracedModel:
+    """A model that computes with the stored weights, in functions that are each traced once.
+
+    A function that calls them holds one operation for each: whoever loads the file takes time for
+    every operation in it. It is a `Decoder`. No `tf.Module`: what it holds is not saved by itself.
+
+    Args:
+        model: The model.
+        weights: Its weights as they are stored.
+        decoding: How it decodes.
+    """
 
     def __init__(
-        self,
-        model: Seq2SeqTransformer,
-        weights: StoredWeights,
-        turned_table: TurnedTable | None,
-        decoding: Decoding,
+        self, model: Seq2SeqTransformer, weights: StoredWeights, decoding: Decoding
     ) -> None:
-        self._traces = _Traces(weights)
-        self._model = _SharedModel(model, self._traces, turned_table, decoding.max_length)
-        self._max_length = decoding.max_length
-        self._shortlist = decoding.shortlist
-        self._strategies = decoding.strategies.values()
-        self.encode = self._model.encode
-        self.pad_id = model.config.pad_id
-        self.hidden_dim = model.config.hidden_dim
+        self.model = model
+        self.config = model.config
+        self._weights = weights
+        self._decoding = decoding
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self.encode = self._trace("encode", model.encode, _IDS)
+        self._decode_sequence = self._trace(
+            "decode_sequence",
+            functools.partial(model.decode_sequence, return_attention_scores=True),
+            tf.TensorSpec([None, decoding.max_length], tf.int32),
+            tf.TensorSpec([None, None, model.config.hidden_dim], model.compute_dtype),
+            tf.TensorSpec([None, None], tf.bool),
+        )
 
-    def decode(self, strategy: Strategy, several: bool, under_xla: bool = False) -> Function:
+    def initial_cache(self, memory: tf.Tensor, batch_size: Any, max_length: Any) -> Any:
+        """Returns the caches before the first step."""
+        return self.model.initial_cache(memory, batch_size, max_length)
+
+    def decode_step(self, *tensors: Any, **options: Any) -> tuple[Any, ...]:
+        """Decodes one position."""
+        outputs: tuple[Any, ...] = self.model.decode_step(*tensors, **options)
+        return outputs
+
+    def decode_sequence(
+        self, *tensors: tf.Tensor, return_attention_scores: bool = False
+    ) -> tuple[Any, ...]:
+        """Decodes all positions of given targets at once."""
+        outputs = self._decode_sequence(*tensors)
+        return outputs if return_attention_scores else outputs[:1]
+
+    def search(self, strategy: Strategy, several: bool, engine: Engine) -> Function:
         """Returns the function from source ids, (B, S), to hypotheses: `several` with alignments.
 
-        XLA wants loops that TensorFlow has not taken apart, so a search is traced once for it.
+        Args:
+            strategy: The strategy. One that finds all that it returns may be traced in its place.
+            several: Whether to return alignments too.
+            engine: What makes the search fast.
+
+        Returns:
+            The function.
         """
+        strategies = self._decoding.strategies.values()
         widest = max(
-            (other for other in self._strategies if other.finds_all_of(strategy)),
+            (other for other in strategies if _finds_all_of(other, strategy)),
             key=lambda other: other.num_return,
         )
-        request = Request(widest, self._max_length, under_xla=under_xla)
-        count = strategy.num_return
+        settings = SearchSettings(widest, self._decoding.max_length, engine=engine)
+        count, shortlist = strategy.num_return, self._decoding.shortlist
 
         def find(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            found = search(self._model, source_ids, request, shortlist=self._shortlist)
+            found = search(self, source_ids, settings, shortlist=shortlist)
             return found.ids, found.scores
 
-        traced = self._traces.get(("search", widest, under_xla), find, _IDS)
+        traced = self._trace(("search", widest, engine), find, _IDS)
 
         def decode(source_ids: tf.Tensor) -> Outputs:
             ids, scores = traced(source_ids)
@@ -251,30 +297,18 @@ class _Core:
 
     def score(self, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Outputs:
         """Scores targets, (B, T), token by token."""
-        target_ids = _with_columns(target_ids, self._max_length)
-        target_ids = tf.ensure_shape(target_ids, [None, self._max_length])
-        tokens, _ = teacher_forced(self._model, source_ids, target_ids[:, None], layer=None)
+        target_ids = _with_columns(target_ids, self._decoding.max_length)
+        target_ids = tf.ensure_shape(target_ids, [None, self._decoding.max_length])
+        tokens, _ = teacher_forced(self, source_ids, target_ids[:, None], layer=None)
         return {"token_log_probabilities": tokens[:, 0]}
 
     def _align(self, source_ids: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Returns the source position that each token of the hypotheses looks at, (B, N, T)."""
-        _, attention = teacher_forced(self._model, source_ids, ids, layer=-1)
+        _, attention = teacher_forced(self, source_ids, ids, layer=-1)
         best = tf.argmax(attention, axis=-1, output_type=tf.int32)
-        return tf.where(ids == self.pad_id, -1, best)
+        return tf.where(ids == self.config.pad_id, -1, best)
 
-
-class _Traces:
-    """Functions that compute with the stored weights, each traced once wherever it is called.
-
-    A function that calls them holds one operation for each: whoever loads the file takes time for
-    every operation in it.
-    """
-
-    def __init__(self, weights: StoredWeights) -> None:
-        self._weights = weights
-        self._functions: dict[Any, Callable[..., Any]] = {}
-
-    def get(
+    def _trace(
         self, key: Any, function: Callable[..., Any], *specs: tf.TensorSpec
     ) -> Callable[..., Any]:
         """Returns the function of this key, made of `function` the first time."""
@@ -288,44 +322,18 @@ class _Traces:
         return self._functions[key]
 
 
-class _SharedModel:
-    """A model whose encoder and whose decoder over whole sequences are traced once."""
-
-    def __init__(
-        self,
-        model: Seq2SeqTransformer,
-        traces: _Traces,
-        turned_table: TurnedTable | None,
-        max_length: int,
-    ) -> None:
-        self._model = model
-        self._turned_table = turned_table
-        width = model.config.hidden_dim
-        self.encode = traces.get("encode", model.encode, _IDS)
-        self._decode_sequence = traces.get(
-            "decode_sequence",
-            functools.partial(model.decode_sequence, return_attention_scores=True),
-            tf.TensorSpec([None, max_length], tf.int32),
-            tf.TensorSpec([None, None, width], model.compute_dtype),
-            tf.TensorSpec([None, None], tf.bool),
-        )
-
-    def decode_sequence(
-        self, *tensors: tf.Tensor, return_attention_scores: bool = False
-    ) -> tuple[Any, ...]:
-        """Decodes; see `Seq2SeqTransformer`."""
-        outputs = self._decode_sequence(*tensors)
-        return outputs if return_attention_scores else outputs[:1]
-
-    def to_logits(
-        self, turned: Any, tokens: tf.Tensor | None = None
-    ) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Projects on the vocabulary; see `Seq2SeqTransformer`."""
-        table = None if self._turned_table is None else self._turned_table.value()
-        return self._model.to_logits(turned, tokens, table)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+def _finds_all_of(strategy: Strategy, other: Strategy) -> bool:
+    """Says whether the first hypotheses of a strategy are all that another one returns."""
+    if strategy == other:
+        return True
+    # The number to return does not change a beam search, if it stops early.
+    return (
+        isinstance(strategy, Beam)
+        and isinstance(other, Beam)
+        and strategy.early_stopping
+        and dataclasses.replace(other, num_return=strategy.num_return) == strategy
+        and other.num_return <= strategy.num_return
+    )
 
 
 def _with_columns(x: tf.Tensor, length: tf.Tensor) -> tf.Tensor:

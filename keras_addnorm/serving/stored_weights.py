@@ -1,4 +1,4 @@
-"""How the weights lie in the file: as they are, in half the bytes, or in a quarter."""
+"""Weight storage in an export: float32, float16 or int8."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ class StoredWeights:
         self._vectors = [(group, _Joined(group)) for group in vectors.values()]
         self.stored = [stored for _, stored in (*self._matrices, *self._vectors)]
 
-    def turned(self, weight: Any, dtype: str) -> TurnedTable:
-        """Returns a matrix with its axes exchanged, which whoever loads the file makes.
+    def transposed(self, weight: Any, dtype: str) -> TransposedTable:
+        """Returns a transposed matrix, which whoever loads the file makes.
 
         Args:
             weight: The matrix, one of the model's weights.
-            dtype: The precision of the turned one.
+            dtype: The precision of the transposed one.
 
         Returns:
             What is to be saved, and read by the functions.
         """
         (stored,) = (stored for other, stored in self._matrices if other is weight)
-        return TurnedTable(weight, stored, dtype)
+        return TransposedTable(weight, stored, dtype)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -149,15 +149,15 @@ class _Bytes(tf.Module):
 _Stored = _AsItIs | _Half | _Bytes
 
 
-class TurnedTable(tf.saved_model.experimental.TrackableResource):
-    """A matrix with its axes exchanged, made when the file is loaded: the file does not hold it.
+class TransposedTable(tf.saved_model.experimental.TrackableResource):
+    """A transposed matrix, made when the file is loaded: the file does not hold it.
 
-    Searches would turn the table of embeddings at the beginning of each call.
+    Searches would transpose the table of embeddings at the beginning of each call.
 
     Args:
         weight: The matrix.
         stored: What of it is in the file.
-        dtype: The precision of the turned one.
+        dtype: The precision of the transposed one.
     """
 
     def __init__(self, weight: Any, stored: _Stored, dtype: str) -> None:
@@ -165,7 +165,7 @@ class TurnedTable(tf.saved_model.experimental.TrackableResource):
         self._stored, self._dtype = stored, tf.as_dtype(dtype)
         self._shape = tuple(reversed(weight.shape))
         # A process that loads several exports has them all under their names.
-        self._shared_name = f"turned_table_{uuid.uuid4()}"
+        self._shared_name = f"transposed_table_{uuid.uuid4()}"
         # Made here, not by the first function that reads it, of which it would be a part.
         with tf.init_scope():
             self._initialize()
@@ -180,7 +180,7 @@ class TurnedTable(tf.saved_model.experimental.TrackableResource):
         tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=tf.transpose(table))
 
     def value(self) -> tf.Tensor:
-        """Returns the turned matrix."""
+        """Returns the transposed matrix."""
         value = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=self._dtype)
         return tf.ensure_shape(value, self._shape)
 

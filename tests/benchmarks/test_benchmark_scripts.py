@@ -265,11 +265,11 @@ def test_shortlists_are_timed_beside_the_whole_vocabulary(tmp_path):
 
 
 @pytest.mark.slow
-def test_caches_are_timed_whole_and_in_stages(tmp_path):
+def test_caches_are_timed_whole_and_growing(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 × beam", "--room", "130")
     said = run_on("tensorflow", str(ROOT / "benchmarks/caches.py"), *arguments, "--json", str(path))
-    kinds = [f"{kind}, {room}" for kind in ("XLA", "no XLA") for room in ("whole", "in stages")]
+    kinds = [f"{kind}, {room}" for kind in ("XLA", "no XLA") for room in ("whole", "growing")]
     figures = json.loads(path.read_text(encoding="utf-8"))
     assert list(figures["miniature 1 × beam 4"]) == kinds
     assert re.search(r"\| miniature 1 × beam 4 (\| [\d.]+ ){4}\|", said)

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 from keras import ops
 
-from keras_addnorm.decoding.steps import Cache
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.cache import Cache
+from keras_addnorm.decoding.search_inputs import SearchInputs
+from keras_addnorm.decoding.step_model import StepModel
 
 
 def penalty(length, alpha):
@@ -57,28 +58,28 @@ def step_on(table):
     return step
 
 
-def search(strategy, table, max_length, ids, is_empty=None, step=None, **task):
+def search(strategy, table, max_length, ids, is_empty=None, step=None, **inputs):
     """Run a strategy on a table; ids (B, T) and scores (B,) of the best, or of all if several."""
-    found = search_all(strategy, table, max_length, ids, is_empty, step, **task)
+    found = search_all(strategy, table, max_length, ids, is_empty, step, **inputs)
     if strategy.num_return == 1:
         return found.ids[:, 0], found.scores[:, 0]
     return found.ids, found.scores
 
 
-def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **task):
+def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **inputs):
     batch_size = len(table)
     sentence = np.repeat(np.arange(batch_size), strategy.rows_per_sentence).astype("int32")
     cache = {
         "node": ops.zeros((len(sentence),), dtype="int32"),
         "sentence": ops.convert_to_tensor(sentence),
     }
-    if "source_ids" not in task:
+    if "source_ids" not in inputs:
         sources = np.full((batch_size, 3), ids.pad_id + 1)
         sources[np.zeros(batch_size, bool) if is_empty is None else is_empty] = ids.pad_id
-        task["source_ids"] = sources
-    task["source_ids"] = ops.convert_to_tensor(np.asarray(task["source_ids"], "int32"))
-    task = Task(max_length=max_length, ids=ids, **task)
-    found = strategy.search(step or step_on(table), Cache(cache), task)
+        inputs["source_ids"] = sources
+    inputs["source_ids"] = ops.convert_to_tensor(np.asarray(inputs["source_ids"], "int32"))
+    inputs = SearchInputs(max_length=max_length, ids=ids, **inputs)
+    found = strategy.search(StepModel(step or step_on(table), Cache(cache)), inputs)
     return type(found)(*(ops.convert_to_numpy(tensor) for tensor in found))
 
 

@@ -11,7 +11,7 @@ from search_reference import (
 )
 
 from keras_addnorm.decoding import AveragePenalty, Beam, DiverseBeam, Greedy
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 V, L = 5, 5
 USUAL = SpecialIds(pad_id=0, start_id=1, end_id=2)

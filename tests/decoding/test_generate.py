@@ -6,8 +6,10 @@ from covering import covering
 from models_reference import SCHEMES, SOURCE, V_SOURCE, V_TARGET, array, tiny_model
 from search_reference import all_sequences, padded, penalty
 
-from keras_addnorm.decoding import Beam, Greedy, compilation, decode
-from keras_addnorm.decoding.steps import Found, SpecialIds
+from keras_addnorm.decoding import Beam, Greedy, decode
+from keras_addnorm.decoding.engine import XLAEngine
+from keras_addnorm.decoding.search_inputs import SearchResult
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 IDS = SpecialIds(pad_id=0, start_id=1, end_id=2)
 L = 6
@@ -164,13 +166,13 @@ def test_few_shapes_are_compiled_for_many_requests(monkeypatch, model):
     monkeypatch.setitem(vars(model), "_compiled_decoders", {})
     compiled = []
 
-    def compile_function(model, function, inputs, jit_compile):
+    def compile_function(engine, function, inputs, decoder):
         compiled.append(inputs[0].shape)
-        return lambda ids, prefix, seed: Found(
+        return lambda ids, prefix, seed: SearchResult(
             np.zeros((len(ids), 1, 3), "int32"), np.zeros((len(ids), 1), "float32"), np.array(3)
         )
 
-    monkeypatch.setattr(compilation, "compile_function", compile_function)
+    monkeypatch.setattr(XLAEngine, "compile", compile_function)
     for batch_size in range(1, 17):
         for length in range(1, 33):
             ids, scores = model.generate(np.full((batch_size, length), 3), max_length=3)

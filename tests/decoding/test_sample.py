@@ -5,7 +5,7 @@ import pytest
 from search_reference import all_sequences, log_p_of, random_table, search_all
 
 from keras_addnorm.decoding import Greedy, Sample, noise
-from keras_addnorm.decoding.steps import SpecialIds
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 V, L = 5, 3
 IDS = SpecialIds(pad_id=0, start_id=1, end_id=2)

@@ -12,7 +12,10 @@ from search_reference import (
 )
 
 from keras_addnorm.decoding import Beam, Greedy
-from keras_addnorm.decoding.steps import Columns, SpecialIds, log_probabilities, write_column
+from keras_addnorm.decoding.engine import XLAEngine
+from keras_addnorm.decoding.indexing import write_column
+from keras_addnorm.decoding.next_tokens import log_probabilities
+from keras_addnorm.decoding.special_ids import SpecialIds
 
 V, L = 5, 5
 USUAL = SpecialIds(pad_id=0, start_id=1, end_id=2)
@@ -220,7 +223,7 @@ def test_more_beams_than_continuations(num_beams):
 
 def test_log_probabilities_are_float32_and_those_of_the_whole_vocabulary():
     logits = np.array([[1.0, 2.0, 3.0, 4.0]], "float16")
-    log_p, is_bad = map(np.asarray, log_probabilities(logits, USUAL, Columns()))
+    log_p, is_bad = map(np.asarray, log_probabilities(logits, USUAL, XLAEngine()))
     assert is_bad.tolist() == [False]
     assert log_p.dtype == "float32"
     total = np.log(np.exp([1.0, 2.0, 3.0, 4.0]).sum())

@@ -23,7 +23,7 @@ from keras_addnorm.layers import (
 from keras_addnorm.layers.pruned import PRUNED
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving import export_saved_model, load_translator
-from keras_addnorm.serving.slim import function_definitions
+from keras_addnorm.serving.optimize_graph import function_definitions
 
 SOME = (
     "encoder/0/self_attention",

@@ -13,11 +13,12 @@ from keras import ops
 from layers_reference import array, padding, random, randomize
 
 from keras_addnorm import schemes
-from keras_addnorm.decoding.in_place import InPlaceHeadsFirst, OneBeam
+from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine
+from keras_addnorm.decoding.engine.beam_cache import BeamCache, is_ancestor
+from keras_addnorm.decoding.engine.tf_ops import matmul_by_row, transpose
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
-from keras_addnorm.layers.caches import HeadsFirst, heads_first, is_ancestor
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.serving.slim import function_definitions
+from keras_addnorm.serving.optimize_graph import function_definitions
 
 B, T, S, D, H = 2, 4, 3, 16, 4
 IDS = np.array([[1, 4, 5, 6], [1, 7, 3, 9]])
@@ -111,39 +112,39 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
 
 
 @pytest.mark.parametrize(
-    ("how", "n"), [(HeadsFirst, 3), (InPlaceHeadsFirst, 3), (OneBeam, 1), (OneBeam, 3)]
+    ("engine", "n", "rows_per_sentence"),
+    [
+        (XLAEngine(), 3, 3),
+        (XLAEngine(), 1, 3),
+        (TFGraphEngine(), 3, 3),
+        (TFGraphEngine(), 3, 6),
+        (TFGraphEngine(), 1, 1),
+        (TFGraphEngine(), 1, 3),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize(
     ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
 )
-def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how, n):
-    """As do rows with caches of their own, which are copied when hypotheses are reordered.
-
-    Those without XLA project to queries, keys and values at once, as their searches do.
-    """
+def test_hypotheses_that_share_a_cache_read_their_ancestors(
+    kind, attention, engine, n, rows_per_sentence
+):
+    """As do rows with caches of their own, which are copied when hypotheses are reordered."""
     rng = np.random.default_rng(5)
     embedding, decoder = make("pre_ln", kind, attention)
-    cache = decoder.initial_cache(B * n, T, MEMORY)
-    shared = heads_first(decoder.initial_cache(B, T * n, MEMORY), how)
-    ancestors = np.zeros((B, n, T), "int32")
+    count = B * rows_per_sentence
+    cache = decoder.initial_cache(count, T, MEMORY)
+    view = engine.view(decoder, rows_per_sentence, n)
+    shared = view.initial_cache(B, T, ops.convert_to_tensor(MEMORY))
+    assert isinstance(shared, BeamCache)
     for t in range(T):
-        tokens = rng.integers(3, 11, B * n).astype("int32")
+        tokens = rng.integers(3, 11, count).astype("int32")
         expected, cache = step(embedding, decoder, tokens, cache, t)
-        ancestors[:, :, t] = np.arange(n)
-        if how is not HeadsFirst:
-            (weights,), (layer,) = decoder.joined_weights(), shared
-            shared = [{**layer, "self_attention": layer["self_attention"]._replace(joined=weights)}]
-        y, shared = decoder(
-            ops.reshape(embedding(tokens[:, None], start_index=t), (B, n, D)),
-            memory_padding_mask=MEMORY_MASK,
-            attention_mask=is_ancestor(ops.convert_to_tensor(ancestors)),
-            cache=shared,
-            cache_update_index=t,
-        )
-        np.testing.assert_allclose(array(y).reshape(B * n, 1, D), expected, rtol=1e-5, atol=1e-5)
-        origin = rng.integers(0, n, (B, n))
-        ancestors = np.take_along_axis(ancestors, origin[:, :, None], axis=1)
-        rows = (origin + n * np.arange(B)[:, None]).reshape(-1)
+        y, shared = step(embedding, view, tokens, shared, t)
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+        first = n * np.arange(count // n)[:, None]
+        rows = (rng.integers(0, n, (count // n, n)) + first).reshape(-1)
+        shared = shared.reorder_rows(ops.convert_to_tensor(rows, "int32"))
         cache = [
             {**layer, "self_attention": ops.take(layer["self_attention"], rows, axis=0)}
             for layer in cache
@@ -155,7 +156,7 @@ def test_hypotheses_that_share_a_cache_read_their_ancestors(kind, attention, how
 def test_products_in_every_precision(dtype, rows):
     """There are kernels for some only; several hypotheses, or heads, may read the same keys."""
     x, y = (random(*shape, seed=6) for shape in ((5, rows, 7), (5, 7, 3)))
-    found = InPlaceHeadsFirst.product(ops.cast(x, dtype), ops.cast(y, dtype))
+    found = matmul_by_row(ops.cast(x, dtype), ops.cast(y, dtype))
     assert found.dtype == dtype
     np.testing.assert_allclose(ops.cast(found, "float32"), x @ y, atol=0.05, rtol=0.02)
 
@@ -163,7 +164,7 @@ def test_products_in_every_precision(dtype, rows):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_transpositions_in_every_precision(dtype):
     x = ops.cast(random(2, 3, 4, 5, seed=7), dtype)
-    found = InPlaceHeadsFirst.transposed(x, (0, 2, 3, 1))
+    found = transpose(x, (0, 2, 3, 1))
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, ops.transpose(x, (0, 2, 3, 1)))
 

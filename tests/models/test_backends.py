@@ -45,14 +45,37 @@ for beams in (1, 3):
         SOURCE, num_beams=beams, length_penalty=0.6, max_length=5, jit_compile=False
     )
 
-from keras_addnorm.decoding import decode, stages
-stages._FIRST, stages._MARGIN, stages._LARGE, stages._SHARE = 2, -99, 2, 3
-assert stages.lengths(5, 6) == [2, 5] and len(SOURCE) == 3  # One after the other from 2 on.
+from keras_addnorm.decoding import decode
+from keras_addnorm.decoding.engine import grouped_growth
+grouped_growth._FIRST, grouped_growth._MARGIN = 2, -99
+grouped_growth._LARGE_BATCH, grouped_growth._GROUPS = 2, 3
+assert grouped_growth.stage_lengths(5, 6) == [2, 5]
+assert len(SOURCE) == 3  # One after the other from 2 on.
 for beams in (1, 3):
     sources = keras.ops.convert_to_tensor(SOURCE)
     ids, scores = decode(model, sources, num_beams=beams, length_penalty=0.6, max_length=5)
     np.testing.assert_array_equal(array(ids), found[f"ids {beams}"])
     np.testing.assert_allclose(array(scores), found[f"scores {beams}"], rtol=1e-5)
+
+class Own:  # A decoder of one's own, no Keras model: what is read, summed, makes the logits.
+    def __init__(self):
+        table = np.random.default_rng(2).normal(size=(9, 9))
+        self.parts = {"table": keras.Variable(table.astype("float32"), name="table")}
+    def encode(self, source_ids):
+        return keras.ops.cast(source_ids, "float32"), keras.ops.not_equal(source_ids, 0)
+    def initial_cache(self, memory, batch_size, max_length):
+        return {"read": keras.ops.zeros((batch_size, 9)), "memory": keras.ops.sum(memory, axis=1)}
+    def decode_step(self, token_ids, cache, index, memory_padding_mask):
+        read = cache["read"] + keras.ops.take(self.parts["table"], token_ids, axis=0)
+        return read * keras.ops.sin(cache["memory"])[:, None], {**cache, "read": read}
+from keras_addnorm.decoding import generate
+own = Own()
+for factor in (1.0, -1.0):  # What is compiled reads the weights of today.
+    own.parts["table"].assign(own.parts["table"] * factor)
+    for beams in (1, 3):
+        found[f"ids own {beams} {factor}"], found[f"scores own {beams} {factor}"] = generate(
+            own, SOURCE, num_beams=beams, max_length=5, jit_compile=False
+        )
 
 from keras_addnorm.decoding import Beam, Lexicon, Shortlist
 rng = np.random.default_rng(6)
@@ -61,11 +84,13 @@ lexicon = Lexicon(candidates, probabilities, rng.random(11, "float32"))
 found["ids listed"], found["scores listed"] = model.generate(
     SOURCE, num_beams=3, max_length=5, shortlist=Shortlist(lexicon, 8), jit_compile=False
 )
-from keras_addnorm.decoding.steps import Cache, SpecialIds
-from keras_addnorm.decoding.task import Task
+from keras_addnorm.decoding.cache import Cache
+from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.search_inputs import SearchInputs
+from keras_addnorm.decoding.step_model import StepModel
 even = lambda tokens, index, cache: (keras.ops.zeros((tokens.shape[0], 5)), cache)
-task = Task(keras.ops.ones((2, 1), "int32"), 4, SpecialIds(0, 1, 4))
-found["ties"] = array(Beam(3).search(even, Cache(()), task).ids[:, 0])
+inputs = SearchInputs(keras.ops.ones((2, 1), "int32"), 4, SpecialIds(0, 1, 4))
+found["ties"] = array(Beam(3).search(StepModel(even, Cache(())), inputs).ids[:, 0])
 
 from keras_addnorm.layers import MultiHeadSelfAttention, attention
 def attend(choice, kind, dtype, mask):
@@ -114,8 +139,9 @@ for strategy in (
 ):
     name = type(strategy).__name__ + str(getattr(strategy, "top_k", ""))
     rules = (NoRepeatNgram(2),)
-    task = Task(sources, 6, SpecialIds(0, 1, 2), rules, keras.ops.full((2, 1), 5, "int32"))
-    searched = strategy.search(step, Cache(()), task)
+    prefix = keras.ops.full((2, 1), 5, "int32")
+    inputs = SearchInputs(sources, 6, SpecialIds(0, 1, 2), rules, prefix)
+    searched = strategy.search(StepModel(step, Cache(())), inputs)
     found[f"ids {name}"], found[f"scores {name}"] = array(searched.ids), array(searched.scores)
 
 # JAX without compilation compiles each operation by itself, which takes longer.
@@ -173,6 +199,12 @@ def test_attention_in_steps_and_in_one_operation_is_that_of_tensorflow(backend, 
             value, expected, rtol=tolerance, atol=tolerance, err_msg=f"{backend} {name}"
         )
         assert not value[1].any() and not value[0, 2].any() and value[0, 0].any(), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_compiled_search_reads_the_variables_of_a_plain_object(backend, results):
+    before, after = (results[backend][f"scores own 3 {factor}"] for factor in (1.0, -1.0))
+    assert (before != after).all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -201,7 +201,7 @@ def test_the_card_and_the_readme(directory, translator, model, tokenizers):
 def no_functions(monkeypatch):
     """Exports trace nothing: what is written does not matter where it is about folders."""
     monkeypatch.setattr(TranslationModule, "signatures", lambda module: {})
-    monkeypatch.setattr(export, "slim", lambda folder: None)
+    monkeypatch.setattr(export, "optimize_graph", lambda folder: None)
     monkeypatch.setattr(export, "write_extras", lambda *_: None)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.serving import GraphTokenizer
-from keras_addnorm.serving.slim import function_definitions
+from keras_addnorm.serving.optimize_graph import function_definitions
 
 HOSTILE = [
     "",

@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_addnorm.decoding import Beam, Greedy, Lexicon, Shortlist, translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
+from keras_addnorm.serving.optimize_graph import function_definitions
 from keras_addnorm.serving.request_batches import Buckets, map_in_batches
-from keras_addnorm.serving.slim import function_definitions
 from keras_addnorm.serving.stored_weights import StoredWeights
 
 T = 7

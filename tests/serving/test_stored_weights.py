@@ -1,4 +1,4 @@
-"""The table that is turned where a file is loaded."""
+"""The table that is transposed where a file is loaded."""
 
 import gc
 
@@ -21,7 +21,7 @@ class Reading(tf.Module):
         weights = StoredWeights(model, storage)
         embeddings = model.decoder_embedding.embeddings
         self.weights = weights.stored
-        self.table = weights.turned(embeddings, dtype)
+        self.table = weights.transposed(embeddings, dtype)
         with weights.in_use():
             self.expected = np.asarray(tf.transpose(embeddings.value), dtype)
 
@@ -91,7 +91,7 @@ def test_searches_read_the_one_of_the_file(toy):
     """Both loops: no operation in front of them turns the table."""
     loaded = tf.saved_model.load(str(toy.path))
     embeddings = toy.model.decoder_embedding.embeddings.value
-    handle = loaded.turned_table.resource_handle
+    handle = loaded.transposed_table.resource_handle
     table = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
     np.testing.assert_array_equal(table, tf.transpose(embeddings))
     before = [loaded.signatures[name](texts=tf.constant(["ba"])) for name in SEARCHES]
@@ -115,4 +115,4 @@ def test_who_does_not_read_it_has_none(toy, tmp_path, settings):
         model, toy.tokenizers, tmp_path, strategies={"translate": Greedy()}, shortlist=shortlist
     )
     loaded = tf.saved_model.load(str(path))
-    assert hasattr(loaded, "tables") and not hasattr(loaded, "turned_table")
+    assert hasattr(loaded, "tables") and not hasattr(loaded, "transposed_table")

@@ -1,4 +1,4 @@
-"""What the compiled loop does not do: turn, tile or reorder what does not change."""
+"""What the programs of the engines do not do: transpose, tile or reorder what does not change."""
 
 import functools
 import re
@@ -9,14 +9,12 @@ import pytest
 import tensorflow as tf
 
 from keras_addnorm.decoding import decode, strategies
-from keras_addnorm.decoding.compilation import transposed
-from keras_addnorm.decoding.in_place import InPlaceColumns
-from keras_addnorm.decoding.search import Request, search
-from keras_addnorm.decoding.steps import IMPOSSIBLE, Columns
-from keras_addnorm.layers import projection
-from keras_addnorm.layers.positional_embedding import Turned
+from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine, engine_for, xla
+from keras_addnorm.decoding.engine.tf_ops import transpose
+from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE
+from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.serving.slim import function_definitions
+from keras_addnorm.serving.optimize_graph import function_definitions
 
 B, S, D, H, V, T = 3, 5, 14, 2, 23, 4
 K = D // H
@@ -25,13 +23,12 @@ SOURCE = np.array([[4, 5, 6, 7, 2], [8, 9, 2, 0, 0], [10, 2, 0, 0, 0]], "int32")
 
 def make_model(hidden_dim=D, intermediate_dim=13, **settings):
     config = Seq2SeqConfig(
-        source_vocabulary_size=11,
         target_vocabulary_size=V,
         num_encoder_layers=1,
         hidden_dim=hidden_dim,
         intermediate_dim=intermediate_dim,
         num_heads=H,
-        **{"num_decoder_layers": 1, "max_length": T, **settings},
+        **{"source_vocabulary_size": 11, "num_decoder_layers": 1, "max_length": T, **settings},
     )
     return Seq2SeqTransformer(config)
 
@@ -83,14 +80,21 @@ def test_the_loop_moves_no_cache_and_no_table(model, num_beams):
     assert sorted(own) not in made_by(lines, ("select",))
 
 
-@pytest.mark.parametrize("turned", Turned)
-def test_the_prepared_projection_is_the_tables(model, turned):
+ENGINES = [XLAEngine(), TFGraphEngine()]
+
+
+def logits_of(model, engine, x, tokens=None):
+    """Logits by the view that an engine makes for rows of one hypothesis."""
+    return engine.view(model, 1, 1, tokens).decoder_embedding.logits(x)
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
+def test_the_prepared_logits_are_the_embeddings(model, engine):
     x = np.random.default_rng(1).normal(size=(2, D)).astype("float32")
     expected = np.asarray(model.decoder_embedding(x[:, None], reverse=True))[:, 0]
-    logits = model.to_logits(turned)(x)
-    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
-    tokens = np.array([7, 0, 22])
-    logits = model.to_logits(turned, tokens)(x)
+    np.testing.assert_allclose(logits_of(model, engine, x), expected, rtol=1e-5, atol=1e-5)
+    tokens = tf.constant([7, 0, 22])
+    logits = logits_of(model, engine, x, tokens)
     np.testing.assert_allclose(logits, expected[:, tokens], rtol=1e-5, atol=1e-5)
 
 
@@ -98,7 +102,7 @@ def test_the_prepared_projection_is_the_tables(model, turned):
 def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(model, num_rows):
     @tf.function(input_signature=[tf.TensorSpec([None, D])], jit_compile=True, autograph=False)
     def project(x):
-        return model.to_logits(Turned.FOR_FEW_ROWS)(x)
+        return logits_of(model, XLAEngine(), x)
 
     x = np.random.default_rng(1).normal(size=(num_rows, D)).astype("float32")
     expected = model.decoder_embedding(x[:, None], reverse=True)[:, 0]
@@ -107,29 +111,34 @@ def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(model, nu
     assert "conditional" not in hlo
 
 
-@pytest.mark.parametrize("turned", Turned)
+@pytest.mark.parametrize("kind", [XLAEngine, TFGraphEngine])
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_table_is_turned_if_it_is_to_be_and_nobody_has_it_turned(model, turned, is_there):
-    table = tf.transpose(model.decoder_embedding.embeddings.value) if is_there else None
+def test_the_table_is_transposed_if_nobody_has_it_transposed(kind, is_there):
+    model = make_model(share_embeddings=True, source_vocabulary_size=V)
+    embeddings = model.decoder_embedding.embeddings
+    table = tf.transpose(embeddings.value)
 
     @tf.function(autograph=False)
-    def prepare():
-        model.to_logits(turned, turned_table=table)  # All that comes before the loop.
+    def prepare():  # All that comes before the loop.
+        engine = kind(lambda found: table if is_there and found is embeddings else None)
+        engine.view(model, 1, 1)
 
     operations = prepare.get_concrete_function().graph.get_operations()
     made = [op.outputs[0].shape for op in operations if op.type == "Transpose"]
-    assert made == [(D, V)] * (turned is not Turned.NEVER and not is_there)
+    assert made == [(D, V)] * (not is_there)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_rows", "is_turned"), [(1, 0), (2, 1), (16, 1), (17, 0)])
+@pytest.mark.parametrize(("num_rows", "is_transposed"), [(1, 0), (2, 1), (16, 1), (17, 0)])
 @pytest.mark.parametrize("is_known", [True, False])
-def test_the_table_is_turned_before_the_loop_for_a_few_rows(model, num_rows, is_known, is_turned):
+def test_the_table_is_transposed_before_the_loop_for_a_few_rows(
+    model, num_rows, is_known, is_transposed
+):
     source = np.resize(SOURCE, (num_rows, S))
     lines = lines_of_the_loop(model, 1, source, [num_rows if is_known else None, S])
     carried = re.findall(r"= f32\[([\d,]+)\]\S* get-tuple-element", "\n".join(lines))
     tables = {shape for shape in carried if sorted(map(int, shape.split(","))) == [D, V]}
-    assert (f"{D},{V}" in tables) == is_turned
+    assert (f"{D},{V}" in tables) == is_transposed
 
 
 @pytest.mark.slow
@@ -140,7 +149,7 @@ def test_large_kernels_are_cut_for_one_row_alone(monkeypatch, num_rows, num_beam
     source = SOURCE[:num_rows]
     expected = decode(model, source, num_beams=num_beams, max_length=T)
     # The six kernels of (12, 12) stay whole; of (12, 20), (20, 12) and (12, V) there is one each.
-    monkeypatch.setattr(projection, "_SMALLEST", 200)
+    monkeypatch.setattr(xla, "_SMALLEST_KERNEL", 200)
     shape = [num_rows if is_known else None, S]
     read = "\n".join(lines_of_the_loop(model, num_beams, source, shape))
     cut = [f"f32[4,{width // 4},{units}]" in read for width, units in ((12, 20), (20, 12), (12, V))]
@@ -164,9 +173,11 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
     counts = []
     for num_layers in (1, 3):
         model = make_model(num_decoder_layers=num_layers, max_length=300)
-        request = Request(strategies.choose(None, num_beams, 0.0), 300, under_xla=False)
+        settings = SearchSettings(
+            strategies.choose(None, num_beams, 0.0), 300, engine=TFGraphEngine()
+        )
         ids = tf.TensorSpec([2, 5], tf.int32)
-        body = step_of(tf.function(functools.partial(search, model, request=request), [ids]))
+        body = step_of(tf.function(functools.partial(search, model, settings=settings), [ids]))
         operations = Counter(node.op for node in body.node_def)
         # An export merges those that ask for the size of the same.
         asked = {node.input[0] for node in body.node_def if node.op == "Shape"}
@@ -178,11 +189,11 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
 
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams):
-    request = Request(strategies.choose(None, num_beams, 0.0), T, under_xla=False)
+    settings = SearchSettings(strategies.choose(None, num_beams, 0.0), T, engine=TFGraphEngine())
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def find(ids):
-        return search(model, ids, request)
+        return search(model, ids, settings)
 
     body = step_of(find)
     made = [node.op for node in body.node_def if "self_attention" in node.name]
@@ -196,15 +207,15 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
     assert made.count("BiasAdd") == 2 and made.count("Split") == 1
     # The best token is found in one pass.
     assert [n.op for n in body.node_def].count("ArgMax") == (num_beams == 1)
-    # The table is turned before the loop: oneDNN would turn it again in each product.
+    # The table is transposed before the loop: oneDNN would do it again in each product.
     products = [n for n in body.node_def if n.op == "MatMul"]
     assert products and not any(n.attr["transpose_b"].b for n in products)
     assert "Einsum" not in {n.op for n in body.node_def}
     # What oneDNN would hand to other threads, however small it is.
     assert not {"BatchMatMul", "BatchMatMulV2", "Softmax"} & {n.op for n in body.node_def}
-    # Heads of one position are turned by a reshape, those of a beam as integers.
-    turned = [n for n in body.node_def if n.op == "Transpose" and "attention" in n.name]
-    kinds = Counter(tf.as_dtype(n.attr["T"].type) for n in turned)
+    # Heads of one position are swapped by a reshape, those of a beam as integers.
+    moved = [n for n in body.node_def if n.op == "Transpose" and "attention" in n.name]
+    kinds = Counter(tf.as_dtype(n.attr["T"].type) for n in moved)
     assert kinds == ({} if num_beams == 1 else {tf.int32: 6})
     # The source's length is in no shape of a head's own.
     sizes = [n for n in body.node_def if n.op == "Shape" and "cross_attention" in n.name]
@@ -218,33 +229,32 @@ def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beam
 @pytest.mark.parametrize("num_slots", [None, 5])
 @pytest.mark.parametrize("axes", [(0, 2, 1, 3), (0, 2, 3, 1)])
 @pytest.mark.parametrize("width", [1, 3, 4, 6])
-def test_numbers_are_turned_in_pairs_where_the_last_axis_stays(num_slots, axes, width):
+def test_numbers_are_moved_in_pairs_where_the_last_axis_stays(num_slots, axes, width):
     x = np.random.default_rng(0).normal(size=(2, 5, 3, width)).astype("float32")
 
     @tf.function(input_signature=[tf.TensorSpec([None, num_slots, 3, width])], autograph=False)
-    def turn(x):
-        return transposed(x, axes)
+    def move(x):
+        return transpose(x, axes)
 
-    np.testing.assert_array_equal(turn(x), np.transpose(x, axes))
-    nodes = turn.get_concrete_function().graph.get_operations()
+    np.testing.assert_array_equal(move(x), np.transpose(x, axes))
+    nodes = move.get_concrete_function().graph.get_operations()
     (kind,) = [node.get_attr("T") for node in nodes if node.type == "Transpose"]
     assert kind == (tf.int64 if axes[-1] == 3 and width % 2 == 0 else tf.int32)
     half = x.astype("float16")
-    np.testing.assert_array_equal(transposed(tf.constant(half), axes), np.transpose(half, axes))
+    np.testing.assert_array_equal(transpose(tf.constant(half), axes), np.transpose(half, axes))
 
 
-@pytest.mark.parametrize("columns", [(0, 1), (4, 2), (1, 0)])
-def test_columns_in_place_are_those_of_all_others(columns):
+@pytest.mark.parametrize("columns", [(0, 1), (4, 2), (1, 0), (5, 6), (-1, 3)])
+def test_engines_agree_on_columns(columns):
     """Of equal numbers the first one is the largest, and a zero has no sign."""
     x = [[3.0, 7.0, 7.0, 1.0, 7.0], [-1.0, -0.0, 0.0, -2.0, 0.0], [-5.0, -4.0, -1e9, -1e9, -3.0]]
     x = tf.constant(x, "float32")
-    usual, in_place = Columns(), InPlaceColumns()
     expected = np.array(x)
-    expected[:, list(columns)] = IMPOSSIBLE
-    for kind in (usual, in_place):
-        np.testing.assert_array_equal(kind.without(x + 0.0, columns), expected)
+    expected[:, [column for column in columns if 0 <= column < 5]] = IMPOSSIBLE
+    for engine in ENGINES:
+        np.testing.assert_array_equal(engine.fill_columns(x + 0.0, columns, IMPOSSIBLE), expected)
         for numbers in (np.array(x), expected):
-            found = kind.largest(tf.constant(numbers))
+            found = engine.argmax(tf.constant(numbers))
             np.testing.assert_array_equal(found, np.argmax(numbers, axis=-1))
             assert found.dtype == tf.int32
 
@@ -252,12 +262,12 @@ def test_columns_in_place_are_those_of_all_others(columns):
 @pytest.mark.parametrize("under_xla", [True, False])
 def test_sources_without_tokens_keep_their_number(model, under_xla):
     """A reshape finds out no size of an array without numbers."""
-    request = Request(strategies.choose(None, 3, 0.0), T, under_xla=under_xla)
+    settings = SearchSettings(strategies.choose(None, 3, 0.0), T, engine=engine_for(under_xla))
     ids = tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(input_signature=[ids], jit_compile=under_xla, autograph=False)
     def find(ids):
-        return search(model, ids, request)
+        return search(model, ids, settings)
 
     found = find(np.zeros((2, 0), "int32"))
     np.testing.assert_array_equal(found.ids, np.zeros((2, 1, T)))

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.decoding.decoder import DecoderInfo
+
 _LENGTH_MULTIPLE = 16
 
 
-def check_source_ids(source_ids: Any, config: Any) -> np.ndarray:
+def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
     """Return source ids `(B, S)` as an array, or say what is wrong with them.
 
     Args:
         source_ids: What was passed.
-        config: The model's config.
+        info: What is known of the decoder.
 
     Returns:
         The array.
@@ -28,17 +30,17 @@ def check_source_ids(source_ids: Any, config: Any) -> np.ndarray:
             "Source ids need two axes. Expected shape (batch, length). "
             f"Received: {array.shape}. For one sentence, add a batch axis: ids[None]"
         )
-    check_ids("source", array, config.source_vocabulary_size)
+    check_ids("source", array, info.source_vocabulary_size)
     return array
 
 
-def check_ids(side: str, array: np.ndarray, vocabulary_size: int) -> None:
+def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None:
     """Raise unless all ids are integers inside the vocabulary.
 
     Args:
         side: "source" or "target".
         array: The ids.
-        vocabulary_size: Size of the vocabulary of that side.
+        vocabulary_size: Size of the vocabulary of that side; `None` if it is not known.
 
     Raises:
         ValueError: If they are not.
@@ -48,7 +50,9 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int) -> None:
             f"{side.capitalize()} ids have to be integers. Expected a dtype such as int32. "
             f"Received: {array.dtype}. Text goes through keras_addnorm.decoding.translate."
         )
-    if array.size and not (array.min() >= 0 and array.max() < vocabulary_size):
+    if array.size == 0 or vocabulary_size is None:
+        return
+    if not (array.min() >= 0 and array.max() < vocabulary_size):
         raise ValueError(
             f"A {side} id lies outside the vocabulary. Expected 0 <= id < {vocabulary_size}. "
             f"Received ids from {array.min()} to {array.max()}. Is this the model's own tokenizer?"
@@ -60,11 +64,13 @@ def check_layer(layer: int, config: Any) -> None:
 
     Args:
         layer: Its index, -1 for the last.
-        config: The model's config.
+        config: The model's config, or `None` for a decoder without one.
 
     Raises:
         ValueError: If there is no such layer, or its cross-attention was pruned.
     """
+    if config is None:  # Of a decoder of one's own.
+        return
     depth = config.num_decoder_layers
     if not -depth <= layer < depth:
         raise ValueError(
@@ -79,19 +85,21 @@ def check_layer(layer: int, config: Any) -> None:
         )
 
 
-def padded_length(length: int, config: Any) -> int:
+def padded_length(length: int, info: DecoderInfo) -> int:
     """Return the length that rows of a length are padded to: a multiple of 16.
 
     Args:
         length: Their length.
-        config: The model's config.
+        info: What is known of the decoder.
 
     Returns:
         The new length.
     """
     padded = _LENGTH_MULTIPLE * max(1, -(-length // _LENGTH_MULTIPLE))
     # Padding takes positions too: it must not run out of the table of learned ones.
-    return max(length, min(padded, config.max_length)) if config.positions == "learned" else padded
+    if info.num_positions is None:
+        return padded
+    return max(length, min(padded, info.num_positions))
 
 
 def pad_batch(array: np.ndarray, length: int, pad_id: int) -> np.ndarray:

@@ -1,34 +1,33 @@
-"""Loops over steps as TensorFlow runs them fastest without XLA.
+"""A pass over an exported graph: loops whose steps a single thread runs.
 
-A step of a search is hundreds of operations of microseconds. TensorFlow takes a loop apart and
-hands operations that are ready to other threads, which takes longer than many of them do. A loop
-that it keeps as one operation, and whose steps a single thread runs, is faster for a few rows. For
-many it is slower: in a loop that is taken apart oneDNN has the products. Merging the pieces of BPE
-has none; one thread does it for any number of texts.
+A step of a search is hundreds of operations of microseconds. TensorFlow lowers a loop to single
+operations and hands those that are ready to other threads, which takes longer than many of them do.
+A loop that it keeps as one operation, on the single-threaded executor, is faster for a few rows.
+For many it is slower: in a lowered loop oneDNN has the products. Merging the pieces of BPE has
+none; one thread does it for any number of texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
 
-FEW_ROWS = 16
-"""Hypotheses of a batch at most whose steps one thread runs."""
+from keras_addnorm.decoding.engine.tf_step_loop import StepLoop, find_step_loop
 
-IN_ONE_THREAD = "in_one_thread"
+FEW_ROWS = 16
+"""Largest batch, in hypotheses, that runs on the single-threaded executor."""
+
+SINGLE_THREADED = "single_threaded"
 """The name of a `tf.while_loop` whose steps one thread runs in an export, on the CPU."""
 
 _CONDITION_OF = {"StatelessWhile": "StatelessIf", "While": "If"}
-_IS_TAKEN_APART = "_lower_using_switch_merge"
+_IS_LOWERED = "_lower_using_switch_merge"
 _EXECUTOR, _ONE_THREAD = "_executor", b"SINGLE_THREADED_EXECUTOR"
-# Searches without XLA write their caches with it, and nothing else is a loop with it.
-_WRITE = "TensorStridedSliceUpdate"
 
 
-def let_one_thread_run_few_rows(definitions: MutableSequence[function_pb2.FunctionDef]) -> None:
+def run_few_rows_in_one_thread(definitions: MutableSequence[function_pb2.FunctionDef]) -> None:
     """Gives searches without XLA a second way to run their steps.
 
     The loop becomes a condition on the number of hypotheses, whose branches are that loop, of the
@@ -43,11 +42,11 @@ def let_one_thread_run_few_rows(definitions: MutableSequence[function_pb2.Functi
         for node in function.node_def:
             if node.op in _CONDITION_OF:
                 parts = [functions[node.attr[part].func.name] for part in ("body", "cond")]
-                cache = _first_written(parts[0])
-                if cache is not None and not any(map(_calls_functions, parts)):
+                step_loop = find_step_loop(parts[0])
+                if step_loop is not None and not any(map(_calls_functions, parts)):
                     branches = [_branch(node, parts[0], are_few) for are_few in (True, False)]
                     definitions.extend(branches)
-                    asked, answer = _are_few(node, cache)
+                    asked, answer = _are_few(node, step_loop)
                     nodes += asked
                     node = _condition(node, answer, branches)
             nodes.append(node)
@@ -55,58 +54,25 @@ def let_one_thread_run_few_rows(definitions: MutableSequence[function_pb2.Functi
         function.node_def.extend(nodes)
 
 
-def let_one_thread_run_named(definitions: Iterable[function_pb2.FunctionDef]) -> None:
-    """Lets one thread run the steps of all loops that are named `IN_ONE_THREAD`.
+def run_named_loops_in_one_thread(definitions: Iterable[function_pb2.FunctionDef]) -> None:
+    """Lets one thread run the steps of all loops that are named `SINGLE_THREADED`.
 
     Args:
         definitions: All functions of a graph; changed in place.
     """
     for function in definitions:
         for node in function.node_def:
-            if node.op in _CONDITION_OF and node.name.split("/")[-1].startswith(IN_ONE_THREAD):
-                _let_one_thread_run(node)
+            if node.op in _CONDITION_OF and node.name.split("/")[-1].startswith(SINGLE_THREADED):
+                _set_single_threaded(node)
                 # One operation is on one device with all of its steps, which GPUs may not know.
                 node.device = "/device:CPU:0"
 
 
-def _let_one_thread_run(loop: node_def_pb2.NodeDef) -> None:
+def _set_single_threaded(loop: node_def_pb2.NodeDef) -> None:
     """Keeps a loop as one operation, and its steps in the executor of one thread."""
-    loop.attr[_IS_TAKEN_APART].b = False
+    loop.attr[_IS_LOWERED].b = False
     for part in ("body", "cond"):
         loop.attr[part].func.attr[_EXECUTOR].s = _ONE_THREAD
-
-
-class _Written(NamedTuple):
-    """A cache that a loop carries.
-
-    Args:
-        place: Which of the loop's tensors it is. Its first axis counts beams.
-        num_columns: How many hypotheses of each beam a step writes.
-    """
-
-    place: int
-    num_columns: int
-
-
-def _first_written(body: function_pb2.FunctionDef) -> _Written | None:
-    """Returns the cache that a loop's body writes first: keys, a column for each hypothesis."""
-    nodes = {node.name: node for node in body.node_def}
-    places = {argument.name: place for place, argument in enumerate(body.signature.input_arg)}
-
-    def reshape(read: str) -> node_def_pb2.NodeDef | None:
-        node = nodes.get(read.partition(":")[0])
-        return node if node is not None and node.op == "Reshape" else None
-
-    for node in body.node_def:
-        if node.op == _WRITE:
-            cache, *_, columns = node.input
-            while (source := reshape(cache)) is not None:
-                cache = source.input[0]
-            made = reshape(columns)
-            if cache in places and made is not None:
-                (shape,) = made.attr["_output_shapes"].list.shape
-                return _Written(places[cache], shape.dim[-1].size)
-    return None
 
 
 def _calls_functions(function: function_pb2.FunctionDef) -> bool:
@@ -131,20 +97,20 @@ def _branch(
         inner.input.append(f"input_{place}")
         branch.ret[f"output_{place}"] = f"loop:output:{place}"
     if are_few:
-        _let_one_thread_run(inner)
+        _set_single_threaded(inner)
     return branch
 
 
 def _are_few(
-    loop: node_def_pb2.NodeDef, written: _Written
+    loop: node_def_pb2.NodeDef, step_loop: StepLoop
 ) -> tuple[list[node_def_pb2.NodeDef], str]:
     """Returns operations that ask whether the rows are few, and the name of the answer."""
-    spec = tf.TensorSpec(None, tf.as_dtype(loop.attr["T"].list.type[written.place]), "cache")
-    most = FEW_ROWS // written.num_columns
+    spec = tf.TensorSpec(None, tf.as_dtype(loop.attr["T"].list.type[step_loop.cache]), "cache")
+    most = FEW_ROWS // step_loop.rows_per_beam
     asks = tf.function(lambda cache: tf.shape(cache)[0] <= most, [spec], autograph=False)
     traced = asks.get_concrete_function()
     definition = traced.function_def
-    prefix, cache = f"{loop.name}/are_few/", loop.input[written.place]
+    prefix, cache = f"{loop.name}/are_few/", loop.input[step_loop.cache]
 
     def renamed(read: str) -> str:
         return cache if read == "cache" else prefix + read
@@ -173,5 +139,5 @@ def _condition(
     condition.attr["output_shapes"].CopyFrom(loop.attr["output_shapes"])
     for attribute, branch in zip(("then_branch", "else_branch"), branches, strict=True):
         condition.attr[attribute].func.name = branch.signature.name
-    condition.attr[_IS_TAKEN_APART].b = True
+    condition.attr[_IS_LOWERED].b = True
     return condition

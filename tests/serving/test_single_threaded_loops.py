@@ -10,8 +10,8 @@ from tensorflow.python.framework import kernels, op_def_registry
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import Beam, DiverseBeam, Greedy, Sample
 from keras_addnorm.serving import GraphTokenizer, export_saved_model
-from keras_addnorm.serving.slim import function_definitions, slim
-from keras_addnorm.serving.step_loops import FEW_ROWS, IN_ONE_THREAD
+from keras_addnorm.serving.optimize_graph import function_definitions, optimize_graph
+from keras_addnorm.serving.single_threaded_loops import FEW_ROWS, SINGLE_THREADED
 
 BATCH = FEW_ROWS + 1  # More than a few, for greedy search, too.
 STRATEGIES = {
@@ -169,7 +169,7 @@ def doubled(x):
 def test_a_loop_that_calls_functions_stays_as_it_is(tmp_path, calls):
     module = cache_written_in_a_loop(doubled if calls else (lambda x: 2.0 * x))
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
-    slim(tmp_path)
+    optimize_graph(tmp_path)
     operations = {n.op for f in functions_of(tmp_path).values() for n in f.node_def}
     assert ("StatelessIf" in operations) != calls
     found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
@@ -196,7 +196,7 @@ def test_one_thread_merges_the_pieces_of_bpe(tmp_path, texts):
 
     module = Module()
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
-    slim(tmp_path)
+    optimize_graph(tmp_path)
     (loop,) = loops_of(functions_of(tmp_path))
     assert_one_thread_runs(loop)
     assert loop.device == "/device:CPU:0"
@@ -204,7 +204,7 @@ def test_one_thread_merges_the_pieces_of_bpe(tmp_path, texts):
     np.testing.assert_array_equal(found["ids"], module.call(tf.constant(texts))["ids"])
 
 
-@pytest.mark.parametrize("name", ["while", IN_ONE_THREAD])
+@pytest.mark.parametrize("name", ["while", SINGLE_THREADED])
 def test_loops_of_other_names_stay_as_they_are(tmp_path, name):
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([], tf.int32)], autograph=False)
@@ -213,8 +213,8 @@ def test_loops_of_other_names_stay_as_they_are(tmp_path, name):
 
     module = Module()
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
-    slim(tmp_path)
+    optimize_graph(tmp_path)
     (loop,) = loops_of(functions_of(tmp_path))
-    assert loop.attr["_lower_using_switch_merge"].b == (name != IN_ONE_THREAD)
+    assert loop.attr["_lower_using_switch_merge"].b == (name != SINGLE_THREADED)
     found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     assert int(found(tf.constant(3))["y"]) == 192

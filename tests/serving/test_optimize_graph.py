@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from keras_addnorm.serving.slim import function_definitions, slim
+from keras_addnorm.serving.optimize_graph import function_definitions, optimize_graph
 
 ATTENTION = {"Softmax", "LogSoftmax"}  # The latter where a loop without XLA reads a cache.
 
@@ -65,15 +65,15 @@ def test_every_function_is_called_without_being_optimised(exported):
         assert config.graph_options.rewrite_options.disable_meta_optimizer, node.name
 
 
-def test_no_table_is_turned_in_a_loop(exported):
+def test_no_table_is_transposed_in_a_loop(exported):
     bodies = [function for function in exported if "while_body" in function.signature.name]
-    turned = [
+    transposed = [
         node.name
         for function in bodies
         for node in function.node_def
         if node.op == "Transpose" and len(permutation(function, node)) == 2
     ]
-    assert turned == []
+    assert transposed == []
 
 
 def test_no_search_turns_the_table_at_each_step(search_bodies):
@@ -91,21 +91,21 @@ def test_products_read_transposed_matrices_as_they_lie(tmp_path):
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([3, 3], tf.float32)], autograph=False)
         def call(self, x):
-            turned = tf.transpose(x)
+            transposed = tf.transpose(x)
             several = tf.transpose(tf.stack([x, x + 1.0]), [0, 2, 1])
             folded = tf.transpose(x + 2.0)
             return {
                 "alone": tf.matmul(x, folded),
-                "right": tf.matmul(x, turned),
-                "twice": tf.matmul(x, turned, transpose_b=True),
-                "left": tf.matmul(turned, x),
-                "read": turned + tf.matmul(x, turned),
+                "right": tf.matmul(x, transposed),
+                "twice": tf.matmul(x, transposed, transpose_b=True),
+                "left": tf.matmul(transposed, x),
+                "read": transposed + tf.matmul(x, transposed),
                 "several": tf.matmul(several, several),
             }
 
     module = Module()
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
-    slim(tmp_path)
+    optimize_graph(tmp_path)
     x = tf.reshape(tf.range(9.0), [3, 3])
     found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x)
     for name, expected in module.call(x).items():
@@ -147,7 +147,7 @@ def test_what_is_handed_on_or_reshaped_twice_is_read_at_its_source(tmp_path):
 
     module = Module()
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
-    slim(tmp_path)
+    optimize_graph(tmp_path)
     x = tf.reshape(tf.range(8.0), [2, 4])
     found = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x)
     np.testing.assert_array_equal(found["flat"], np.arange(8.0) + 1.0)
@@ -160,7 +160,7 @@ def test_what_is_handed_on_or_reshaped_twice_is_read_at_its_source(tmp_path):
     assert "waited_for" in {node.name for node in nodes}
 
 
-def test_a_slim_model_does_the_same(tmp_path):
+def test_an_optimized_model_does_the_same(tmp_path):
     class Module(tf.Module):
         def __init__(self):
             super().__init__()
@@ -178,7 +178,7 @@ def test_a_slim_model_does_the_same(tmp_path):
     module = Module()
     tf.saved_model.save(module, str(tmp_path), signatures=module.call)
     before = {function.signature.name: len(function.node_def) for function in functions(tmp_path)}
-    slim(tmp_path)
+    optimize_graph(tmp_path)
     after = {function.signature.name: len(function.node_def) for function in functions(tmp_path)}
     assert before.keys() == after.keys()
     assert sum(after.values()) < sum(before.values())

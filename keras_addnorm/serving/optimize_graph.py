@@ -1,4 +1,4 @@
-"""A saved model with fewer operations that does the same.
+"""Graph optimisation of a saved model: dead nodes, common subexpressions, transposes.
 
 Tracing writes a constant wherever a number is needed: the same axis, the same size, the same zero,
 hundreds of times in a function; each layer asks anew for the size of the batch and works out the
@@ -6,7 +6,7 @@ same mask; it reads weights that the function does not need, hands tensors on by
 nothing, and transposes what a product could read as it lies. Whoever loads the model takes time for
 each of these operations. And whoever first calls one of its functions waits for TensorFlow's
 optimiser of graphs (Grappler), which then makes no search faster. Loops over steps get another way
-to run (`step_loops`).
+to run (`single_threaded_loops`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from keras_addnorm.serving.step_loops import let_one_thread_run_few_rows, let_one_thread_run_named
+from keras_addnorm.serving.single_threaded_loops import (
+    run_few_rows_in_one_thread,
+    run_named_loops_in_one_thread,
+)
 
 # The same inputs give the same outputs, and nobody else notices: about sizes, masks and positions,
 # which several layers work out alike.
@@ -54,7 +57,7 @@ _FUNCTIONS = "library"
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
-def slim(folder: Path) -> None:
+def optimize_graph(folder: Path) -> None:
     """Rewrites the graph of a saved model that nobody reads yet.
 
     Args:
@@ -64,15 +67,15 @@ def slim(folder: Path) -> None:
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
         definitions = function_definitions(meta_graph.graph_def)
-        let_one_thread_run_few_rows(definitions)
-        let_one_thread_run_named(definitions)
+        run_few_rows_in_one_thread(definitions)
+        run_named_loops_in_one_thread(definitions)
         for function in definitions:
-            _read_at_the_source(function)
+            _remove_identities(function)
             _fold_transposes(function)
-            _merge_equal(function)
-            _drop_unread(function)
-            _call_as_they_are(function.node_def)
-        _call_as_they_are(meta_graph.graph_def.node)
+            _merge_common_subexpressions(function)
+            _remove_dead_nodes(function)
+            _disable_grappler_in_calls(function.node_def)
+        _disable_grappler_in_calls(meta_graph.graph_def.node)
     file.write_bytes(saved_model.SerializeToString(deterministic=True))
     # The checksum of the file as it was; loading asks for none.
     (folder / "fingerprint.pb").unlink(missing_ok=True)
@@ -96,14 +99,18 @@ def function_definitions(
 def _fold_transposes(function: function_pb2.FunctionDef) -> None:
     """Lets products read matrices as they lie, where they read them transposed.
 
-    In a loop over tokens it is the whole table of the vocabulary that would be turned at each step.
+    In a loop over tokens the whole table of the vocabulary would be transposed at each step.
     """
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op == "MatMul":
-            turned = nodes.get(_name(node.input[1]))
-            if turned is not None and turned.op == "Transpose" and _is_matrix(turned, nodes):
-                node.input[1] = turned.input[0]
+            transpose = nodes.get(_name(node.input[1]))
+            if (
+                transpose is not None
+                and transpose.op == "Transpose"
+                and _is_matrix(transpose, nodes)
+            ):
+                node.input[1] = transpose.input[0]
                 node.attr["transpose_b"].b ^= True
 
 
@@ -114,8 +121,8 @@ def _is_matrix(transpose: node_def_pb2.NodeDef, nodes: Mapping[str, node_def_pb2
     return tf.make_ndarray(order.attr["value"].tensor).tolist() == [1, 0]
 
 
-def _read_at_the_source(function: function_pb2.FunctionDef) -> None:
-    """Lets all read what is handed on where it comes from, and reshape what no reshape has made."""
+def _remove_identities(function: function_pb2.FunctionDef) -> None:
+    """Removes identities, and of several reshapes in a row all but the last."""
     waited_for = {
         read[1:] for node in function.node_def for read in node.input if read.startswith("^")
     } | set(function.control_ret.values())
@@ -135,8 +142,8 @@ def _read_at_the_source(function: function_pb2.FunctionDef) -> None:
         function.ret[result] = source.get(read, read)
 
 
-def _merge_equal(function: function_pb2.FunctionDef) -> None:
-    """Lets all who read one of several equal operations read the first one."""
+def _merge_common_subexpressions(function: function_pb2.FunctionDef) -> None:
+    """Lets all who read one of several equal operations read the first one (CSE)."""
     first: dict[bytes, str] = {}
     instead: dict[str, str] = {}
 
@@ -154,8 +161,8 @@ def _merge_equal(function: function_pb2.FunctionDef) -> None:
         function.ret[result] = renamed(read)
 
 
-def _call_as_they_are(nodes: Iterable[node_def_pb2.NodeDef]) -> None:
-    """Lets functions be called without being optimised first.
+def _disable_grappler_in_calls(nodes: Iterable[node_def_pb2.NodeDef]) -> None:
+    """Lets functions be called without being optimised by Grappler first.
 
     A session that leaves the optimiser out does so for its own graph alone: each call of a function
     has its own settings.
@@ -176,8 +183,8 @@ def _content(node: node_def_pb2.NodeDef) -> bytes:
     return content.SerializeToString(deterministic=True)
 
 
-def _drop_unread(function: function_pb2.FunctionDef) -> None:
-    """Takes out what nobody reads, and then what nobody but that has read."""
+def _remove_dead_nodes(function: function_pb2.FunctionDef) -> None:
+    """Removes dead nodes, transitively."""
     readers = Counter(_read_names(function))
     nodes = list(function.node_def)
     kept = []

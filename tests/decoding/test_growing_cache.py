@@ -1,5 +1,6 @@
-"""Searches in stages find what they find with all sentences and all positions from the start."""
+"""Growing caches and smaller batches change nothing of what a search finds."""
 
+import dataclasses
 import functools
 import re
 
@@ -10,17 +11,15 @@ import tensorflow as tf
 from covering import covering
 from models_reference import SOURCE, V_TARGET, array, tiny_model
 
-from keras_addnorm.decoding import (
-    Beam,
-    DiverseBeam,
-    Greedy,
-    MaxLength,
-    MinLength,
-    Sample,
-    search,
-    stages,
+from keras_addnorm.decoding import Beam, DiverseBeam, Greedy, MaxLength, MinLength, Sample
+from keras_addnorm.decoding.engine import (
+    XLAEngine,
+    engine_for,
+    grouped_growth,
+    single_loop_growth,
 )
-from keras_addnorm.decoding.search import Request
+from keras_addnorm.decoding.engine.loops import run_until_few
+from keras_addnorm.decoding.search import SearchSettings, search
 
 T = 11
 STRATEGIES = [
@@ -42,18 +41,18 @@ for row, length in enumerate((7, 3, 5, 1, 6, 2, 0, 4, 7)):
 @pytest.fixture
 def short_stages(monkeypatch):
     """Stages of 2, 4 and 11 positions; in one loop of 2, 4, 8 and 11."""
-    monkeypatch.setattr(stages, "_FIRST", 2)
-    monkeypatch.setattr(stages, "_MARGIN", -99)
-    monkeypatch.setattr(stages, "_GROWTH", 2)
-    monkeypatch.setattr(stages, "_FIRST_OF_ONE_LOOP", 2)
-    assert stages.lengths(T, 7) == [2, 4, 11]
+    monkeypatch.setattr(grouped_growth, "_FIRST", 2)
+    monkeypatch.setattr(grouped_growth, "_MARGIN", -99)
+    monkeypatch.setattr(grouped_growth, "_GROWTH", 2)
+    monkeypatch.setattr(single_loop_growth, "_FIRST", 2)
+    assert grouped_growth.stage_lengths(T, 7) == [2, 4, 11]
 
 
 @pytest.fixture
 def groups_of_few(monkeypatch):
     """A batch of 4 is a large one, and a third of it goes on: of 9 sentences 3, of 3 all."""
-    monkeypatch.setattr(stages, "_LARGE", 4)
-    monkeypatch.setattr(stages, "_SHARE", 3)
+    monkeypatch.setattr(grouped_growth, "_LARGE_BATCH", 4)
+    monkeypatch.setattr(grouped_growth, "_GROUPS", 3)
 
 
 def make_model(end_bias, **settings):
@@ -67,8 +66,8 @@ def make_model(end_bias, **settings):
 
 
 def run(model, strategy, under_xla=True, source=SOURCE, prefix=None, constraints=()):
-    request = Request(strategy, T, constraints, under_xla)
-    found = search.search(model, keras.ops.convert_to_tensor(source, "int32"), request, prefix)
+    settings = SearchSettings(strategy, T, constraints, engine_for(under_xla))
+    found = search(model, keras.ops.convert_to_tensor(source, "int32"), settings, prefix)
     return array(found.ids), array(found.scores)
 
 
@@ -93,11 +92,12 @@ def rules_of_groups(has_prefix):
 
 def compiled(model, strategy, under_xla, shape=(None, None)):
     """The same for sources of this shape, traced as a whole."""
-    wanted, spec = Request(strategy, T, under_xla=under_xla), tf.TensorSpec(shape, tf.int32)
+    settings = SearchSettings(strategy, T, engine=engine_for(under_xla))
+    spec = tf.TensorSpec(shape, tf.int32)
 
     @tf.function(input_signature=[spec], jit_compile=under_xla, autograph=False)
     def find(source):
-        found = search.search(model, source, wanted)
+        found = search(model, source, settings)
         return found.ids, found.scores
 
     return find
@@ -126,9 +126,9 @@ def num_steps(ids):
     ],
 )
 def test_the_lengths_of_the_stages(longest, source_length, expected):
-    assert stages.lengths(longest, source_length) == expected
+    assert grouped_growth.stage_lengths(longest, source_length) == expected
     unknown = keras.ops.convert_to_tensor(source_length)
-    assert list(map(int, stages.lengths(longest, unknown))) == expected
+    assert list(map(int, grouped_growth.stage_lengths(longest, unknown))) == expected
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_further_stages_may_have_no_more_room(request, monkeypatch):
     expected, _ = found_in_one_group(Beam(3, 0.6, num_return=2), False)
     request.getfixturevalue("short_stages")
     request.getfixturevalue("groups_of_few")
-    monkeypatch.setattr(stages, "_MARGIN", T)
-    assert stages.lengths(T, 7) == [T, T, T]
+    monkeypatch.setattr(grouped_growth, "_MARGIN", T)
+    assert grouped_growth.stage_lengths(T, 7) == [T, T, T]
     rules = rules_of_groups(False)
     ids, _ = run(make_model(1.0), Beam(3, 0.6, num_return=2), source=SENTENCES, **rules)
     np.testing.assert_array_equal(ids, expected)
@@ -207,9 +207,9 @@ class ShortMemory:
 def test_room_is_made_for_the_source_not_for_the_memory(monkeypatch):
     model = ShortMemory(make_model(-9.0))
     expected, _ = run(model, Beam(3, 0.6))
-    monkeypatch.setattr(stages, "_FIRST", 2)
-    monkeypatch.setattr(stages, "_MARGIN", 0)
-    assert stages.lengths(T, SOURCE.shape[1])[0] > 2
+    monkeypatch.setattr(grouped_growth, "_FIRST", 2)
+    monkeypatch.setattr(grouped_growth, "_MARGIN", 0)
+    assert grouped_growth.stage_lengths(T, SOURCE.shape[1])[0] > 2
     ids, _ = run(model, Beam(3, 0.6))
     np.testing.assert_array_equal(ids, expected)
 
@@ -219,13 +219,13 @@ def steps_of(strategy, lengths, under_xla):
     steps, count = [], strategy.rows_per_sentence
 
     class Counting(type(strategy)):
-        def search(self, step, cache, task):
+        def search(self, model, inputs):
             def counted(tokens, index, cache):
                 assert len(tokens) == count * len(cache.fixed["memory_mask"])
                 steps.append((int(index), len(tokens) // count))
-                return step(tokens, index, cache)
+                return model.step(tokens, index, cache)
 
-            return super().search(counted, cache, task)
+            return super().search(dataclasses.replace(model, step=counted), inputs)
 
     source = np.arange(max(lengths)) < np.array(lengths)[:, None]
     rules = (MaxLength(source_factor=1.0),)
@@ -264,11 +264,11 @@ MANY_LONG = [9, 2, 6, 3, 5, 2, 3, 7, 2, 2, 6, 2, 8, 2, 2, 5]
 )
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(2, num_return=2), DiverseBeam(2)], ids=str)
 def test_who_steps(monkeypatch, strategy, lengths, under_xla, expected):
-    monkeypatch.setattr(stages, "_FIRST", 4)
-    monkeypatch.setattr(stages, "_MARGIN", -99)
-    monkeypatch.setattr(stages, "_SHARE", 4)
-    monkeypatch.setattr(stages, "_FIRST_OF_ONE_LOOP", 4)
-    assert stages.lengths(T, 9) == [4, T]
+    monkeypatch.setattr(grouped_growth, "_FIRST", 4)
+    monkeypatch.setattr(grouped_growth, "_MARGIN", -99)
+    monkeypatch.setattr(grouped_growth, "_GROUPS", 4)
+    monkeypatch.setattr(single_loop_growth, "_FIRST", 4)
+    assert grouped_growth.stage_lengths(T, 9) == [4, T]
     assert steps_of(strategy, lengths, under_xla) == expected
 
 
@@ -305,10 +305,11 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
 
     def looking(step):
         def look(tokens, index, cache):
-            slots = {entry.keys.shape[-1] for entry in cache.shared}
-            slots |= {entry.values.shape[-2] for entry in cache.shared}
+            kept = cache.rows["decoder"]
+            slots = {entry.keys.shape[-1] for entry in kept.own}
+            slots |= {entry.values.shape[-2] for entry in kept.own}
             if count > 1:
-                slots.add(cache.rows["ancestors"].shape[1] * count)
+                slots.add(kept.ancestors.shape[1] * count)
             (size,) = slots
             sizes.append(size // count)
             return step(tokens, index, cache)
@@ -316,8 +317,8 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
         return look
 
     class Looking(type(strategy)):
-        def search(self, step, cache, task):
-            return super().search(looking(step), cache, task)
+        def search(self, model, inputs):
+            return super().search(dataclasses.replace(model, step=looking(model.step)), inputs)
 
     if under_xla:
         find = compiled(model, Looking(**vars(strategy)), under_xla, SOURCE.shape)
@@ -330,8 +331,8 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
 @pytest.mark.parametrize("length", [3, 6])
 def test_the_first_stage_is_a_little_longer_than_the_sources(monkeypatch, length):
     """Also where a trace does not know their length: the program has caches of its room."""
-    monkeypatch.setattr(stages, "_FIRST", 2)
-    monkeypatch.setattr(stages, "_MARGIN", 2)
+    monkeypatch.setattr(grouped_growth, "_FIRST", 2)
+    monkeypatch.setattr(grouped_growth, "_MARGIN", 2)
     model = make_model(1.0)
     source = tf.constant(SENTENCES[:, :length])
     program = compiled(model, Greedy(), True).experimental_get_compiler_ir(source)(stage="hlo")
@@ -342,19 +343,26 @@ def test_the_first_stage_is_a_little_longer_than_the_sources(monkeypatch, length
     assert set(map(int, written)) == {length + 2, T}
 
 
-def test_a_loop_of_its_own_has_all_sentences_and_all_positions(short_stages, groups_of_few):
+class WholeBatch(XLAEngine):
+    """Runs all sentences to the end, in a loop without stages."""
+
+    def run_with_growing_cache(self, loop_of, state, inputs, num_hypotheses, grow):
+        loop = loop_of(inputs)
+        state = state._replace(cache=grow(state.cache, inputs.max_length))
+        return loop.hypotheses(run_until_few(loop, state, 0, inputs.max_length))
+
+
+def test_a_loop_of_its_own_makes_all_the_room_first(short_stages, groups_of_few):
     rooms = []
 
     class OwnLoop(Greedy):
-        runs_in_stages = False
-
-        def search(self, step, cache, task):
+        def search(self, model, inputs):
             def look(tokens, index, cache):
-                rooms.append((len(tokens), cache.shared[0].keys.shape[-1]))
-                return step(tokens, index, cache)
+                rooms.append((len(tokens), cache.rows["decoder"].own[0].keys.shape[-1]))
+                return model.step(tokens, index, cache)
 
-            assert task.growth is None
-            return super().search(look, cache, task)
+            model = dataclasses.replace(model, step=look, engine=WholeBatch())
+            return super().search(model, inputs)
 
     model = make_model(1.0)
     expected, _ = run(model, Greedy(), source=SENTENCES)

@@ -1,0 +1,281 @@
+"""KV caches that the hypotheses of a beam share, so that nothing is copied when they are reordered.
+
+The n hypotheses of a beam have one cache with `S n` slots. Hypothesis j writes position s into slot
+`s n + j`, and reads what its ancestors wrote, wherever that is: a table of ancestors says so, and
+makes the attention mask. Reordering hypotheses reorders that table alone. The memory's keys and
+values are those of a sentence, which all of its hypotheses read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import keras
+from keras import ops
+
+from keras_addnorm.decoding.indexing import take, write_column
+from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
+from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
+from keras_addnorm.layers.kv_cache import KeyValueCache
+from keras_addnorm.layers.pruned import PrunedCrossAttention, PrunedSelfAttention
+from keras_addnorm.layers.shapes import first_size, pad_axis, size_of
+from keras_addnorm.layers.stacks import TransformerDecoder
+
+Tensor = Any
+
+
+class TransposedKV(NamedTuple):
+    """Keys and values as products read them: nothing to transpose at each step of a loop.
+
+    Args:
+        keys: `(..., K, S)`; of a beam of n hypotheses `(..., K, S n)`.
+        values: `(..., S, K)`; of a beam `(..., S n, K)`.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def grow(self, num_slots: int | Tensor) -> TransposedKV:
+        """Return the same with more slots."""
+        last = len(self.keys.shape) - 1
+        return TransposedKV(
+            pad_axis(self.keys, last, num_slots), pad_axis(self.values, last - 1, num_slots)
+        )
+
+
+class CacheLayout(Protocol):
+    """A class of `KeyValueCache` that an engine reads and writes `TransposedKV` with."""
+
+    @staticmethod
+    def empty(shape: tuple[int | Tensor, int | Tensor, int, int], dtype: Any) -> TransposedKV:
+        """Return an empty cache for keys `(B, S, G, K)`."""
+
+    @staticmethod
+    def transpose(keys: Tensor, values: Tensor, dtype: Any) -> TransposedKV:
+        """Return keys and values `(B, S, G, K)` in this layout."""
+
+    def __call__(
+        self,
+        stored: TransposedKV,
+        num_groups: int,
+        slots: Tensor | None = None,
+        rows_per_beam: int = 1,
+        is_one_beam: bool = False,
+    ) -> KeyValueCache:
+        """Return what attention reads and extends.
+
+        Args:
+            stored: Keys and values.
+            num_groups: Number of their heads, G.
+            slots: The position of each slot, `(S n,)`; of a memory none is asked for.
+            rows_per_beam: Number of hypotheses that write at a position, n.
+            is_one_beam: Whether each row of queries has a row of its own here.
+
+        Returns:
+            An object that refers to `stored`.
+        """
+
+
+class BeamCache(NamedTuple):
+    """The caches of a `BeamDecoder` for N rows, n a beam, and B sentences.
+
+    Args:
+        ancestors: `(N, S)` int32: which hypothesis of its beam, 0 to n - 1, wrote each position
+            that a row reads; `()` with n = 1.
+        hypotheses: `(N,)` int32: which one of its beam each row is; `()` with n = 1.
+        own: A `TransposedKV` a layer, of the self-attention. What pruned sublayers keep stays.
+        memory: A `TransposedKV` a layer with cross-attention, of B sentences.
+    """
+
+    ancestors: Tensor | tuple[()]
+    hypotheses: Tensor | tuple[()]
+    own: list[Any]
+    memory: list[Any]
+
+    def reorder_rows(self, rows: Tensor) -> BeamCache:
+        """Return the cache of the hypotheses that go on; `rows` `(N,)` says from which."""
+        if not ops.is_tensor(self.ancestors):
+            return self
+        return self._replace(ancestors=take(self.ancestors, rows))
+
+    def grow(self, length: int | Tensor, rows_per_beam: int) -> BeamCache:
+        """Return the cache with room for more positions."""
+        ancestors = self.ancestors
+        if ops.is_tensor(ancestors):
+            ancestors = pad_axis(ancestors, 1, length)
+        own = [
+            entry.grow(rows_per_beam * length) if isinstance(entry, TransposedKV) else entry
+            for entry in self.own
+        ]
+        return self._replace(ancestors=ancestors, own=own)
+
+
+def is_ancestor(ancestors: Tensor) -> Tensor:
+    """Return the attention mask of hypotheses that share a cache.
+
+    Args:
+        ancestors: `(B, n, S)`, int32: which hypothesis, 0 to n - 1, wrote the position.
+
+    Returns:
+        Booleans `(B, n, S n)`.
+    """
+    count, length = ancestors.shape[1], size_of(ancestors, 2)
+    is_writer = ops.equal(ops.expand_dims(ancestors, -1), ops.arange(count, dtype="int32"))
+    return ops.reshape(is_writer, (first_size(ancestors, length), count, length * count))
+
+
+def can_share_caches(layer: Any) -> bool:
+    """Return whether a layer is a decoder all of whose attentions are the package's own."""
+    return type(layer) is TransformerDecoder and all(
+        type(block) is TransformerDecoderLayer
+        and type(block.self_attention) in (MultiHeadSelfAttention, PrunedSelfAttention)
+        and type(block.cross_attention)
+        in (MultiHeadCrossAttention, PrunedCrossAttention, type(None))
+        for block in layer.layers
+    )
+
+
+def is_shared(cache: Any) -> bool:
+    """Return whether a decoder keeps `BeamCache`s, and nothing else."""
+    found = []
+
+    def leave_out(node: Any) -> Any:
+        if isinstance(node, BeamCache):
+            found.append(node)
+            return ()
+        return None
+
+    others = keras.tree.traverse(leave_out, cache)
+    return bool(found) and not keras.tree.flatten(others)
+
+
+class BeamDecoder(TransformerDecoder):
+    """A view of a `TransformerDecoder` whose hypotheses share their caches.
+
+    It is made by `substitute`, with these attributes besides the layer's own: the `original`;
+    `layout`, a `CacheLayout`; `rows_per_beam`, n; and `rows_per_sentence`, a multiple of it.
+    """
+
+    original: TransformerDecoder
+    layout: CacheLayout
+    rows_per_beam: int
+    rows_per_sentence: int
+
+    def initial_cache(
+        self, batch_size: int | Tensor, max_length: int | Tensor, memory: Tensor | None = None
+    ) -> Any:
+        """Return the cache before the first step.
+
+        Args:
+            batch_size: Number of sentences, B, whatever number of rows each of them has.
+            max_length: Number of positions, S.
+            memory: `(B, S, D_memory)`; `None` for a decoder-only stack.
+
+        Returns:
+            A `BeamCache`.
+        """
+        count = self.rows_per_beam
+        num_beams = batch_size * (self.rows_per_sentence // count)
+        ancestors: Tensor | tuple[()] = ()
+        hypotheses: Tensor | tuple[()] = ()
+        if count > 1:
+            ancestors = ops.zeros((num_beams * count, max_length), dtype="int32")
+            hypotheses = ops.tile(ops.arange(count, dtype="int32"), (num_beams,))
+        own = [
+            self._empty(block.self_attention, num_beams, count * max_length)
+            for block in self.layers
+        ]
+        memories = [
+            self._project(block.cross_attention, memory)
+            for block in self.original.layers
+            if block.cross_attention is not None
+        ]
+        return BeamCache(ancestors, hypotheses, own, memories)
+
+    def call(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        cache: Any = None,
+        cache_update_index: int | Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Decode one position of each row.
+
+        Args:
+            x: `(N, 1, D)`.
+            memory: Not needed.
+            padding_mask: Not needed.
+            memory_padding_mask: `(B, S)`, True at real tokens of the memory.
+            attention_mask: Not needed.
+            cache: A `BeamCache`.
+            cache_update_index: The position.
+            return_attention_scores: Whether to return the attention weights too.
+            training: Whether to apply dropout.
+
+        Returns:
+            As a `TransformerDecoder`; attention weights are those of the hypotheses of a beam,
+            `(N / n, H, n, S n)` and `(N / n, H, n, S)`.
+        """
+        count, ancestors, mask, h = self.rows_per_beam, cache.ancestors, None, x
+        if count > 1:
+            ancestors = write_column(ancestors, cache_update_index, cache.hypotheses)
+            mask = is_ancestor(ops.reshape(ancestors, (-1, count, size_of(ancestors, 1))))
+            # The hypotheses of a beam are the queries of one row: (N, 1, D) -> (N / n, n, D)
+            h = ops.reshape(x, (-1, count, x.shape[-1]))
+        outputs = super().call(
+            h,
+            memory_padding_mask=memory_padding_mask,
+            attention_mask=mask,
+            cache=self._as_key_values(cache),
+            cache_update_index=cache_update_index,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        y, *scores, layers = outputs
+        if count > 1:
+            y = ops.reshape(y, (-1, 1, y.shape[-1]))
+        own = [
+            getattr(layer["self_attention"], "stored", layer["self_attention"]) for layer in layers
+        ]
+        return (y, *scores, cache._replace(ancestors=ancestors, own=own))
+
+    def _empty(self, attention: Any, num_beams: int | Tensor, num_slots: int | Tensor) -> Any:
+        if isinstance(attention, PrunedSelfAttention):
+            return attention.empty_cache(num_beams, 0)
+        groups, width = attention.num_key_value_heads, attention.head_width
+        return self.layout.empty((num_beams, num_slots, groups, width), attention.compute_dtype)
+
+    def _project(self, attention: Any, memory: Tensor) -> Any:
+        if isinstance(attention, PrunedCrossAttention):
+            return attention.project_memory(memory)
+        keys, values = attention.project_keys_values(memory)
+        return self.layout.transpose(keys, values, attention.compute_dtype)
+
+    def _as_key_values(self, cache: BeamCache) -> list[dict[str, Any]]:
+        """Return the cache of each layer as attention reads it."""
+        count = self.rows_per_beam
+        # All layers have the same slots: one of them asks for its size.
+        stored = next((entry for entry in cache.own if isinstance(entry, TransposedKV)), None)
+        slots = None
+        if stored is not None:
+            slots = ops.arange(size_of(stored.keys, -1), dtype="int32") // count
+        memories, layers = iter(cache.memory), []
+        is_one_beam = count == self.rows_per_sentence
+        for block, own in zip(self.layers, cache.own, strict=True):
+            layer = {"self_attention": own}
+            if isinstance(own, TransposedKV):
+                groups = block.self_attention.num_key_value_heads
+                layer["self_attention"] = self.layout(own, groups, slots, count)
+            if block.cross_attention is not None:
+                memory = next(memories)
+                layer["cross_attention"] = memory
+                if isinstance(memory, TransposedKV):
+                    groups = block.cross_attention.num_key_value_heads
+                    layer["cross_attention"] = self.layout(memory, groups, is_one_beam=is_one_beam)
+            layers.append(layer)
+        return layers

@@ -1,0 +1,321 @@
+"""The engine for TensorFlow without XLA: shapes that change, writes in place, and few operations.
+
+A step of a search is hundreds of operations of microseconds. What counts is how many they are, and
+that no thread waits for another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops
+
+from keras_addnorm.decoding.engine import tf_ops
+from keras_addnorm.decoding.engine.base import Engine, Grow
+from keras_addnorm.decoding.engine.beam_cache import BeamDecoder, TransposedKV, can_share_caches
+from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
+from keras_addnorm.decoding.engine.single_loop_growth import first_length, run_in_one_loop
+from keras_addnorm.decoding.engine.views import Substitute, substitute
+from keras_addnorm.decoding.engine.vocabulary import (
+    VOCABULARY_PROJECTION,
+    shortlist_projection,
+    transposed_embedding,
+)
+from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
+from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
+from keras_addnorm.layers.masks import masked_softmax
+from keras_addnorm.layers.positional_embedding import PositionalEmbedding
+from keras_addnorm.layers.projection import Projection
+from keras_addnorm.layers.shapes import first_size, leading_sizes, size_of
+from keras_addnorm.layers.stacks import TransformerEncoder
+
+Tensor = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class TFGraphEngine(Engine):
+    """For TensorFlow without XLA.
+
+    Args:
+        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it is
+            there already, else `None`.
+    """
+
+    transposed_table: Callable[[Any], Tensor | None] | None = None
+
+    def view(
+        self,
+        decoder: Any,
+        rows_per_sentence: int,
+        rows_per_beam: int,
+        tokens: Tensor | None = None,
+        share_caches: bool = True,
+    ) -> Any:
+        """Share caches, transpose the table, fuse QKV projections, and go without oneDNN."""
+
+        def replace(name: str, layer: Any) -> Any:
+            if isinstance(layer, TransformerEncoder):
+                return layer
+            if share_caches and can_share_caches(layer):
+                return Substitute(
+                    BeamDecoder,
+                    {
+                        "original": layer,
+                        "layout": InPlaceKeyValues,
+                        "rows_per_beam": rows_per_beam,
+                        "rows_per_sentence": rows_per_sentence,
+                    },
+                )
+            if type(layer) is MultiHeadSelfAttention:
+                return fused_self_attention(layer)
+            if type(layer) is MultiHeadCrossAttention:
+                return Substitute(GraphCrossAttention)
+            if type(layer) is PositionalEmbedding:
+                # oneDNN would transpose the table in each product.
+                table = self.transposed_table and self.transposed_table(layer.embeddings)
+                return transposed_embedding(layer, tokens, table)
+            if type(layer) is Projection and name == VOCABULARY_PROJECTION and tokens is not None:
+                return shortlist_projection(layer, tokens)
+            return None
+
+        return substitute(decoder, replace)
+
+    def open_sizes(self, source_ids: Tensor) -> Tensor:
+        """Hide the sizes: the loop changes the number of sentences."""
+        return tf_ops.hide_static_shape(source_ids)
+
+    def first_length(self, longest: int, source_length: int | Tensor) -> Tensor:
+        """Return a length that is unknown while the loop is traced."""
+        return first_length(longest)
+
+    def run_with_growing_cache(
+        self,
+        loop_of: LoopOf[AnyState],
+        state: AnyState,
+        inputs: SearchInputs,
+        num_hypotheses: int,
+        grow: Grow,
+    ) -> Hypotheses:
+        """Run one loop for all lengths and batches."""
+        return run_in_one_loop(loop_of, state, inputs, num_hypotheses, grow)
+
+    def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
+        """Write over them in place."""
+        filled = ops.full_like(x[:, :1], value)
+        for column in columns:
+            if 0 <= column < x.shape[-1]:
+                x = tf_ops.update_slice(x, filled, 1, column)
+        return x
+
+    def argmax(self, x: Tensor) -> Tensor:
+        """Find it in one pass."""
+        return tf_ops.argmax(x)
+
+    def compile(
+        self, function: Callable[..., Any], inputs: Any, decoder: Any
+    ) -> Callable[..., Any]:
+        """Trace the function."""
+        import tensorflow as tf
+
+        concrete: Callable[..., Any] = tf.function(function, autograph=False).get_concrete_function(
+            *(tf.TensorSpec(array.shape, array.dtype) for array in inputs)
+        )
+        return concrete
+
+
+@dataclasses.dataclass(frozen=True)
+class InPlaceKeyValues:
+    """Keys and values in the layout of `TransposedKV`, batch and heads as two axes.
+
+    A product has the shape that attention asks for, and nobody asks for sizes. A `CacheLayout`,
+    which documents the arguments.
+
+    Args:
+        stored: Keys `(B, G, K, S n)` and values `(B, G, S n, K)`.
+        num_groups: G.
+        slots: `(S n,)`, or `None`.
+        rows_per_beam: n.
+        is_one_beam: Whether rows are grouped by sentence already.
+    """
+
+    stored: TransposedKV
+    num_groups: int
+    slots: Tensor | None = None
+    rows_per_beam: int = 1
+    is_one_beam: bool = False
+
+    @staticmethod
+    def empty(shape: tuple[int | Tensor, int | Tensor, int, int], dtype: Any) -> TransposedKV:
+        """Return an empty cache for keys of shape `(B, S, G, K)`."""
+        batch, length, groups, width = shape
+        return TransposedKV(
+            ops.zeros((batch, groups, width, length), dtype=dtype),
+            ops.zeros((batch, groups, length, width), dtype=dtype),
+        )
+
+    @staticmethod
+    def transpose(keys: Tensor, values: Tensor, dtype: Any) -> TransposedKV:
+        """Return keys and values of `(B, S, G, K)` in this layout."""
+        keys, values = ops.cast(keys, dtype), ops.cast(values, dtype)
+        if keys.shape[1] == 1:
+            groups, width = keys.shape[2:]
+            keys = ops.reshape(keys, (-1, groups, width, 1))
+        else:
+            keys = tf_ops.transpose(keys, (0, 2, 3, 1))
+        return TransposedKV(keys, _swap_heads_and_positions(values))
+
+    @property
+    def cache(self) -> InPlaceKeyValues:
+        """This."""
+        return self
+
+    def query_positions(self, num_queries: int | Tensor, index: Any) -> Tensor:
+        """Return `index` for each hypothesis of a beam."""
+        return ops.zeros((self.rows_per_beam,), dtype="int32") + index
+
+    def extend(self, keys: Tensor, values: Tensor, index: Any) -> InPlaceKeyValues:
+        """Return this with one position more of each hypothesis, `(B, n, G, K)`.
+
+        An update of a matrix takes half the time of one of four axes.
+        """
+        count, groups, width = keys.shape[1:]
+        new, num_slots = (
+            self.transpose(keys, values, self.stored.keys.dtype),
+            size_of(self.slots, 0),
+        )
+
+        def update(cache: Tensor, part: Tensor, slot: int, shape: tuple[Any, ...]) -> Tensor:
+            rows = ops.reshape(cache, (-1, num_slots * slot))
+            part = ops.reshape(part, (-1, count * slot))
+            rows = tf_ops.update_slice(rows, part, 1, index * (count * slot))
+            return ops.reshape(rows, shape)
+
+        stored = TransposedKV(
+            update(self.stored.keys, new.keys, 1, (-1, groups, width, num_slots)),
+            update(self.stored.values, new.values, width, (-1, groups, num_slots, width)),
+        )
+        return dataclasses.replace(self, stored=stored)
+
+    def key_positions(self) -> Tensor:
+        """Return the position of each slot."""
+        return self.slots
+
+    def group_rows(self, queries: Tensor) -> Tensor:
+        """Return the queries of all beams of a sentence as those of one row."""
+        if self.is_one_beam:
+            return queries
+        return ops.reshape(queries, (ops.shape(self.stored.keys)[0], -1, *queries.shape[2:]))
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """Return the product of each query with each key."""
+        keys, num_heads, length = self.stored.keys, queries.shape[2], size_of(queries, 1)
+        by_head = _swap_heads_and_positions(queries)
+        if num_heads == self.num_groups:
+            return tf_ops.matmul_by_row(by_head, keys)
+        # (B, H, T, K) -> (B, G, H/G T, K)
+        shape = (self.num_groups, num_heads // self.num_groups * length, queries.shape[3])
+        rows = ops.reshape(by_head, (first_size(queries, length), *shape))
+        found, num_keys = tf_ops.matmul_by_row(rows, keys), size_of(keys, 3)
+        batch = first_size(queries, length, num_keys)
+        return ops.reshape(found, (batch, num_heads, length, num_keys))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of the values for each query."""
+        values, num_heads = self.stored.values, weights.shape[1]
+        if num_heads == self.num_groups:
+            return _swap_heads_and_positions(tf_ops.matmul_by_row(weights, values))
+        # (B, H, T, S) -> (B, G, H/G T, S)
+        length, num_keys = size_of(weights, 2), size_of(weights, 3)
+        shape = (self.num_groups, num_heads // self.num_groups * length, num_keys)
+        rows = ops.reshape(weights, (first_size(values, length, num_keys), *shape))
+        sums, batch = tf_ops.matmul_by_row(rows, values), first_size(weights, length)
+        by_head = ops.reshape(sums, (batch, num_heads, length, values.shape[3]))
+        return _swap_heads_and_positions(by_head)
+
+    def keys_and_values(self) -> tuple[Tensor, Tensor]:
+        """Return keys and values, `(B, S, G, K)` each."""
+        keys, values = self.stored
+        return ops.transpose(keys, (0, 3, 1, 2)), ops.transpose(values, (0, 2, 1, 3))
+
+
+class FusedSelfAttention(MultiHeadSelfAttention):
+    """A view of a self-attention with one product for queries, keys and values (fused QKV).
+
+    TensorFlow hands products that could run side by side over to other threads, which takes longer
+    than a product of one row. It has these attributes besides the layer's own: `qkv_kernel`,
+    `(D, (H + 2 G) K)`, and `qkv_bias`, or `None`.
+    """
+
+    qkv_kernel: Tensor
+    qkv_bias: Tensor | None
+
+    def _project(self, x: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        units = [one.units for one in _projections(self)]
+        leading = leading_sizes(x, len(x.shape) - 1)
+        # (..., D) -> (N, D) -> (N, units) -> (..., units)
+        y = ops.cast(x, self.qkv_kernel.dtype)
+        y = ops.matmul(ops.reshape(y, (-1, x.shape[-1])), self.qkv_kernel)
+        y = y if self.qkv_bias is None else ops.add(y, self.qkv_bias)
+        if len(set(units)) == 1:
+            parts = ops.split(y, len(units), axis=-1)
+        else:  # Which Keras would split by sizes that it works out at each step.
+            ends = [0, *itertools.accumulate(units)]
+            parts = [y[:, start:end] for start, end in itertools.pairwise(ends)]
+        queries, keys, values = (ops.reshape(part, (*leading, part.shape[-1])) for part in parts)
+        return self._as_queries(queries, at), *self._as_keys_values(keys, values, at)
+
+    def _weights(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return _weights_without_onednn(self, logits, mask)
+
+
+class SeparateSelfAttention(MultiHeadSelfAttention):
+    """A view of a self-attention whose projections are quantised: each has its own scale."""
+
+    def _weights(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return _weights_without_onednn(self, logits, mask)
+
+
+class GraphCrossAttention(MultiHeadCrossAttention):
+    """A view of a cross-attention without a softmax of oneDNN's."""
+
+    def _weights(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        return _weights_without_onednn(self, logits, mask)
+
+
+def fused_self_attention(layer: MultiHeadSelfAttention) -> Substitute:
+    """Return what stands for a self-attention."""
+    projections = _projections(layer)
+    if any(one.quantization_mode for one in projections):
+        return Substitute(SeparateSelfAttention)
+    dtype = projections[0].compute_dtype
+    # `kernel` is the merged one of a layer with LoRA.
+    kernel = ops.concatenate([ops.cast(one.kernel, dtype) for one in projections], axis=1)
+    bias = None
+    if layer.use_bias:
+        bias = ops.concatenate([ops.cast(one.bias, dtype) for one in projections])
+    return Substitute(FusedSelfAttention, {"qkv_kernel": kernel, "qkv_bias": bias})
+
+
+def _projections(layer: MultiHeadSelfAttention) -> list[Projection]:
+    return [layer.query_projection, layer.key_projection, layer.value_projection]
+
+
+def _weights_without_onednn(layer: Any, logits: Tensor, mask: Tensor | None) -> Tensor:
+    return masked_softmax(
+        logits, mask, layer._sink_logits(logits.dtype), layer.compute_dtype, _softmax
+    )
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return ops.exp(ops.log_softmax(logits, axis=-1))
+
+
+def _swap_heads_and_positions(x: Tensor) -> Tensor:
+    """Return `x` of four axes with the second and the third swapped, by a reshape if it can."""
+    first, second, width = x.shape[1:]
+    if None in (first, second) or 1 not in (first, second):
+        return tf_ops.transpose(x, (0, 2, 1, 3))
+    return ops.reshape(x, (-1, second, first, width))

@@ -1,0 +1,150 @@
+"""Views of a decoder: the same weights, other implementations of some of its layers.
+
+An engine computes some layers in its own way. It never changes the user's objects: it makes copies
+of those that hold such a layer, down from the decoder, which share everything else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+
+@dataclasses.dataclass(frozen=True)
+class Substitute:
+    """What stands for a layer in a view: a copy of it, of another class.
+
+    Args:
+        kind: A subclass of the layer's class. Its constructor is not run.
+        attributes: What the copy has besides the layer's own attributes.
+    """
+
+    kind: type
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+Replace = Callable[[str, Any], Any]
+"""`replace(name, layer)` of a layer and the name of the attribute that holds it.
+
+Returns a `Substitute`, or an object that stands for it (the layer itself: it stays as it is), or
+`None`: it is copied only if something inside it is replaced."""
+
+
+def substitute(decoder: Any, replace: Replace) -> Any:
+    """Return a view of a decoder in which some of its layers are replaced.
+
+    Layers are found in the attributes of layers, of the decoder, and of decoders in it; in lists,
+    tuples and dicts, too. The variables are those of the original, which stays as it is.
+
+    Args:
+        decoder: A layer, or any object with the method `decode_step`.
+        replace: Says what stands for a layer.
+
+    Returns:
+        The view; the decoder itself if nothing was replaced.
+    """
+    views: dict[int, Any] = {}
+
+    def view_of(name: str, value: Any) -> Any:
+        if isinstance(value, list):  # Keras' tracked lists become plain ones.
+            return _changed(value, [view_of(name, item) for item in value])
+        if type(value) is tuple:
+            return _changed(value, tuple(view_of(name, item) for item in value))
+        if isinstance(value, dict):
+            return _changed(value, {key: view_of(name, item) for key, item in value.items()})
+        return object_view(name, value) if _has_layers(value) else value
+
+    def object_view(name: str, value: Any) -> Any:
+        if id(value) not in views:
+            views[id(value)] = value  # Whoever holds its own holder sees the original there.
+            views[id(value)] = make_view(name, value)
+        return views[id(value)]
+
+    def make_view(name: str, value: Any) -> Any:
+        stand_in = replace(name, value)
+        if stand_in is not None and not isinstance(stand_in, Substitute):
+            return stand_in
+        parts = _attributes(value)
+        changed = {key: view_of(key, part) for key, part in parts.items()}
+        changed = {key: part for key, part in changed.items() if part is not parts[key]}
+        if stand_in is not None:
+            return _copy(value, stand_in.kind, {**changed, **stand_in.attributes})
+        return _copy(value, type(value), changed) if changed else value
+
+    return object_view("", decoder) if hasattr(decoder, "__dict__") else decoder
+
+
+def variables_of(decoder: Any) -> list[keras.Variable]:
+    """Return the variables of a decoder, each once.
+
+    Args:
+        decoder: A layer, or any object: then those of its attributes, of the attributes of plain
+            objects in it, and of lists, tuples and dicts.
+
+    Returns:
+        The variables.
+    """
+    found: dict[int, keras.Variable] = {}
+    seen: set[int] = set()
+
+    def collect(value: Any) -> None:
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, keras.Variable):
+            found[id(value)] = value
+        elif isinstance(value, keras.layers.Layer):
+            found.update((id(variable), variable) for variable in value.variables)
+        elif isinstance(value, dict):
+            for item in value.values():
+                collect(item)
+        elif isinstance(value, list | tuple | set):
+            for item in value:
+                collect(item)
+        elif hasattr(value, "__dict__") and not isinstance(value, _OPAQUE):
+            collect(vars(value))
+
+    collect(decoder)
+    return list(found.values())
+
+
+_OPAQUE = (type, types.ModuleType, types.FunctionType, types.MethodType)
+
+
+def _has_layers(value: Any) -> bool:
+    is_decoder = hasattr(type(value), "decode_step") and hasattr(value, "__dict__")
+    return isinstance(value, keras.layers.Layer) or is_decoder
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return what may hold layers, public names first.
+
+    Keras and TensorFlow list the same layers again in private attributes. Torch keeps those of a
+    module in a dict of their own.
+    """
+    attributes = vars(value)
+    attributes = {**attributes.get("_modules", {}), **attributes}
+    names = sorted(attributes, key=lambda name: name.startswith("_"))
+    return {name: attributes[name] for name in names if name not in ("_modules", "_tracker")}
+
+
+def _changed(before: Any, after: Any) -> Any:
+    """Return the new collection only if an item of it is a new one."""
+    items = zip(
+        before.values() if isinstance(before, dict) else before,
+        after.values() if isinstance(after, dict) else after,
+        strict=True,
+    )
+    return after if any(new is not old for old, new in items) else before
+
+
+def _copy(value: Any, kind: type, attributes: dict[str, Any]) -> Any:
+    """Return a copy of an object, past the tracking of Keras and of its backends."""
+    copy: Any = object.__new__(kind)
+    vars(copy).update(vars(value))
+    vars(copy).update(attributes)
+    return copy

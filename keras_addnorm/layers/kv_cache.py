@@ -1,0 +1,181 @@
+"""Keys and values that attention reads: just projected, or kept in a KV cache."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+from keras import ops
+
+from keras_addnorm.layers.shapes import size_of
+
+Tensor = Any
+
+
+class KeyValueCache(Protocol):
+    """What attention asks of keys and values, whatever their layout is.
+
+    `KeyValues` is the plain one. Whoever decodes in a loop may pass objects of another layout as
+    `cache` of an attention layer, and gets them back as the updated cache.
+    """
+
+    @property
+    def cache(self) -> Any:
+        """What a layer returns as its updated cache."""
+
+    def query_positions(self, num_queries: int | Tensor, index: int | Tensor | None) -> Tensor:
+        """Return the position of each query.
+
+        Args:
+            num_queries: Number of queries, T.
+            index: Position of the first one in the cache; `None` without a cache.
+
+        Returns:
+            Int32 `(T,)`.
+        """
+
+    def extend(self, keys: Tensor, values: Tensor, index: int | Tensor | None) -> Self:
+        """Return this with new keys and values.
+
+        Args:
+            keys: `(B, T, G, K)`.
+            values: `(B, T, G, K)`.
+            index: Position of the first one in the cache; `None` without a cache.
+
+        Returns:
+            An object of the same class.
+        """
+
+    def key_positions(self) -> Tensor:
+        """Return the position of each key, int32 `(S,)`."""
+
+    def group_rows(self, queries: Tensor) -> Tensor:
+        """Let rows that read the same keys be queries of one row.
+
+        Args:
+            queries: `(n B, T, H, K)`, the rows of one cached sequence side by side.
+
+        Returns:
+            `(B, n T, H, K)`.
+        """
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """Return the product of each query with each key.
+
+        Args:
+            queries: `(B, T, H, K)`. With G < H heads of keys, H/G queries share one.
+
+        Returns:
+            `(B, H, T, S)`.
+        """
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of the values for each query.
+
+        Args:
+            weights: `(B, H, T, S)`.
+
+        Returns:
+            `(B, T, H, K)`.
+        """
+
+    def keys_and_values(self) -> tuple[Tensor, Tensor]:
+        """Return keys and values, `(B, S, G, K)` each."""
+
+
+class KeyValues:
+    """Keys and values in the layout in which they are projected, `(B, S, G, K)`.
+
+    Args:
+        keys: `(B, S, G, K)`; `None` before the first `extend`.
+        values: Of the same shape.
+        cache: A preallocated cache that they are written to, `(B, 2, S, G, K)`: keys, then values.
+            `None` for keys and values that are read once.
+    """
+
+    def __init__(
+        self,
+        keys: Tensor | None = None,
+        values: Tensor | None = None,
+        cache: Tensor | None = None,
+    ) -> None:
+        self.keys: Any = keys
+        self.values: Any = values
+        self.cache = cache
+
+    @classmethod
+    def of_cache(cls, cache: Tensor) -> KeyValues:
+        """Return the keys and values of a cache `(B, 2, S, G, K)`."""
+        return cls(cache[:, 0], cache[:, 1], cache)
+
+    def query_positions(self, num_queries: int | Tensor, index: int | Tensor | None) -> Tensor:
+        """Return `index`, `index + 1`, and so on."""
+        at = ops.arange(num_queries, dtype="int32")
+        return at if index is None else at + index
+
+    def extend(self, keys: Tensor, values: Tensor, index: int | Tensor | None) -> KeyValues:
+        """Return the new ones, or the cache with them."""
+        if self.cache is None:
+            return KeyValues(keys, values)
+        return KeyValues.of_cache(_write(self.cache, keys, values, index))
+
+    def key_positions(self) -> Tensor:
+        """Return 0, 1, and so on."""
+        keys = self.keys if self.cache is None else self.cache[:, 0]
+        return ops.arange(size_of(keys, 1), dtype="int32")
+
+    def group_rows(self, queries: Tensor) -> Tensor:
+        """Return the queries of the rows of one cached sequence as those of one row."""
+        if self.cache is None:
+            return queries
+        return ops.reshape(queries, (ops.shape(self.keys)[0], -1, *queries.shape[2:]))
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """Return the product of each query with each key."""
+        num_heads, num_groups = queries.shape[2], self.keys.shape[2]
+        if num_heads == num_groups:
+            return ops.einsum("btgk,bsgk->bgts", queries, self.keys)
+        batch, length, _, width = ops.shape(queries)
+        queries = ops.reshape(queries, (batch, length, num_groups, num_heads // num_groups, width))
+        products = ops.einsum("btgrk,bsgk->bgrts", queries, self.keys)
+        return ops.reshape(products, (batch, num_heads, length, ops.shape(self.keys)[1]))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of the values for each query."""
+        num_heads, num_groups = weights.shape[1], self.values.shape[2]
+        if num_heads == num_groups:
+            return ops.einsum("bgts,bsgk->btgk", weights, self.values)
+        batch, _, length, num_keys = ops.shape(weights)
+        shape = (batch, num_groups, num_heads // num_groups, length, num_keys)
+        sums = ops.einsum("bgrts,bsgk->btgrk", ops.reshape(weights, shape), self.values)
+        return ops.reshape(sums, (batch, length, num_heads, self.values.shape[-1]))
+
+    def keys_and_values(self) -> tuple[Tensor, Tensor]:
+        """Return them as they are."""
+        return self.keys, self.values
+
+
+def as_key_values(cache: Tensor | KeyValueCache | None) -> KeyValueCache:
+    """Return what attention reads and extends.
+
+    Args:
+        cache: A cache `(B, 2, S, G, K)`, a `KeyValueCache`, or `None` for no cache.
+
+    Returns:
+        An object of the protocol.
+    """
+    if cache is None:
+        return KeyValues()
+    return cache if hasattr(cache, "extend") else KeyValues.of_cache(cache)
+
+
+def _write(cache: Tensor, keys: Tensor, values: Tensor, index: int | Tensor | None) -> Tensor:
+    """Return the cache `(B, 2, S, G, K)` with T new positions from `index` on."""
+    update = ops.cast(ops.stack([keys, values], axis=1), cache.dtype)
+    # Not `ops.slice_update`: with TensorFlow that is an operation of XLA, which stock TensorFlow
+    # Serving refuses to run.
+    num_new = ops.shape(update)[2]
+    offset = ops.arange(cache.shape[2], dtype="int32") - index
+    is_new = ops.logical_and(offset >= 0, offset < num_new)
+    if update.shape[2] != 1:
+        update = ops.take(update, ops.clip(offset, 0, num_new - 1), axis=2)
+    return ops.where(ops.reshape(is_new, (-1, 1, 1)), update, cache)
