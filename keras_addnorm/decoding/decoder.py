@@ -30,7 +30,7 @@ class Decoder(Protocol):
     ```python
     import keras
     import numpy as np
-    from keras_addnorm.decoding import generate
+    from keras_addnorm.decoding import Beam, generate
 
     class Bigrams:  # Knows which token follows which, and nothing of the source.
         def __init__(self, table):
@@ -47,7 +47,8 @@ class Decoder(Protocol):
 
     table = np.zeros((5, 5), "float32")
     table[1, 3], table[3, 4], table[4, 2] = 9.0, 9.0, 9.0  # start (1), 3, 4, end (2)
-    ids, scores = generate(Bigrams(table), np.array([[3]]), num_beams=2, max_length=4)
+    beam = Beam(2, early_stopping=False)
+    ids, scores = generate(Bigrams(table), np.array([[3]]), beam, max_length=4)
     assert ids.tolist() == [[3, 4, 2, 0]]
     ```
     """

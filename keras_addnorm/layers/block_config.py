@@ -14,7 +14,7 @@ from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.arguments import checked
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import get_activation
-from keras_addnorm.layers.initializers import InitializerLike
+from keras_addnorm.layers.initializers import InitializerLike, seeds_kept
 from keras_addnorm.layers.positions import PositionsLike
 
 
@@ -79,6 +79,11 @@ class BlockConfig:
     drop_path: float = 0.0
 
     def __post_init__(self) -> None:
+        with seeds_kept():
+            self._check()
+
+    def _check(self) -> None:
+        """Check all values, and bring choices into their plain form."""
         self._require_positive("num_heads", "intermediate_dim")
         for name in ("dropout", "attention_dropout", "activation_dropout", "drop_path"):
             rate = getattr(self, name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import keras
@@ -40,3 +43,17 @@ def fresh_initializer(
     found = keras.initializers.get(initializer)
     clone = found.__class__.from_config(found.get_config())
     return clone if gain == 1.0 else ScaledInitializer(clone, gain)
+
+
+@contextlib.contextmanager
+def seeds_kept() -> Iterator[None]:
+    """Leave Python's random numbers as they were, whatever is constructed inside.
+
+    Keras' initialisers draw a seed when they are made, also those that only check a choice. Initial
+    weights must not depend on how often a configuration is checked.
+    """
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)

@@ -17,6 +17,7 @@ from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.checkpointing import checkpointed
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
+from keras_addnorm.layers.initializers import seeds_kept
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
@@ -97,13 +98,14 @@ class TransformerStack(ConfiguredLayer):
         for index in range(self.num_layers):
             # The linear decay rule: early layers, which all later ones build on, stay longer.
             arguments["drop_path"] = self.drop_path * (index + 1) / self.num_layers
-            layer = self.layer_class(
-                **arguments,
-                pruned_sublayers=within(self.pruned_sublayers, str(index)),
-                position=self._position(index),
-                dtype=self.dtype_policy,
-                name=f"layer_{index}",
-            )
+            with seeds_kept():  # A weight's seed is drawn when the weight is made.
+                layer = self.layer_class(
+                    **arguments,
+                    pruned_sublayers=within(self.pruned_sublayers, str(index)),
+                    position=self._position(index),
+                    dtype=self.dtype_policy,
+                    name=f"layer_{index}",
+                )
             layer.build(*shapes)
             self.layers.append(layer)
         self.final_norm = None

@@ -328,7 +328,8 @@ def test_the_loss_on_heads_that_agree_equals_the_papers_double_sum():
 
     _, weights = layer(x, padding_mask=PADDING, return_attention_scores=True)
     weights = array(weights)
-    _, values = (array(v) for v in layer._project_keys_values(x))
+    keys, values = layer.key_projection(x), layer.value_projection(x)
+    _, values = (array(v) for v in layer._as_keys_values(keys, values))
     context = np.einsum("bhts,bshk->bthk", weights, values)
 
     def cosine(a, b):

@@ -8,6 +8,7 @@ one set of keys and values for each sentence, which all of its hypotheses read.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -41,6 +42,19 @@ class TransposedKV(NamedTuple):
         return TransposedKV(
             pad_axis(self.keys, last, num_slots), pad_axis(self.values, last - 1, num_slots)
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class EmptyCache:
+    """The cache of a pruned attention beside those that are read.
+
+    Keras refuses a nested argument that mixes tensors with other objects.
+
+    Args:
+        stored: The empty tensor.
+    """
+
+    stored: Tensor
 
 
 class CacheLayout(Protocol):
@@ -221,9 +235,7 @@ class BeamDecoder(TransformerDecoder):
         y, *scores, layers = outputs
         if count > 1:
             y = ops.reshape(y, (-1, 1, y.shape[-1]))
-        own = [
-            getattr(layer["self_attention"], "stored", layer["self_attention"]) for layer in layers
-        ]
+        own = [layer["self_attention"].stored for layer in layers]
         return (y, *scores, cache._replace(ancestors=ancestors, own=own))
 
     def _empty(self, attention: Any, num_beams: int | Tensor, num_slots: int | Tensor) -> Any:
@@ -249,13 +261,13 @@ class BeamDecoder(TransformerDecoder):
         memories, layers = iter(cache.memory), []
         is_one_beam = count == self.rows_per_sentence
         for block, own in zip(self.layers, cache.own, strict=True):
-            layer = {"self_attention": own}
+            layer: dict[str, Any] = {"self_attention": EmptyCache(own)}
             if isinstance(own, TransposedKV):
                 groups = block.self_attention.num_key_value_heads
                 layer["self_attention"] = self.layout(own, groups, slots, count)
             if block.cross_attention is not None:
                 memory = next(memories)
-                layer["cross_attention"] = memory
+                layer["cross_attention"] = EmptyCache(memory)
                 if isinstance(memory, TransposedKV):
                     groups = block.cross_attention.num_key_value_heads
                     layer["cross_attention"] = self.layout(memory, groups, is_one_beam=is_one_beam)
