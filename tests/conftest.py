@@ -56,15 +56,28 @@ def collected_markers(pytestconfig):
     return pytestconfig.stash[_MARKERS]
 
 
-@pytest.fixture(autouse=True)
-def _fixed_seeds():
-    """Makes each test's random numbers its own: the order of the tests changes nothing."""
+def _seed():
     random.seed(17)
     np.random.seed(17)
     keras = _imported("keras")
     if keras is not None:
         keras.utils.set_random_seed(17)
-    yield
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seeds():
+    """Makes each test's random numbers its own: the order of the tests changes nothing."""
+    _seed()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Makes those of fixtures that several tests share their own, too: no test comes before them.
+
+    Otherwise a shared model would depend on the test that ran last, and on the number of workers.
+    """
+    if fixturedef.scope != "function":
+        _seed()
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from keras_addnorm.interop.folders import (
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.models.checks import require_model, require_tokenizers
+from keras_addnorm.models.checks import require_model, require_vocabularies
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
 # itself, unless told otherwise.
@@ -199,7 +199,7 @@ def export_ctranslate2(
     require_model(model)
     tokenizers = TokenizerPair.of(tokenizer)
     _check_config(model.config)
-    require_tokenizers(model.config, tokenizers)
+    require_vocabularies(model.config, tokenizers)
     directory = require_new(directory)
 
     spec = _specification(ctranslate2.specs, model)

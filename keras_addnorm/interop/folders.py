@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.models.checks import require_model, require_tokenizers
+from keras_addnorm.models.checks import require_model, require_vocabularies
 
 
 def require_new(directory: str | os.PathLike[str]) -> Path:
@@ -42,5 +42,5 @@ def prepare(
     require_model(model)
     tokenizers = None if tokenizer is None else TokenizerPair.of(tokenizer)
     if tokenizers is not None:
-        require_tokenizers(model.config, tokenizers)
+        require_vocabularies(model.config, tokenizers)
     return tokenizers, require_new(directory)

@@ -35,8 +35,8 @@ def require_model(model: Any) -> Seq2SeqTransformer:
     return model
 
 
-def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
-    """Check that tokenizers belong to a model: sizes of the vocabularies and special ids.
+def require_vocabularies(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
+    """Check that tokenizers have as many pieces as a model.
 
     Args:
         config: The model's config.
@@ -55,6 +55,20 @@ def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
                 f"{expected} pieces. Received: {tokenizer.vocabulary_size}. Pass the tokenizer "
                 "that the model was trained with."
             )
+
+
+def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
+    """Check that tokenizers belong to a model: sizes of the vocabularies and special ids.
+
+    Args:
+        config: The model's config.
+        tokenizers: As for `require_vocabularies`.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    require_vocabularies(config, tokenizers)
+    for tokenizer in (tokenizers.source, tokenizers.target):
         ids = (config.pad_id, config.start_id, config.end_id)
         own = (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id)
         if ids != own:
