@@ -274,7 +274,7 @@ class TracedModel:
         """
         strategies = self._decoding.strategies.values()
         widest = max(
-            (other for other in strategies if _finds_all_of(other, strategy)),
+            (other for other in strategies if finds_all_of(other, strategy)),
             key=lambda other: other.num_return,
         )
         settings = SearchSettings(widest, self._decoding.max_length, engine=engine)
@@ -322,8 +322,18 @@ class TracedModel:
         return self._functions[key]
 
 
-def _finds_all_of(strategy: Strategy, other: Strategy) -> bool:
-    """Says whether the first hypotheses of a strategy are all that another one returns."""
+def finds_all_of(strategy: Strategy, other: Strategy) -> bool:
+    """Says whether the first hypotheses of a strategy are all that another one returns.
+
+    One search serves both, then: it is traced once.
+
+    Args:
+        strategy: The strategy.
+        other: The other one.
+
+    Returns:
+        Whether they are.
+    """
     if strategy == other:
         return True
     # The number to return does not change a beam search, if it stops early.

@@ -14,6 +14,7 @@ from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.batching import Buckets, map_in_batches
 from keras_addnorm.serving.optimize_graph import function_definitions
+from keras_addnorm.serving.signatures import finds_all_of
 from keras_addnorm.serving.stored_weights import StoredWeights
 
 T = 7
@@ -180,6 +181,17 @@ def test_requests_of_any_size(module, sources):
             assert all(
                 len(out) == 0 for out in call(module, name, texts=np.array([], str)).values()
             )
+
+
+def test_one_search_serves_narrower_ones():
+    wide, narrow = Beam(3, 0.6, num_return=3), Beam(3, 0.6)
+    assert finds_all_of(wide, narrow) and finds_all_of(wide, wide)
+    for other in (Beam(4, 0.6), Beam(3, 0.7), Greedy()):
+        assert not finds_all_of(wide, other)
+    assert not finds_all_of(narrow, wide)
+    # When this one stops depends on how many it returns.
+    patient = Beam(3, 0.6, num_return=3, early_stopping=False)
+    assert not finds_all_of(patient, Beam(3, 0.6, early_stopping=False))
 
 
 def functions_and_operations(path):
