@@ -209,9 +209,9 @@ class BeamDecoder(TransformerDecoder):
         Args:
             x: `(N, 1, D)`.
             memory: Not needed.
-            padding_mask: Not needed.
+            padding_mask: `None`.
             memory_padding_mask: `(B, S)`, True at real tokens of the memory.
-            attention_mask: Not needed.
+            attention_mask: `None`.
             cache: A `BeamCache`.
             cache_update_index: The position.
             return_attention_scores: Whether to return the attention weights too.
@@ -220,7 +220,17 @@ class BeamDecoder(TransformerDecoder):
         Returns:
             As a `TransformerDecoder`; attention weights are those of the hypotheses of a beam,
             `(N / n, H, n, S n)` and `(N / n, H, n, S)`.
+
+        Raises:
+            ValueError: If there is a mask of the decoder's own positions.
         """
+        if padding_mask is not None or attention_mask is not None:
+            raise ValueError(
+                "The hypotheses of a beam share the caches of a TransformerDecoder, whose masks "
+                "would speak of each by itself. Expected no `padding_mask` and no "
+                "`attention_mask` in `decode_step`. Received one. Leave it out, or use a subclass "
+                "of TransformerDecoder: its hypotheses have caches of their own."
+            )
         count, ancestors, mask, h = self.rows_per_beam, cache.ancestors, None, x
         if count > 1:
             ancestors = write_column(ancestors, cache_update_index, cache.hypotheses)
