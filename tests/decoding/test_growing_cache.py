@@ -351,8 +351,8 @@ def test_a_loop_of_its_own_makes_all_the_room_first(short_stages, groups_of_few)
                 rooms.append((len(tokens), cache.rows["decoder"].own[0].keys.shape[-1]))
                 return model.step(tokens, index, cache)
 
-            model = dataclasses.replace(model, step=look, engine=WholeBatch())
-            return super().search(model, inputs)
+            own = dataclasses.replace(model, step=look, engine=WholeBatch())
+            return super().search(own, inputs)
 
     model = make_model(1.0)
     expected, _ = run(model, Greedy(), source=SENTENCES)
