@@ -9,7 +9,16 @@ import tensorflow as tf
 from keras import ops
 from search_reference import all_sequences, padded, penalty
 
-from keras_addnorm.decoding import Beam, Decoder, DiverseBeam, Greedy, Sample, decode, generate
+from keras_addnorm.decoding import (
+    Beam,
+    Decoder,
+    DiverseBeam,
+    Greedy,
+    MinLength,
+    Sample,
+    decode,
+    generate,
+)
 from keras_addnorm.decoding.engine import engine_for
 from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.special_ids import SpecialIds
@@ -265,6 +274,59 @@ def test_a_cache_of_ones_own_beside_ours_follows_its_hypotheses(jit_compile):
     np.testing.assert_array_equal(ids, expected[0])
     np.testing.assert_allclose(scores, expected[1], rtol=1e-4, atol=1e-4)
     assert len({tuple(row) for row in ids.tolist()}) == 1  # It looks at no source.
+
+
+class OwnStack(TransformerDecoder):
+    """A subclass, which no engine replaces."""
+
+
+class Forgetful(Characters):
+    """Never looks at the first position again: a mask of its own positions."""
+
+    def decode_step(self, token_ids, cache, index, memory_padding_mask=None):
+        length = cache[0]["self_attention"].shape[2]
+        is_seen = ops.logical_or(ops.arange(length) > 0, ops.equal(index, 0))
+        x = self.embedding(ops.expand_dims(token_ids, 1), start_index=index)
+        x, cache = self.decoder(
+            x,
+            attention_mask=ops.expand_dims(is_seen, 0),
+            cache=cache,
+            cache_update_index=index,
+        )
+        return self.embedding(x, reverse=True)[:, 0], cache
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_a_mask_of_the_decoders_own_positions_needs_a_subclass(jit_compile):
+    keras.utils.set_random_seed(6)
+    model = Forgetful()
+    stack = OwnStack(2, 2, 16, scheme="pre_ln")
+    stack.build((None, None, 8))
+    stack.set_weights(model.decoder.get_weights())
+    options = {"num_beams": 3, "max_length": 5, "jit_compile": jit_compile}
+    options["constraints"] = [MinLength(4)]
+    own, free = Forgetful(), Characters()
+    own.embedding, free.embedding = model.embedding, model.embedding
+    own.decoder, free.decoder = stack, stack
+    ids, scores = generate(own, SOURCE, **options)
+    expected = generate(Wrapped(own), SOURCE, **options)
+    np.testing.assert_array_equal(ids, expected[0])
+    np.testing.assert_allclose(scores, expected[1], rtol=1e-4, atol=1e-4)
+    assert (scores != generate(free, SOURCE, **options)[1]).all()
+
+
+class Masked(Characters):
+    """Passes a mask to a stack that is shared."""
+
+    def decode_step(self, token_ids, cache, index, memory_padding_mask=None):
+        x = self.embedding(ops.expand_dims(token_ids, 1), start_index=index)
+        mask = ops.ones((1, 1), dtype="bool")
+        return self.decoder(x, attention_mask=mask, cache=cache, cache_update_index=index)
+
+
+def test_a_mask_that_a_shared_cache_cannot_have_is_named():
+    with pytest.raises(ValueError, match="or use a subclass of TransformerDecoder"):
+        decode(Masked(), ops.convert_to_tensor(SOURCE), max_length=4)
 
 
 def test_compiled_searches_read_the_weights_of_today():

@@ -186,6 +186,17 @@ def test_requests_of_any_size(module, sources):
             )
 
 
+def test_one_search_serves_narrower_ones():
+    wide, narrow = Beam(3, 0.6, num_return=3), Beam(3, 0.6)
+    assert finds_all_of(wide, narrow) and finds_all_of(wide, wide)
+    for other in (Beam(4, 0.6), Beam(3, 0.7), Greedy()):
+        assert not finds_all_of(wide, other)
+    assert not finds_all_of(narrow, wide)
+    # When this one stops depends on how many it returns.
+    patient = Beam(3, 0.6, num_return=3, early_stopping=False)
+    assert not finds_all_of(patient, Beam(3, 0.6, early_stopping=False))
+
+
 def functions_and_operations(path):
     saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0]
@@ -445,15 +456,3 @@ def test_a_shortlist_of_another_model_is_refused(toy, tmp_path):
             toy.model, toy.tokenizers, tmp_path / "model", shortlist=Shortlist(lexicon, 20)
         )
     assert not (tmp_path / "model").exists()
-
-
-def test_signatures_share_a_search_where_one_finds_all_of_the_other():
-    wide, narrow = Beam(3, 0.6, num_return=3), Beam(3, 0.6)
-    assert finds_all_of(wide, narrow)
-    assert finds_all_of(wide, wide)
-    assert not finds_all_of(narrow, wide)
-    assert not finds_all_of(wide, Beam(4, 0.6))
-    assert not finds_all_of(wide, Greedy())
-    # When this one stops depends on how many it returns.
-    patient = Beam(3, 0.6, num_return=3, early_stopping=False)
-    assert not finds_all_of(patient, Beam(3, 0.6, early_stopping=False))

@@ -214,9 +214,16 @@ class BeamDecoder(TransformerDecoder):
     ) -> Any:
         """Decode one position of each row: `x` is `(N, 1, D)`, `cache` a `BeamCache`.
 
-        `memory`, `padding_mask` and `attention_mask` have no effect. Attention weights are those of
-        the hypotheses of a beam, `(N / n, H, n, S n)` and `(N / n, H, n, S)`.
+        `memory` has no effect; masks of the decoder's own positions are refused. Attention weights
+        are those of the hypotheses of a beam, `(N / n, H, n, S n)` and `(N / n, H, n, S)`.
         """
+        if padding_mask is not None or attention_mask is not None:
+            raise ValueError(
+                "The hypotheses of a beam share the caches of a TransformerDecoder, whose masks "
+                "would speak of each by itself. Expected no `padding_mask` and no "
+                "`attention_mask` in `decode_step`. Received one. Leave it out, or use a subclass "
+                "of TransformerDecoder: its hypotheses have caches of their own."
+            )
         count, ancestors, mask, h = self.rows_per_beam, cache.ancestors, None, x
         if count > 1:
             ancestors = write_column(ancestors, cache_update_index, cache.hypotheses)
