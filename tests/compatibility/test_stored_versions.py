@@ -24,6 +24,10 @@ from keras_addnorm.serving import load_translator
 VERSIONS = sorted(path for path in Path(__file__).parent.glob("[0-9]*") if path.is_dir())
 
 
+def test_there_is_a_stored_version():
+    assert VERSIONS
+
+
 @pytest.fixture(scope="module", params=VERSIONS, ids=lambda path: path.name)
 def stored(request):
     return request.param
