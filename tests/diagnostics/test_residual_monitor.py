@@ -232,7 +232,7 @@ assert monitor.traces == (1 if keras.backend.backend() == "jax" else 3)
 def test_the_other_backends(backend, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(HERE), str(tmp_path / "r.csv")],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": f"{ROOT}:{HERE.parent}"},
         capture_output=True,
         text=True,
     )
