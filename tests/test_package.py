@@ -47,7 +47,6 @@ assert server.Settings
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("dist")
     for target in ("wheel", "sdist"):
         done = subprocess.run(

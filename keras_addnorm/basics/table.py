@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
+
+from keras_addnorm.basics.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -122,13 +123,13 @@ class Table(Generic[T]):
             raise ValueError(
                 f"There is no such {self._kind}. Expected one of {', '.join(self._classes)}, "
                 f"{'' if instance else 'or '}a dict with a 'name' among them{instance}. "
-                f"Received: {identifier!r}.{_did_you_mean(name, self._classes)}"
+                f"Received: {identifier!r}.{did_you_mean([name], self._classes)}"
             )
         known = list(self._fields(self._classes[name]))
         if unknown := [field for field in fields if field not in known]:
             raise ValueError(
                 f"The {self._kind} '{name}' has no such field. Expected fields among {known}. "
-                f"Received: {unknown}.{_did_you_mean(unknown[0], known)}"
+                f"Received: {unknown}.{did_you_mean(unknown[:1], known)}"
             )
         return self._classes[name], fields
 
@@ -185,8 +186,3 @@ def _own_fields(entry: type) -> list[str]:
 def _is_frozen_dataclass(entry: type) -> bool:
     parameters = getattr(entry, "__dataclass_params__", None)
     return parameters is not None and parameters.frozen
-
-
-def _did_you_mean(name: Any, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
-    return f" Did you mean '{close[0]}'?" if close else ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from keras_addnorm.basics.suggestions import did_you_mean
 
 P = ParamSpec("P")
 Arguments = TypeVar("Arguments")
@@ -92,12 +93,6 @@ def require_arguments(
             f"The arguments of {cls.__name__} do not fit: {error}. Expected "
             f"{cls.__name__}({', '.join(declared.parameters)})."
         ) from None
-
-
-def did_you_mean(unknown: Any, known: Any) -> str:
-    """Return `" Did you mean 'scheme'?"` for names that are nearly known, or `""`."""
-    near = [match for name in unknown for match in difflib.get_close_matches(name, known, n=1)]
-    return f" Did you mean {' and '.join(map(repr, near))}?" if near else ""
 
 
 def document(cls: type, block: type) -> None:

@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 from keras_addnorm import norms
-from keras_addnorm.layers.arguments import checked, did_you_mean, document
+from keras_addnorm.basics.suggestions import did_you_mean
+from keras_addnorm.layers.arguments import checked, document
 from keras_addnorm.layers.attention import divide_heads
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.pruned import require_sublayers

@@ -3,26 +3,57 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from keras_addnorm.decoding.cache import Cache
+from keras_addnorm.decoding.engine.beam_cache import BeamDecoder, CacheLayout, can_share_caches
 from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
-from keras_addnorm.decoding.engine.vocabulary import ListedTokens
+from keras_addnorm.decoding.engine.views import Substitute, substitute
+from keras_addnorm.decoding.engine.vocabulary import (
+    ListedTokens,
+    TransposedEmbedding,
+    is_listed_projection,
+    shortlist_projection,
+    transposed_embedding,
+)
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
+from keras_addnorm.layers.positional_embedding import PositionalEmbedding
+from keras_addnorm.layers.stacks import TransformerEncoder
 
 Tensor = Any
 Grow = Callable[[Cache, "int | Tensor"], Cache]
 """`grow(cache, length)`: the cache, grown to more positions."""
 
 
+@dataclasses.dataclass(frozen=True)
 class Engine(abc.ABC):
     """Runs a search fast on one kind of backend, with the same results as any other engine.
 
     An engine is a hashable value: a compiled search is kept for each.
+
+    Args:
+        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it
+            exists already, else `None`.
     """
 
+    transposed_table: Callable[[Any], Tensor | None] | None = None
+
+    @property
     @abc.abstractmethod
+    def layout(self) -> CacheLayout:
+        """The layout of shared caches."""
+
+    @property
+    @abc.abstractmethod
+    def embedding(self) -> type[TransposedEmbedding]:
+        """The view of an embedding."""
+
+    @abc.abstractmethod
+    def substitute_for(self, layer: Any) -> Substitute | None:
+        """Return what stands for a layer that every engine leaves alone; `None` for itself."""
+
     def view(
         self,
         decoder: Any,
@@ -44,6 +75,28 @@ class Engine(abc.ABC):
         Returns:
             A `Decoder` with the same variables.
         """
+
+        def replace(name: str, layer: Any) -> Any:
+            if isinstance(layer, TransformerEncoder):
+                return layer
+            if share_caches and can_share_caches(layer):
+                return Substitute(
+                    BeamDecoder,
+                    {
+                        "original": layer,
+                        "layout": self.layout,
+                        "rows_per_beam": rows_per_beam,
+                        "rows_per_sentence": rows_per_sentence,
+                    },
+                )
+            if type(layer) is PositionalEmbedding:
+                table = self.transposed_table and self.transposed_table(layer.embeddings)
+                return transposed_embedding(layer, listed, table, self.embedding)
+            if listed is not None and is_listed_projection(name, layer, listed):
+                return shortlist_projection(layer, listed)
+            return self.substitute_for(layer)
+
+        return substitute(decoder, replace)
 
     @abc.abstractmethod
     def open_sizes(self, source_ids: Tensor) -> Tensor:

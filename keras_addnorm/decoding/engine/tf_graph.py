@@ -15,74 +15,43 @@ from keras import ops
 
 from keras_addnorm.decoding.engine import tf_ops
 from keras_addnorm.decoding.engine.base import Engine, Grow
-from keras_addnorm.decoding.engine.beam_cache import BeamDecoder, TransposedKV, can_share_caches
+from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
 from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
 from keras_addnorm.decoding.engine.single_loop_growth import first_length, run_in_one_loop
-from keras_addnorm.decoding.engine.views import Substitute, substitute
+from keras_addnorm.decoding.engine.views import Substitute
 from keras_addnorm.decoding.engine.vocabulary import (
-    ListedTokens,
-    is_listed_projection,
-    shortlist_projection,
-    transposed_embedding,
+    TransposedEmbedding,
 )
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.masks import masked_softmax
-from keras_addnorm.layers.positional_embedding import PositionalEmbedding
 from keras_addnorm.layers.projection import Projection
 from keras_addnorm.layers.shapes import first_size, leading_sizes, size_of
-from keras_addnorm.layers.stacks import TransformerEncoder
 
 Tensor = Any
 
 
 @dataclasses.dataclass(frozen=True)
 class TFGraphEngine(Engine):
-    """The engine for TensorFlow without XLA.
+    """The engine for TensorFlow without XLA."""
 
-    Args:
-        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it
-            exists already, else `None`.
-    """
+    @property
+    def layout(self) -> CacheLayout:
+        """The layout that is written in place."""
+        return InPlaceKeyValues
 
-    transposed_table: Callable[[Any], Tensor | None] | None = None
+    @property
+    def embedding(self) -> type[TransposedEmbedding]:
+        """The view that always reads the transposed table: oneDNN would transpose it each time."""
+        return TransposedEmbedding
 
-    def view(
-        self,
-        decoder: Any,
-        rows_per_sentence: int,
-        rows_per_beam: int,
-        listed: ListedTokens | None = None,
-        share_caches: bool = True,
-    ) -> Any:
-        """Share caches, transpose the table, fuse QKV projections, and avoid oneDNN."""
-
-        def replace(name: str, layer: Any) -> Any:
-            if isinstance(layer, TransformerEncoder):
-                return layer
-            if share_caches and can_share_caches(layer):
-                return Substitute(
-                    BeamDecoder,
-                    {
-                        "original": layer,
-                        "layout": InPlaceKeyValues,
-                        "rows_per_beam": rows_per_beam,
-                        "rows_per_sentence": rows_per_sentence,
-                    },
-                )
-            if type(layer) is MultiHeadSelfAttention:
-                return fused_self_attention(layer)
-            if type(layer) is MultiHeadCrossAttention:
-                return Substitute(GraphCrossAttention)
-            if type(layer) is PositionalEmbedding:
-                # oneDNN would transpose the table in each product.
-                table = self.transposed_table and self.transposed_table(layer.embeddings)
-                return transposed_embedding(layer, listed, table)
-            if listed is not None and is_listed_projection(name, layer, listed):
-                return shortlist_projection(layer, listed)
-            return None
-
-        return substitute(decoder, replace)
+    def substitute_for(self, layer: Any) -> Substitute | None:
+        """Fuse QKV projections, and avoid oneDNN."""
+        if type(layer) is MultiHeadSelfAttention:
+            return fused_self_attention(layer)
+        if type(layer) is MultiHeadCrossAttention:
+            return Substitute(GraphCrossAttention)
+        return None
 
     def open_sizes(self, source_ids: Tensor) -> Tensor:
         """Hide the sizes: the loop changes the number of sentences."""
@@ -119,12 +88,7 @@ class TFGraphEngine(Engine):
         self, function: Callable[..., Any], inputs: Any, decoder: Any
     ) -> Callable[..., Any]:
         """Trace the function."""
-        import tensorflow as tf
-
-        concrete: Callable[..., Any] = tf.function(function, autograph=False).get_concrete_function(
-            *(tf.TensorSpec(array.shape, array.dtype) for array in inputs)
-        )
-        return concrete
+        return tf_ops.trace(function, inputs)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,23 +9,18 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.decoding.engine import tf_ops
 from keras_addnorm.decoding.engine.base import Engine, Grow
-from keras_addnorm.decoding.engine.beam_cache import BeamDecoder, TransposedKV, can_share_caches
+from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
 from keras_addnorm.decoding.engine.grouped_growth import run_in_groups, stage_lengths
 from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
-from keras_addnorm.decoding.engine.views import Substitute, substitute, variables_of
+from keras_addnorm.decoding.engine.views import Substitute, variables_of
 from keras_addnorm.decoding.engine.vocabulary import (
-    ListedTokens,
     TransposedEmbedding,
-    is_listed_projection,
-    shortlist_projection,
-    transposed_embedding,
 )
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
-from keras_addnorm.layers.positional_embedding import PositionalEmbedding
 from keras_addnorm.layers.projection import Projection
 from keras_addnorm.layers.shapes import first_size, size_of
-from keras_addnorm.layers.stacks import TransformerEncoder
 
 Tensor = Any
 
@@ -45,50 +40,25 @@ _SMALLEST_KERNEL = 2**17
 
 @dataclasses.dataclass(frozen=True)
 class XLAEngine(Engine):
-    """The engine for XLA, JAX and torch.
+    """The engine for XLA, JAX and torch."""
 
-    Args:
-        transposed_table: Returns the transposed table `(D, V)` of embeddings `(V, D)` if it
-            exists already, else `None`.
-    """
+    @property
+    def layout(self) -> CacheLayout:
+        """The layout of products without copies."""
+        return TransposedKeyValues
 
-    transposed_table: Callable[[Any], Tensor | None] | None = None
+    @property
+    def embedding(self) -> type[TransposedEmbedding]:
+        """The view that reads the transposed table for a few rows."""
+        return EmbeddingForFewRows
 
-    def view(
-        self,
-        decoder: Any,
-        rows_per_sentence: int,
-        rows_per_beam: int,
-        listed: ListedTokens | None = None,
-        share_caches: bool = True,
-    ) -> Any:
-        """Share caches, transpose the table for a few rows, and split large kernels for one."""
+    def substitute_for(self, layer: Any) -> Substitute | None:
+        """Split large kernels for one row."""
         # Torch is not compiled: the extra calls for the slices would take longer than they save.
         splits_kernels = keras.backend.backend() != "torch"
-
-        def replace(name: str, layer: Any) -> Any:
-            if isinstance(layer, TransformerEncoder):
-                return layer
-            if share_caches and can_share_caches(layer):
-                return Substitute(
-                    BeamDecoder,
-                    {
-                        "original": layer,
-                        "layout": TransposedKeyValues,
-                        "rows_per_beam": rows_per_beam,
-                        "rows_per_sentence": rows_per_sentence,
-                    },
-                )
-            if type(layer) is PositionalEmbedding:
-                table = self.transposed_table and self.transposed_table(layer.embeddings)
-                return transposed_embedding(layer, listed, table, EmbeddingForFewRows)
-            if listed is not None and is_listed_projection(name, layer, listed):
-                return shortlist_projection(layer, listed)
-            if type(layer) is Projection and splits_kernels and can_split(layer):
-                return Substitute(SplitKProjection)
-            return None
-
-        return substitute(decoder, replace)
+        if type(layer) is Projection and splits_kernels and can_split(layer):
+            return Substitute(SplitKProjection)
+        return None
 
     def open_sizes(self, source_ids: Tensor) -> Tensor:
         """Return the source ids unchanged: XLA knows each size."""
@@ -130,7 +100,7 @@ class XLAEngine(Engine):
         """Compile with XLA on TensorFlow and JAX; torch runs the function as it is."""
         backend = keras.backend.backend()
         if backend == "tensorflow":
-            return _compile_with_tensorflow(function, inputs)
+            return tf_ops.trace(function, inputs, jit_compile=True)
         if backend == "jax":
             return _compile_with_jax(function, decoder)
         return _without_gradients(function) if backend == "torch" else function
@@ -285,16 +255,6 @@ def can_split(layer: Projection) -> bool:
 def _flat(x: Tensor) -> Tensor:
     # (B, G, M, N) -> (B G, M, N)
     return ops.reshape(x, (-1, size_of(x, 2), size_of(x, 3)))
-
-
-def _compile_with_tensorflow(function: Callable[..., Any], inputs: Any) -> Callable[..., Any]:
-    import tensorflow as tf
-
-    traced = tf.function(function, jit_compile=True, autograph=False)
-    concrete: Callable[..., Any] = traced.get_concrete_function(
-        *(tf.TensorSpec(array.shape, array.dtype) for array in inputs)
-    )
-    return concrete
 
 
 def _compile_with_jax(function: Callable[..., Any], decoder: Any) -> Callable[..., Any]:
