@@ -230,7 +230,7 @@ class SplitKProjection(Projection):
 
     def _product(self, x: Tensor, training: bool | None) -> Tensor:
         # (N, D) -> (N, units)
-        num_rows, width = size_of(x, 0), x.shape[-1]
+        num_rows = size_of(x, 0)
         if isinstance(num_rows, int):
             if num_rows != 1:
                 return super()._product(x, training)
@@ -238,8 +238,8 @@ class SplitKProjection(Projection):
         else:  # XLA knows the number of rows when it compiles.
             count = ops.where(ops.equal(num_rows, 1), _NUM_SLICES, 1)
         # (N, D) -> (C, N, D / C), and (D, units) -> (C, D / C, units), which moves nothing
-        rows = ops.transpose(ops.reshape(x, (-1, count, width // count)), (1, 0, 2))
-        slices = ops.reshape(self.kernel, (count, width // count, self.units))
+        rows = ops.transpose(ops.reshape(x, (num_rows, count, -1)), (1, 0, 2))
+        slices = ops.reshape(self.kernel, (count, -1, self.units))
         y = ops.reshape(ops.sum(ops.matmul(rows, slices), axis=0), (-1, self.units))
         if self.bias is not None:
             y = ops.add(y, self.bias)
