@@ -21,7 +21,7 @@ _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 # Unigram scores are stored as multiples of 1/256. Sums of such numbers are exact in float32 up to
 # 65,536. So a segmentation does not depend on the text before it, and SentencePiece and the
 # tokenizer in a graph cannot differ by rounding.
-_SCORE_STEPS_PER_UNIT = 256
+SCORE_STEPS_PER_UNIT = 256
 
 
 def train_model(
@@ -116,4 +116,4 @@ def _training_error(message: str, vocabulary_size: int, kind: str) -> str:
 
 def _round_scores(model: Any) -> None:
     for piece in model.pieces:
-        piece.score = round(piece.score * _SCORE_STEPS_PER_UNIT) / _SCORE_STEPS_PER_UNIT
+        piece.score = round(piece.score * SCORE_STEPS_PER_UNIT) / SCORE_STEPS_PER_UNIT

@@ -140,8 +140,9 @@ class _Composer:
         characters, row_splits = self._decompose(characters, row_splits)  # (M,), (B + 1,)
         row = row_ids(row_splits, tf.size(characters))
         begins_text = tf.concat([[True], tf.not_equal(row[1:], row[:-1])], 0)[: tf.size(row)]
-        characters = self._order(characters, begins_text)
-        characters, stays = self._compose(characters, begins_text, table)
+        properties = _look_up(self._properties, characters)
+        characters, properties = self._order(characters, properties, begins_text)
+        characters, stays = self._compose(characters, properties, begins_text, table)
         kept = tf.concat([[0], tf.cumsum(tf.cast(stays, tf.int64))], 0)
         return to_texts(tf.boolean_mask(characters, stays), tf.gather(kept, row_splits))
 
@@ -155,22 +156,28 @@ class _Composer:
         part = tf.gather(tf.constant(self._parts), part)
         return tf.where(tf.equal(number, 0), tf.gather(characters, origin), part), row_splits
 
-    def _order(self, characters: tf.Tensor, begins_text: tf.Tensor) -> tf.Tensor:
+    def _order(
+        self, characters: tf.Tensor, properties: tf.Tensor, begins_text: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Sorts the marks after each character by their combining classes."""
-        combining_class = self._class(_look_up(self._properties, characters))
+        combining_class = self._class(properties)
         group = tf.cumsum(tf.cast(tf.equal(combining_class, 0) | begins_text, tf.int64))
         key = group * _IS_SECOND + tf.cast(combining_class, tf.int64)
-        return tf.gather(characters, tf.argsort(key, stable=True))
+        order = tf.argsort(key, stable=True)
+        return tf.gather(characters, order), tf.gather(properties, order)
 
     @staticmethod
     def _class(properties: tf.Tensor) -> tf.Tensor:
         return tf.bitwise.bitwise_and(properties, _IS_SECOND - 1)
 
     def _compose(
-        self, characters: tf.Tensor, begins_text: tf.Tensor, table: tf.lookup.StaticHashTable
+        self,
+        characters: tf.Tensor,
+        properties: tf.Tensor,
+        begins_text: tf.Tensor,
+        table: tf.lookup.StaticHashTable,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Joins characters: what comes out at each place, (M,), and whether the place stays."""
-        properties = _look_up(self._properties, characters)
         combining_class = self._class(properties)
         # Before a place where a run begins nothing can be joined to what comes there.
         begins_run = begins_text | tf.equal(properties, 0)

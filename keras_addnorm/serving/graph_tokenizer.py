@@ -16,7 +16,8 @@ Memory grows with the number of characters (times the longest piece), never with
 longest word. Time grows with the longest *segment*: a single word of 10,000 equal letters takes
 10,000 steps.
 
-Where pieces can go on over a space, a "word" is a whole text.
+Where pieces can go on over a space, a "word" is a whole text. So it is, and one segment, where the
+sums of a unigram vocabulary's scores are rounded: a segmentation then depends on the text before.
 
 Shape letters: C characters of the distinct words, G segments, W characters of the longest piece.
 """
@@ -31,6 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import Piece, Tokenizer
+from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
 from keras_addnorm.serving.ragged_characters import (
@@ -110,7 +112,9 @@ class GraphTokenizer(tf.Module):
         self._pad_id = tokenizer.pad_id
         self._layout = tokenizer.layout
         # Else a mark begins or ends every word, and no piece goes on over it.
-        self._separates = not self._layout.has_outer_mark or self._layout.joins_words
+        self._adds_exactly = tokenizer.kind == "bpe" or _are_exact(tokenizer.pieces)
+        self._keeps_texts_whole = self._layout.joins_words or not self._adds_exactly
+        self._separates = not self._layout.has_outer_mark or self._keeps_texts_whole
         self._byte_ids = np.array(tokenizer.byte_ids, np.int32)
         self._surfaces = np.array(tokenizer.surface_bytes, dtype=object)
         self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
@@ -168,7 +172,7 @@ class GraphTokenizer(tf.Module):
         return tf.where(tf.equal(ids, self._pad_id), "", tf.gather(tf.constant(self._pieces), ids))
 
     def _with_marks(self, words: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Puts the marks of spaces into words; one "word" a text where pieces join words.
+        """Puts the marks of spaces into words; one "word" a text where texts are kept whole.
 
         Args:
             words: The words of all texts.
@@ -186,7 +190,7 @@ class GraphTokenizer(tf.Module):
             outer = last if layout.is_suffix else first
             outer = tf.boolean_mask(outer, last >= first)[:, None]
             marked = tf.tensor_scatter_nd_update(marked, outer, tf.gather_nd(words, outer))
-        if not layout.joins_words:
+        if not self._keeps_texts_whole:
             return marked, row_splits
         rows = tf.RaggedTensor.from_row_splits(marked, row_splits, validate=False)
         texts = tf.strings.reduce_join(rows, axis=1)
@@ -198,7 +202,10 @@ class GraphTokenizer(tf.Module):
         if self._separates:
             characters, ends = _with_separators(characters, ends)
         matches = match(self.table, characters, self._longest)  # (C, W)
-        segment = _segments(tf.gather(tf.constant(self._span_of_string), matches))
+        if self._adds_exactly:
+            segment = _segments(tf.gather(tf.constant(self._span_of_string), matches))
+        else:
+            segment = row_ids(ends, tf.size(characters)) - 1
         last, length = self._solve(matches, segment)
         if self._separates:
             is_token = tf.not_equal(tf.gather(characters, last), _SEPARATOR)
@@ -510,6 +517,11 @@ def _leftmost(candidate: tf.Tensor, group: tf.Tensor, place: tf.Tensor) -> tf.Te
     place_of_candidate = tf.where(candidate, place, _NEVER)
     first = tf.gather(tf.math.segment_min(place_of_candidate, group), group)
     return tf.equal(place_of_candidate, first) & candidate
+
+
+def _are_exact(pieces: Sequence[Piece]) -> bool:
+    """Whether sums of scores are not rounded, as of all vocabularies that `Tokenizer` trains."""
+    return all((piece.score * SCORE_STEPS_PER_UNIT).is_integer() for piece in pieces)
 
 
 def _check_pieces(pieces: Sequence[Piece]) -> None:

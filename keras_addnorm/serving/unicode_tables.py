@@ -24,7 +24,7 @@ FIRST_LEADING, NUM_LEADING = 0x1100, 19
 FIRST_VOWEL, NUM_VOWELS = 0x1161, 21
 BEFORE_TRAILING, NUM_TRAILING = 0x11A7, 28
 
-PAGE_BITS = 7
+PAGE_BITS = 8
 PAGE_SIZE = 1 << PAGE_BITS
 _NUM_CODES = sys.maxunicode + 1
 # A range of characters that need no work is looked for if it is this long, or in the vocabulary.
@@ -35,7 +35,7 @@ class Pages(NamedTuple):
     """A number for each code point: `pages[starts[code >> bits] + (code & mask)]`.
 
     Attributes:
-        starts: Where the page of each 128 code points begins.
+        starts: Where the page of each 256 code points begins.
         pages: The pages, equal ones once.
     """
 
@@ -49,8 +49,10 @@ class Pages(NamedTuple):
         dense[np.fromiter(numbers, np.int64, len(numbers))] = np.fromiter(
             numbers.values(), np.int32, len(numbers)
         )
-        pages, index = np.unique(dense.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
-        return cls((index.reshape(-1) << PAGE_BITS).astype(np.int32), pages.reshape(-1))
+        places: dict[bytes, int] = {}
+        pages = [page.tobytes() for page in dense.reshape(-1, PAGE_SIZE)]
+        starts = [places.setdefault(page, len(places) * PAGE_SIZE) for page in pages]
+        return cls(np.array(starts, np.int32), np.frombuffer(b"".join(places), np.int32))
 
 
 class Composition(NamedTuple):

@@ -1,34 +1,22 @@
 """What is done to characters before a text is split: by rule and by vocabulary."""
 
-import re
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vocabularies import largest_vocabulary
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.data.characters import has_invisible, is_blank
 from keras_addnorm.data.normalization import BEFORE_RULES, RULES, Normalizer
-
-
-def trained(texts, **options):
-    """The largest vocabulary of the texts."""
-    try:
-        return Tokenizer.train(texts, vocabulary_size=9999, **options)
-    except ValueError as error:
-        size = re.search(r"at most (\d+) pieces", str(error))
-        if size is None:
-            raise
-        return Tokenizer.train(texts, vocabulary_size=int(size[1]), **options)
-
 
 F4_TEXTS = ["你好，世界！（是吗？）", "20 m² groß", "½ Liter…", "5 ™"]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_f4_what_is_to_be_written_can_be_written(kind):
-    tokenizer = trained(F4_TEXTS * 4, kind=kind)
+    tokenizer = largest_vocabulary(F4_TEXTS * 4, kind=kind)
     assert tokenizer.decode_batch(tokenizer.encode_batch(F4_TEXTS)) == F4_TEXTS
 
 
@@ -51,13 +39,13 @@ def test_f4_both_sides_of_a_pair_keep_it_by_default():
 )
 def test_f4_rules_by_hand(rule, expected):
     texts = ["e\u0301", "m²", "，", "ﬁ"]
-    tokenizer = trained([*texts, "é fi m2 ,"] * 4, normalization=rule)
+    tokenizer = largest_vocabulary([*texts, "é fi m2 ,"] * 4, normalization=rule)
     assert tokenizer.decode_batch(tokenizer.encode_batch(texts)) == expected
     assert Tokenizer(tokenizer.proto).normalizer.rule == RULES[rule]
 
 
 def test_f4_a_character_that_the_vocabulary_lacks_becomes_its_compatible_form():
-    tokenizer = trained(["fine dog, 2 m²"] * 4)
+    tokenizer = largest_vocabulary(["fine dog, 2 m²"] * 4)
     for text, plain in {"ﬁne ｄｏｇ": "fine dog", "ｍ²": "m²", "，": ","}.items():
         assert tokenizer.encode(text) == tokenizer.encode(plain)
         assert tokenizer.decode(tokenizer.encode(text)) == plain
@@ -67,7 +55,7 @@ def test_f4_a_character_that_the_vocabulary_lacks_becomes_its_compatible_form():
 def test_f4_a_vocabulary_without_a_rule_stays_nfkc():
     """Its model says identity, and all its pieces are NFKC; those of others need not be."""
     for text, rule in {"a m2 b": BEFORE_RULES.form, "a m² b": None}.items():
-        tokenizer = trained([text] * 4)
+        tokenizer = largest_vocabulary([text] * 4)
         proto = tokenizer.proto.replace(b"\x0a\x03nfc", b"\x0a\x08identity")
         model = type(tokenizer)(_renamed(tokenizer.proto, "identity"))
         assert model.normalizer.rule.form == rule, proto
@@ -109,7 +97,7 @@ INVISIBLE = {
 def plain(request):
     """A vocabulary without invisible characters, of each rule, and one without a rule."""
     rule = request.param if request.param in RULES else "nfkc"
-    tokenizer = trained(["Emma was born in Italy."] * 3, normalization=rule)
+    tokenizer = largest_vocabulary(["Emma was born in Italy."] * 3, normalization=rule)
     return Tokenizer(_renamed(tokenizer.proto, request.param))
 
 
@@ -125,8 +113,8 @@ def test_f5_invisible_characters_are_read_as_if_they_were_not_there(plain, name)
 
 def test_f5_a_vocabulary_is_trained_without_them():
     noisy = ["Em\u00adma\u200b was\ufeff bo\u200dr\u200cn\0."] * 3
-    clean = trained(["Emma was born."] * 3)
-    assert trained(noisy) == clean
+    clean = largest_vocabulary(["Emma was born."] * 3)
+    assert largest_vocabulary(noisy) == clean
 
 
 @pytest.mark.parametrize(
@@ -143,7 +131,7 @@ def test_f5_a_vocabulary_is_trained_without_them():
     ids=["Persian", "Sinhala", "Hindi", "Telugu", "Malayalam", "emoji", "emoji with selector"],
 )
 def test_f5_joiners_that_a_script_needs_stay(word):
-    tokenizer = trained([f"{word} Emma"] * 3, kind="bpe")
+    tokenizer = largest_vocabulary([f"{word} Emma"] * 3, kind="bpe")
     assert tokenizer.decode(tokenizer.encode(word)) == word
     assert not has_invisible(word)
     # Elsewhere the same joiner is left out.
@@ -152,7 +140,7 @@ def test_f5_joiners_that_a_script_needs_stay(word):
 
 
 def test_f5_a_joiner_that_the_vocabulary_lacks_is_left_out():
-    tokenizer = trained(["می خواهم"] * 3, kind="bpe")
+    tokenizer = largest_vocabulary(["می خواهم"] * 3, kind="bpe")
     assert tokenizer.encode("می\u200cخواهم") == tokenizer.encode("میخواهم")
 
 
@@ -166,7 +154,7 @@ def test_f5_checks_find_them(mark):
 def test_printed_format_characters_stay():
     """Arabic signs over numbers are in category Cf, too, but everybody sees them."""
     assert not has_invisible("\u0601 123")
-    tokenizer = trained(["a"] * 3)
+    tokenizer = largest_vocabulary(["a"] * 3)
     assert tokenizer.encode("a \u0601") != tokenizer.encode("a")
 
 
@@ -187,7 +175,9 @@ SYMBOLS = ["<2de>", "{name}", "http://", "\n", "½x"]
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_m4_user_defined_symbols_are_whole_and_unchanged(kind):
     texts = ["<2de> Hello {name}, see http://a.b", "½x and ½", "see {name} here"] * 4
-    tokenizer = trained(texts, kind=kind, normalization="nfkc", user_defined_symbols=SYMBOLS)
+    tokenizer = largest_vocabulary(
+        texts, kind=kind, normalization="nfkc", user_defined_symbols=SYMBOLS
+    )
     ids = {piece.text: token for token, piece in enumerate(tokenizer.pieces)}
     assert [tokenizer.pieces[ids[symbol]].type for symbol in SYMBOLS] == ["user_defined"] * 5
     assert tokenizer.decode(tokenizer.encode(texts[0])) == texts[0]
@@ -214,12 +204,12 @@ def test_m4_user_defined_symbols_are_whole_and_unchanged(kind):
 )
 def test_m4_impossible_symbols_are_refused(symbols, message):
     with pytest.raises(ValueError, match=message):
-        trained(["abcde"] * 4, user_defined_symbols=symbols)
+        largest_vocabulary(["abcde"] * 4, user_defined_symbols=symbols)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_f7_byte_fallback_spells_every_character(kind):
-    tokenizer = trained(["Emma was born."] * 3, kind=kind, byte_fallback=True)
+    tokenizer = largest_vocabulary(["Emma was born."] * 3, kind=kind, byte_fallback=True)
     for text in ("Emma 😀", "日本 ½ é", "a\u200bb"):
         expected = unicodedata.normalize("NFC", text).replace("\u200b", "")
         assert tokenizer.decode(tokenizer.encode(text)) == expected
@@ -237,5 +227,5 @@ def test_f7_byte_fallback_gives_back_any_text(text):
 
 def _with_bytes(cache=[]):  # noqa: B006
     if not cache:
-        cache.append(trained(["Emma"], byte_fallback=True))
+        cache.append(largest_vocabulary(["Emma"], byte_fallback=True))
     return cache[0]
