@@ -318,10 +318,15 @@ def _translate(options: argparse.Namespace) -> None:
 
 def _lines_of_stdin() -> Iterator[str]:
     try:
-        for line in sys.stdin:
-            yield line.rstrip("\n")
+        for number, line in enumerate(sys.stdin):
+            # A byte order mark is no part of the text.
+            yield (line if number else line.removeprefix("\ufeff")).rstrip("\n")
     except UnicodeDecodeError as error:
-        raise UserError(f"The standard input is not {error.encoding} text: {error}.") from None
+        is_utf_16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+        hint = " It looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8." * is_utf_16
+        raise UserError(
+            f"The standard input is not {error.encoding} text: {error}.{hint}"
+        ) from None
 
 
 def _translator(
@@ -482,7 +487,8 @@ def _reader(kind: Any) -> dict[str, Any]:
     if isinstance(kind, types.UnionType):
         return _reader(typing.get_args(kind)[0])
     if typing.get_origin(kind) is tuple:
-        return {"nargs": "+", "type": int, "metavar": "N"}
+        one = typing.get_args(kind)[0]
+        return {"nargs": "+", "type": one, "metavar": "N" if one is int else "TEXT"}
     return {"type": kind, "metavar": kind.__name__.upper()}
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from keras_addnorm.data.vocabulary import END_ID, PAD_ID, SPACE_MARK, START_ID, UNKNOWN_ID
 
 # protobuf makes this class when it is imported, where type checkers cannot see it.
 ModelProto: Any = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
@@ -21,11 +21,18 @@ _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 # Unigram scores are stored as multiples of 1/256. Sums of such numbers are exact in float32 up to
 # 65,536. So a segmentation does not depend on the text before it, and SentencePiece and the
 # tokenizer in a graph cannot differ by rounding.
-_SCORE_STEPS_PER_UNIT = 256
+SCORE_STEPS_PER_UNIT = 256
 
 
 def train_model(
-    texts: Iterator[str], vocabulary_size: int, kind: str, character_coverage: float
+    texts: Iterator[str],
+    vocabulary_size: int,
+    kind: str,
+    character_coverage: float,
+    *,
+    rule_name: str,
+    symbols: Mapping[str, str],
+    byte_fallback: bool,
 ) -> bytes:
     """Trains a model on normalised texts.
 
@@ -34,6 +41,10 @@ def train_model(
         vocabulary_size: Number of pieces, the four special ones included.
         kind: `"unigram"` or `"bpe"`.
         character_coverage: Share of the characters that the vocabulary must spell.
+        rule_name: The name of the normalisation that the texts have had.
+        symbols: The character that stands for each user-defined symbol in the texts, and the
+            symbol.
+        byte_fallback: Whether there are pieces for bytes.
 
     Returns:
         The serialised model.
@@ -59,6 +70,8 @@ def train_model(
             model_type=kind,
             character_coverage=character_coverage,
             normalization_rule_name="identity",
+            user_defined_symbols=list(symbols),
+            byte_fallback=byte_fallback,
             pad_id=PAD_ID,
             bos_id=START_ID,
             eos_id=END_ID,
@@ -71,7 +84,17 @@ def train_model(
         raise ValueError(_training_error(str(error), vocabulary_size, kind)) from error
     if failures:
         raise failures[0]
-    return _with_exact_scores(buffer.getvalue()) if kind == "unigram" else buffer.getvalue()
+    model = ModelProto.FromString(buffer.getvalue())
+    if kind == "unigram":
+        _round_scores(model)
+    model.normalizer_spec.name = rule_name
+    for piece in model.pieces:
+        if piece.type == model.SentencePiece.USER_DEFINED:
+            piece.piece = symbols[piece.piece].replace(" ", SPACE_MARK)
+    del model.trainer_spec.user_defined_symbols[:]
+    model.trainer_spec.user_defined_symbols.extend(symbols.values())
+    trained: bytes = model.SerializeToString(deterministic=True)
+    return trained
 
 
 def _training_error(message: str, vocabulary_size: int, kind: str) -> str:
@@ -91,9 +114,6 @@ def _training_error(message: str, vocabulary_size: int, kind: str) -> str:
     return f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: {message}"
 
 
-def _with_exact_scores(proto: bytes) -> bytes:
-    model = ModelProto.FromString(proto)
+def _round_scores(model: Any) -> None:
     for piece in model.pieces:
-        piece.score = round(piece.score * _SCORE_STEPS_PER_UNIT) / _SCORE_STEPS_PER_UNIT
-    exact: bytes = model.SerializeToString(deterministic=True)
-    return exact
+        piece.score = round(piece.score * SCORE_STEPS_PER_UNIT) / SCORE_STEPS_PER_UNIT

@@ -10,12 +10,15 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from keras_addnorm.data.characters import is_blank
+
 _FILE_NAME = re.compile(
     r"(?P<stem>train|val|valid|validation|dev|test[\w.-]*?)"
     r"\.(?P<language>[A-Za-z]{2,3}(?:[_-][A-Za-z]{2,4})?)(?P<gz>\.gz)?"
 )
 _VALIDATION_NAMES = frozenset({"val", "valid", "validation", "dev"})
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NAMING = (
     "Files are named <split>.<language>, plain or with .gz: train.en, train.de, val.en, val.de, "
     "test.en, test.de"
@@ -126,7 +129,7 @@ class LineChecker:
             pair = (source.decode("utf-8").strip(), target.decode("utf-8").strip())
         except UnicodeDecodeError:
             return "invalid_utf8", None
-        if not all(pair):
+        if any(map(is_blank, pair)):
             return "empty", None
         if max(map(len, pair)) > self._max_chars:
             return "too_long", None
@@ -188,13 +191,18 @@ def read_lines(path: Path) -> Iterator[bytes]:
         occur inside sentences. A byte order mark is left out.
 
     Raises:
-        ValueError: If a ``.gz`` file is damaged or is no gzip file.
+        ValueError: If a ``.gz`` file is damaged or is no gzip file, or the text is UTF-16.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as lines:
             for number, line in enumerate(lines):
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
+                if number == 0 and text.startswith(_UTF_16_MARKS):
+                    raise ValueError(
+                        f"{path} is UTF-16 text, as its byte order mark says. Expected UTF-8. "
+                        f"Convert it: iconv -f UTF-16 -t UTF-8 '{path}' > new-file"
+                    )
                 yield text.removeprefix(_BYTE_ORDER_MARK) if number == 0 else text
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,9 @@ class TokenizerPair:
         kind: str = "unigram",
         joint: bool = True,
         character_coverage: float = 1.0,
+        normalization: str = "nfc",
+        user_defined_symbols: Sequence[str] = (),
+        byte_fallback: bool = False,
     ) -> TokenizerPair:
         """Trains the vocabularies of a set of sentence pairs.
 
@@ -93,6 +96,10 @@ class TokenizerPair:
             joint: Whether both languages share one vocabulary. Languages with a common alphabet
                 gain from it: names and numbers are spelled alike on both sides.
             character_coverage: As in `Tokenizer.train`.
+            normalization: As in `Tokenizer.train`, for both languages: what is read has to keep
+                apart what is written differently.
+            user_defined_symbols: As in `Tokenizer.train`, in each vocabulary.
+            byte_fallback: As in `Tokenizer.train`.
 
         Returns:
             The pair.
@@ -106,6 +113,9 @@ class TokenizerPair:
             "vocabulary_size": vocabulary_size,
             "kind": kind,
             "character_coverage": character_coverage,
+            "normalization": normalization,
+            "user_defined_symbols": user_defined_symbols,
+            "byte_fallback": byte_fallback,
         }
         if joint:
             return cls.joint(Tokenizer.train((text for pair in sides for text in pair), **options))

@@ -131,7 +131,16 @@ def _score(prepared: Prepared) -> list[keras.callbacks.Callback]:
             batch_size=search.batch_size,
         ).texts
 
-    return [TranslationScore(sources, references, translate_greedily, every=training.score_every)]
+    return [
+        TranslationScore(
+            sources,
+            references,
+            translate_greedily,
+            every=training.score_every,
+            language=prepared.config.target,
+            tokenizer=search.bleu_tokenizer,
+        )
+    ]
 
 
 def _monitor(prepared: Prepared) -> list[keras.callbacks.Callback]:

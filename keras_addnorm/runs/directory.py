@@ -17,6 +17,7 @@ from typing import Any
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.toml_files import read_toml
 
 # The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
@@ -222,7 +223,10 @@ class RunDirectory:
                 f"{str(self.path)!r} is not a run directory: it has no {self.config.name!r}. "
                 "Give the --run-dir of an earlier `keras-addnorm train`."
             )
-        return RunConfig.read(self.config)
+        settings = read_toml(self.config)
+        # Runs that were begun before there was this setting brought every text into this form.
+        settings.setdefault("tokenizer", {}).setdefault("normalization", "nfkc")
+        return RunConfig.from_dict(settings)
 
     def write_config(self, config: RunConfig) -> None:
         """Writes the configuration of this run, defaults included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -85,6 +86,11 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
         UserError: If the split does not exist or is empty.
     """
     sources, references = load_texts(run.config, split)
+    score = functools.partial(
+        evaluate_translations,
+        language=run.config.target,
+        tokenizer=run.config.evaluation.bleu_tokenizer,
+    )
     started = time.perf_counter()
     translations = [text for text, _ in translate_texts(run, sources, verbose=verbose)]
     found = Evaluation(
@@ -92,8 +98,8 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
         sources=sources,
         references=references,
         translations=translations,
-        cased=evaluate_translations(translations, references),
-        lowercase=evaluate_translations(translations, references, lowercase=True),
+        cased=score(translations, references),
+        lowercase=score(translations, references, lowercase=True),
         exact_match=exact_match(translations, references),
         seconds=time.perf_counter() - started,
     )

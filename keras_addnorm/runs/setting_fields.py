@@ -238,7 +238,8 @@ def convert(key: str, value: Any, kind: Any) -> Any:
     Args:
         key: The dotted key, for the message.
         value: The value, as TOML or a flag gives it.
-        kind: The annotated type: bool, int, float, str, a tuple of ints, or one of these or None.
+        kind: The annotated type: bool, int, float, str, a tuple of ints or of strings, or one of
+            these or None.
 
     Returns:
         The value, an int made a float and a list a tuple where the setting asks for that.
@@ -250,10 +251,12 @@ def convert(key: str, value: Any, kind: Any) -> Any:
         return None if value is None else convert(key, value, typing.get_args(kind)[0])
     if typing.get_origin(kind) is tuple:
         if isinstance(value, list | tuple):
-            return tuple(convert(key, item, int) for item in value)
+            return tuple(convert(key, item, typing.get_args(kind)[0]) for item in value)
     elif kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
-    name = "a list of whole numbers" if typing.get_origin(kind) is tuple else kind.__name__
+    name = kind.__name__
+    if typing.get_origin(kind) is tuple:
+        name = f"a list of {'whole numbers' if typing.get_args(kind)[0] is int else 'texts'}"
     raise UserError(f"{key} must be {name}, received {value!r} ({type(value).__name__}).")

@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
     from keras_addnorm.data.buckets import Bucketing
 
 TOKENIZER_KINDS = ("bpe", "unigram")
+NORMALIZATIONS = ("nfc", "nfkc", "none")
 SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
 # What `clip_by` limits, and the argument of Keras' optimisers for it.
 CLIPS = {"weight": "clipnorm", "all": "global_clipnorm", "value": "clipvalue"}
@@ -39,6 +40,11 @@ BEST_METRICS = {
     "val_bleu": True,
     "val_chrf": True,
 }
+# sacreBLEU's tokenisers; `keras_addnorm.training.bleu_tokenizers` chooses one for a language.
+BLEU_TOKENIZERS = (
+    *("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
+    *("spm", "flores101", "flores200"),
+)
 # Which devices train together; `keras_addnorm.distribution` has the objects.
 DISTRIBUTIONS = ("none", "data", "model")
 
@@ -54,6 +60,17 @@ class TokenizerConfig:
         6000, "number of subword pieces, with the four reserved ones", minimum=5
     )
     joint: bool = setting(True, "one vocabulary for both languages")
+    normalization: str = setting(
+        "nfc",
+        "Unicode form of all texts: nfc keeps m² and m2 apart, nfkc makes them one",
+        choices=NORMALIZATIONS,
+    )
+    user_defined_symbols: tuple[str, ...] = setting(
+        (), "texts that are always one piece and never changed, such as <2de>"
+    )
+    byte_fallback: bool = setting(
+        False, "spell characters that the vocabulary lacks by 256 pieces of bytes"
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "tokenizer")
@@ -247,6 +264,11 @@ class EvaluationConfig:
     )
     batch_size: int = setting(64, "sentences translated at a time", minimum=1)
     samples: int = setting(10, "number of translations that are shown", minimum=0)
+    bleu_tokenizer: str | None = setting(
+        None,
+        "how sacreBLEU splits texts into words; by default as the target language asks for",
+        choices=BLEU_TOKENIZERS,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "evaluation")

@@ -230,7 +230,11 @@ def _card(
         "tokenizer": {
             "joint": tokenizers.is_joint,
             **{
-                side: {"kind": tokenizer.kind, "vocabulary_size": tokenizer.vocabulary_size}
+                side: {
+                    "kind": tokenizer.kind,
+                    "vocabulary_size": tokenizer.vocabulary_size,
+                    "normalization": tokenizer.normalizer.rule.name,
+                }
                 for side, tokenizer in sides.items()
             },
         },

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer
+from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.serving.translation_result import Translation
 from keras_addnorm.serving.versions import existing_versions, version_number
 
@@ -18,7 +19,8 @@ from keras_addnorm.serving.versions import existing_versions, version_number
 class Translator:
     """An exported model as a function of texts.
 
-    It normalises texts to Unicode form NFKC, as in training, which the graph itself cannot do.
+    Exports normalise texts themselves. Earlier ones, whose card names no normalisation, expect
+    Unicode form NFKC, and get it here.
 
     Args:
         path: The folder of one version, as `export_saved_model` returns it.
@@ -36,6 +38,9 @@ class Translator:
         self.version = version_number(self.path.name)
         card = self.path / "assets.extra" / "model.json"
         self.card: dict[str, Any] = json.loads(card.read_text("utf-8")) if card.is_file() else {}
+        sides = self.card.get("tokenizer", {})
+        normalizes = "normalization" in sides.get("source", {})
+        self._prepare = utf8_text if normalizes else Tokenizer.normalize
         # The signature has only weak references to the weights, so the module must stay alive.
         self._module = tf.saved_model.load(str(self.path))
         self._translate = self._module.signatures["serving_default"]
@@ -54,7 +59,7 @@ class Translator:
         """
         if isinstance(texts, str | bytes):
             raise TypeError("Expected several texts; received one. Put it in a list: [text].")
-        normal = [Tokenizer.normalize(text) for text in texts]
+        normal = [self._prepare(text) for text in texts]
         if not normal:
             return []
         out = self._translate(texts=tf.constant(normal))

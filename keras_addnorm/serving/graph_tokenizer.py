@@ -1,7 +1,8 @@
 """Applies a tokenizer's vocabulary inside a TensorFlow graph.
 
 It uses core TensorFlow operations only, so a saved model with it loads wherever TensorFlow does.
-Texts are split at spaces, and only the *distinct* words of the batch are segmented, all at once:
+Texts are normalised (`GraphNormalizer`) and split at spaces, and only the *distinct* words of the
+batch are segmented, all at once:
 
 1. **Match.** `matches[e, W - n]` is the number of the string of `n` characters that ends at
    character `e`, 0 if the string is part of no piece. A string longer than 1, 2, 4, ... characters
@@ -14,6 +15,9 @@ Texts are split at spaces, and only the *distinct* words of the batch are segmen
 Memory grows with the number of characters (times the longest piece), never with words times the
 longest word. Time grows with the longest *segment*: a single word of 10,000 equal letters takes
 10,000 steps.
+
+Where pieces can go on over a space, a "word" is a whole text. So it is, and one segment, where the
+sums of a unigram vocabulary's scores are rounded: a segmentation then depends on the text before.
 
 Shape letters: C characters of the distinct words, G segments, W characters of the longest piece.
 """
@@ -28,14 +32,20 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import Piece, Tokenizer
+from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.vocabulary import SPACE_MARK
+from keras_addnorm.serving.graph_normalizer import GraphNormalizer
+from keras_addnorm.serving.ragged_characters import (
+    expand,
+    row_ids,
+    to_characters,
+    valid_utf8,
+)
 from keras_addnorm.serving.single_threaded_loops import SINGLE_THREADED
+from keras_addnorm.serving.string_numbers import StringNumbers, match
 
-_INVALID = 0xFFFD
-# The key of a string combines the numbers of its two parts, with this many bits for each.
-_KEY_BITS = 32
-# The number of every character that occurs in no piece.
-_UNKNOWN = 1
+# Ends a word where a piece could go on into the next one. No text holds it.
+_SEPARATOR = 0x110000
 # SentencePiece scores an unknown character this much below the lowest score of a unigram piece.
 _UNKNOWN_PENALTY = 10.0
 _NEVER = np.iinfo(np.int32).max
@@ -56,9 +66,8 @@ _Solver = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 class GraphTokenizer(tf.Module):
     """A `Tokenizer` inside a TensorFlow graph.
 
-    `tokenize` and `detokenize` have the results of `Tokenizer.encode` and `Tokenizer.decode`, for
-    text in Unicode form NFKC. Other text is not normalised, since no core operation can do it: a
-    ligature or a full-width letter may then be unknown. Invalid UTF-8 becomes U+FFFD.
+    `tokenize` and `detokenize` have the results of `Tokenizer.encode` and `Tokenizer.decode` for
+    every text. Invalid UTF-8 becomes U+FFFD.
 
     Args:
         tokenizer: The vocabulary: unigram or BPE.
@@ -89,14 +98,10 @@ class GraphTokenizer(tf.Module):
     def __init__(self, tokenizer: Tokenizer, name: str | None = None) -> None:
         super().__init__(name=name)
         _check_pieces(tokenizer.pieces)
-        strings = _Strings(tokenizer.pieces)
-        self.table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                np.fromiter(strings.numbers, np.int64),
-                np.fromiter(strings.numbers.values(), np.int32),
-            ),
-            default_value=0,
-        )
+        strings = _Strings(tokenizer)
+        self._normalizer = GraphNormalizer(tokenizer.normalizer)
+        self.table = strings.table(self._normalizer.numbers)
+        self.tables = [self.table, *self._normalizer.tables]
         ids = range(tokenizer.vocabulary_size)
         self._longest = int(strings.lengths.max())
         self._id_of_string = strings.of_pieces(ids, tokenizer.unknown_id, np.int32)
@@ -105,7 +110,13 @@ class GraphTokenizer(tf.Module):
         self._unknown_id = tokenizer.unknown_id
         self._end_id = tokenizer.end_id
         self._pad_id = tokenizer.pad_id
-        self._surfaces = np.array(tokenizer.surfaces, dtype=object)
+        self._layout = tokenizer.layout
+        # Else a mark begins or ends every word, and no piece goes on over it.
+        self._adds_exactly = tokenizer.kind == "bpe" or _are_exact(tokenizer.pieces)
+        self._keeps_texts_whole = self._layout.joins_words or not self._adds_exactly
+        self._separates = not self._layout.has_outer_mark or self._keeps_texts_whole
+        self._byte_ids = np.array(tokenizer.byte_ids, np.int32)
+        self._surfaces = np.array(tokenizer.surface_bytes, dtype=object)
         self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -118,13 +129,18 @@ class GraphTokenizer(tf.Module):
         Returns:
             The ids: a ragged tensor (B, tokens of each), int32.
         """
+        texts = self._normalizer(texts, self.table)
         words = tf.raw_ops.StringSplitV2(
             input=tf.strings.regex_replace(texts, _SPACES, " "), sep=""
         )
-        distinct, index = tf.unique(words.values)
+        row_splits = _row_splits(words.indices[:, 0], words.shape[0])
+        marked, row_splits = self._with_marks(words.values, row_splits)
+        distinct, index = tf.unique(marked)
         ids = tf.gather(self._tokenize_words(distinct), index)
-        words_before = _row_splits(words.indices[:, 0], words.shape[0])
-        return self._merge_unknown(ids.values, tf.gather(ids.row_splits, words_before))
+        row_splits = tf.gather(ids.row_splits, row_splits)
+        if len(self._byte_ids):
+            return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
+        return self._merge_unknown(ids.values, row_splits)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def detokenize(self, ids: tf.Tensor) -> tf.Tensor:
@@ -138,7 +154,10 @@ class GraphTokenizer(tf.Module):
         """
         before_end = tf.equal(tf.cumsum(tf.cast(tf.equal(ids, self._end_id), tf.int32), axis=1), 0)
         surfaces = tf.where(before_end, tf.gather(tf.constant(self._surfaces), ids), "")
-        return tf.strings.regex_replace(tf.strings.reduce_join(surfaces, 1), "^ +| +$", "")
+        texts = tf.strings.reduce_join(surfaces, 1)
+        if len(self._byte_ids):
+            texts = valid_utf8(texts)
+        return tf.strings.regex_replace(texts, "^ +| +$", "")
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
@@ -152,40 +171,76 @@ class GraphTokenizer(tf.Module):
         """
         return tf.where(tf.equal(ids, self._pad_id), "", tf.gather(tf.constant(self._pieces), ids))
 
+    def _with_marks(self, words: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Puts the marks of spaces into words; one "word" a text where texts are kept whole.
+
+        Args:
+            words: The words of all texts.
+            row_splits: Where the words of each text begin, (B + 1,).
+
+        Returns:
+            Both, of the words with marks.
+        """
+        layout = self._layout
+        marked = [words, SPACE_MARK] if layout.is_suffix else [SPACE_MARK, words]
+        marked = tf.strings.join(marked)
+        if not layout.has_outer_mark:
+            # The first word of each text, or the last one, stands without.
+            first, last = row_splits[:-1], row_splits[1:] - 1
+            outer = last if layout.is_suffix else first
+            outer = tf.boolean_mask(outer, last >= first)[:, None]
+            marked = tf.tensor_scatter_nd_update(marked, outer, tf.gather_nd(words, outer))
+        if not self._keeps_texts_whole:
+            return marked, row_splits
+        rows = tf.RaggedTensor.from_row_splits(marked, row_splits, validate=False)
+        texts = tf.strings.reduce_join(rows, axis=1)
+        return texts, tf.range(tf.size(texts, tf.int64) + 1)
+
     def _tokenize_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Segments distinct words, (U,), independently of each other."""
-        characters = tf.strings.unicode_decode(
-            tf.strings.join([SPACE_MARK, words]), "UTF-8", replacement_char=_INVALID
-        )
-        matches = self._match(characters.values)  # (C, W)
-        segment = _segments(tf.gather(tf.constant(self._span_of_string), matches))
+        characters, ends = to_characters(words)
+        if self._separates:
+            characters, ends = _with_separators(characters, ends)
+        matches = match(self.table, characters, self._longest)  # (C, W)
+        if self._adds_exactly:
+            segment = _segments(tf.gather(tf.constant(self._span_of_string), matches))
+        else:
+            segment = row_ids(ends, tf.size(characters)) - 1
         last, length = self._solve(matches, segment)
+        if self._separates:
+            is_token = tf.not_equal(tf.gather(characters, last), _SEPARATOR)
+            last, length = tf.boolean_mask(last, is_token), tf.boolean_mask(length, is_token)
         ids = tf.gather(tf.constant(self._id_of_string), _lookup(matches, last, length))
-        ends = tf.cast(characters.row_splits, tf.int32)
-        return tf.RaggedTensor.from_row_splits(ids, _lower_bounds(last, ends), validate=False)
+        row_splits = _lower_bounds(last, tf.cast(ends, tf.int32))
+        if len(self._byte_ids):
+            ids, row_splits = self._unknown_as_bytes(ids, tf.gather(characters, last), row_splits)
+        return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
 
-    def _match(self, characters: tf.Tensor) -> tf.Tensor:
-        """Finds all strings in the text that are part of pieces, as (C, W).
+    def _unknown_as_bytes(
+        self, ids: tf.Tensor, characters: tf.Tensor, row_splits: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Replaces each unknown id by the ids of its character's bytes.
 
-        No string spans two words, since no piece has the mark of a word's beginning inside.
+        Args:
+            ids: The ids of all words.
+            characters: The last character of each of them.
+            row_splits: Where the ids of each word begin.
         """
-        # Each step below drops the first `size` rows.
-        before = 2 ** (self._longest - 1).bit_length() - 1
-        keys = -1 - tf.cast(characters, tf.int64)
-        found = self.table.lookup(tf.pad(keys, [[before, 0]]))[:, None]
-        found = tf.maximum(found, _UNKNOWN)
-        size = 1
-        while size < self._longest:
-            # The strings that end `size` characters earlier, and the last `size` characters here.
-            first, second = found[:-size, size - self._longest :], found[size:]
-            keys = tf.cast(first, tf.int64) * 2**_KEY_BITS + tf.cast(second[:, :1], tf.int64)
-            found = tf.concat([self.table.lookup(keys), second], 1)
-            size *= 2
-        return found
+        limits = tf.constant([1 << 7, 1 << 11, 1 << 16])
+        more = tf.reduce_sum(tf.cast(characters[:, None] >= limits, tf.int32), 1)
+        unknown = tf.equal(ids, self._unknown_id)
+        origin, place, row_splits = expand(tf.where(unknown, more + 1, 1), row_splits)
+        more, character = tf.gather(more, origin), tf.gather(characters, origin)
+        bits = tf.bitwise.right_shift(character, 6 * (more - place))
+        first = tf.gather([0, 0xC0, 0xE0, 0xF0], more) + bits
+        byte = tf.where(tf.equal(place, 0), first, 0x80 + bits % 0x40)
+        is_byte = tf.gather(unknown, origin)
+        byte_ids = tf.gather(tf.constant(self._byte_ids), tf.where(is_byte, byte, 0))
+        return tf.where(is_byte, byte_ids, tf.gather(ids, origin)), row_splits
 
     def _merge_unknown(self, ids: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
         """Replaces each run of unknown ids by one unknown id."""
-        row = _row_ids(row_splits, tf.size(ids))
+        row = row_ids(row_splits, tf.size(ids))
         unknown = tf.equal(ids, self._unknown_id)
         repeated = unknown[1:] & unknown[:-1] & tf.equal(row[1:], row[:-1])
         keep = tf.concat([tf.ones_like(unknown[:1]), tf.logical_not(repeated)], 0)
@@ -206,59 +261,51 @@ def _row_splits(row_ids: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
     return _lower_bounds(row_ids, tf.range(num_rows + 1))
 
 
-def _row_ids(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """The row of each of `size` values, counted from 1."""
-    index = tf.range(tf.cast(size, tf.int64))
-    return tf.raw_ops.UpperBound(sorted_inputs=row_splits[None], values=index[None])[0]
+def _with_separators(characters: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Ends each word with a character that is in no piece, so that none goes on over its end."""
+    rows = tf.RaggedTensor.from_row_splits(characters, row_splits, validate=False)
+    separators = tf.fill(tf.stack([rows.nrows(), 1]), _SEPARATOR)
+    rows = tf.concat([rows, separators], 1)
+    return rows.values, rows.row_splits
 
 
-class _Strings:
+class _Strings(StringNumbers):
     """Numbers for the pieces and for the strings that they are composed of.
 
-    A string of n characters has two parts. The length of the second part is the largest power of
-    two below n. The number 0 is no string; 1 is any character that occurs in no piece. A piece with
-    a space inside is left out, since it occurs in no word.
+    A piece with a space where no word has one is left out. The private character of a user-defined
+    symbol is the symbol's piece.
 
     Args:
-        pieces: The vocabulary.
+        tokenizer: The vocabulary.
 
     Attributes:
-        numbers: The number of each string by its key. The key of a character is -1 minus its code
-            point.
-        lengths: The number of characters of each string.
         is_piece: Whether each string is a piece.
     """
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        self.numbers: dict[int, int] = {}
-        self._texts = ["", "?"]
-        self._piece = {
-            self._number(piece.text): index
-            for index, piece in enumerate(pieces)
-            if piece.type == "normal" and SPACE_MARK not in piece.text[1:]
-        }
-        self.lengths = np.array([len(text) for text in self._texts], np.int32)
-        self.is_piece = self.of_pieces([True] * len(pieces), False, bool)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        layout, marks = tokenizer.layout, tokenizer.normalizer.marks
+        inner = slice(None, -1) if layout.is_suffix else slice(1, None)
+        self._piece = {}
+        for index, (piece, surface) in enumerate(
+            zip(tokenizer.pieces, tokenizer.surfaces, strict=True)
+        ):
+            if piece.type == "user_defined":
+                self._piece[self.add(marks[surface])] = index
+            elif piece.type == "normal" and (
+                layout.joins_words or SPACE_MARK not in piece.text[inner]
+            ):
+                self._piece[self.add(piece.text)] = index
+        self.is_piece = self.of_pieces([True] * len(tokenizer.pieces), False, bool)
 
     def of_pieces(
         self, values: Sequence[Any] | np.ndarray, otherwise: Any, dtype: Any
     ) -> np.ndarray:
         """The value of each string's piece; `otherwise` for a string that is no piece."""
-        out = np.full(len(self._texts), otherwise, dtype)
+        out = np.full(len(self.texts), otherwise, dtype)
         for number, piece in self._piece.items():
             out[number] = values[piece]
         return out
-
-    def _number(self, text: str) -> int:
-        if len(text) == 1:
-            key = -1 - ord(text)
-        else:
-            cut = len(text) - 2 ** ((len(text) - 1).bit_length() - 1)
-            key = self._number(text[:cut]) * 2**_KEY_BITS + self._number(text[cut:])
-        number = self.numbers.setdefault(key, len(self._texts))
-        if number == len(self._texts):
-            self._texts.append(text)
-        return number
 
 
 def _segments(spans: tf.Tensor) -> tf.Tensor:
@@ -472,13 +519,16 @@ def _leftmost(candidate: tf.Tensor, group: tf.Tensor, place: tf.Tensor) -> tf.Te
     return tf.equal(place_of_candidate, first) & candidate
 
 
+def _are_exact(pieces: Sequence[Piece]) -> bool:
+    """Whether sums of scores are not rounded, as of all vocabularies that `Tokenizer` trains."""
+    return all((piece.score * SCORE_STEPS_PER_UNIT).is_integer() for piece in pieces)
+
+
 def _check_pieces(pieces: Sequence[Piece]) -> None:
-    types = {piece.type for piece in pieces} - {"normal", "control", "unknown"}
-    if types:
+    if any(piece.type == "unused" for piece in pieces):
         raise ValueError(
-            f"The vocabulary has pieces of type {', '.join(sorted(types))}, which the graph "
-            "tokenizer does not know. Expected normal, control and unknown pieces only. Train the "
-            "vocabulary with Tokenizer.train."
+            "The vocabulary has pieces of type unused, which the graph tokenizer does not know. "
+            "Expected pieces of other types only. Train the vocabulary with Tokenizer.train."
         )
 
 

@@ -35,7 +35,7 @@ class TextEncoder:
     @property
     def tables(self) -> list[tf.lookup.StaticHashTable]:
         """The lookup tables of both sides, without duplicates."""
-        return list(dict.fromkeys([self.source.table, self.target.table]))
+        return list(dict.fromkeys([*self.source.tables, *self.target.tables]))
 
     def _source_ids(self, texts: tf.Tensor) -> tf.Tensor:
         """The ids that the encoder reads, (B, S); the rows of blank texts are padding."""

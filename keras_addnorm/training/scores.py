@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from keras_addnorm.training.bleu_tokenizers import bleu_tokenizer
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -22,29 +24,45 @@ class Scores:
 
 
 def evaluate_translations(
-    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    lowercase: bool = False,
+    *,
+    language: str | None = None,
+    tokenizer: str | None = None,
 ) -> Scores:
     """Scores translations against one reference each, with sacreBLEU's default settings.
 
-    Both sides are plain, detokenised text; sacreBLEU tokenises them itself (13a for BLEU).
+    Both sides are plain, detokenised text, compared as they are. For BLEU, sacreBLEU splits them
+    into words itself: with 13a, or as the language asks for. Without that a language that is
+    written without spaces has BLEU near 0. chrF counts characters and needs no words.
 
     Args:
         hypotheses: The translations.
         references: What they should have been, in the same order.
         lowercase: Whether case is ignored; the signatures say so.
+        language: The language of the translations, such as `"de"` or `"zh-TW"`, which chooses
+            sacreBLEU's tokeniser: see `bleu_tokenizer`.
+        tokenizer: The name of sacreBLEU's tokeniser, in place of the language's.
 
     Returns:
-        Both corpus scores with their signatures.
+        Both corpus scores with their signatures, which name the tokeniser.
 
     Raises:
-        ValueError: If the two differ in number, are empty, or one of them is a single string.
+        ValueError: If the two differ in number, are empty, one of them is a single string, or the
+            tokeniser is unknown.
         TypeError: If an element is not a string.
+        ImportError: If the given tokeniser needs a package that is not installed.
 
     Example:
         >>> from keras_addnorm.training import evaluate_translations
         >>> scores = evaluate_translations(["The cat sat on the mat."], ["The cat sat on a mat."])
         >>> round(scores.bleu, 2)
         48.89
+        >>> chinese = ["我今天去商店买菜。"]
+        >>> scores = evaluate_translations(chinese, chinese, language="zh")
+        >>> round(scores.bleu), scores.bleu_signature.split("|")[3]
+        (100, 'tok:zh')
 
     Reference:
         Post, A Call for Clarity in Reporting BLEU Scores (2018).
@@ -60,7 +78,8 @@ def evaluate_translations(
             "Each translation is scored against one reference. Received "
             f"{len(hypotheses)} hypotheses and {len(references)} references."
         )
-    bleu, chrf = BLEU(lowercase=lowercase), CHRF(lowercase=lowercase)
+    tokenize = bleu_tokenizer(language, tokenizer)
+    bleu, chrf = BLEU(lowercase=lowercase, tokenize=tokenize), CHRF(lowercase=lowercase)
     bleu_score = bleu.corpus_score(hypotheses, [references]).score
     chrf_score = chrf.corpus_score(hypotheses, [references]).score
     return Scores(

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.training.bleu_tokenizers import bleu_tokenizer
 from keras_addnorm.training.scores import Scores, checked_texts, evaluate_translations
 
 
@@ -27,6 +28,8 @@ class TranslationScore(keras.callbacks.Callback):
             instance `lambda model, texts: decoding.translate(model, tokenizer, texts).texts`.
         every: Score each so many epochs.
         lowercase: Whether case is ignored.
+        language: The language of the references, as `evaluate_translations` takes it.
+        tokenizer: The name of sacreBLEU's tokeniser, in place of the language's.
 
     Attributes:
         scores: The latest `Scores`, or None before the first.
@@ -34,9 +37,10 @@ class TranslationScore(keras.callbacks.Callback):
         hypotheses: The latest translations.
 
     Raises:
-        ValueError: If the texts differ in number or are empty, `every` is below 1, or `translate`
-            returns another number of texts than it was given.
+        ValueError: If the texts differ in number or are empty, `every` is below 1, the tokeniser is
+            unknown, or `translate` returns another number of texts than it was given.
         TypeError: If a text is not a string or `translate` is not callable.
+        ImportError: If the given tokeniser needs a package that is not installed.
 
     Example:
         >>> from keras_addnorm.training import TranslationScore
@@ -58,6 +62,8 @@ class TranslationScore(keras.callbacks.Callback):
         *,
         every: int = 1,
         lowercase: bool = False,
+        language: str | None = None,
+        tokenizer: str | None = None,
     ) -> None:
         super().__init__()
         self.sources = checked_texts(sources, "sources")
@@ -77,6 +83,8 @@ class TranslationScore(keras.callbacks.Callback):
         if self.every < 1:
             raise ValueError(f"every must be at least 1 (score each epoch). Received {every}.")
         self.lowercase = lowercase
+        # Here, too, so that a wrong name or a missing package is an error before the first epoch.
+        self.tokenizer = bleu_tokenizer(language, tokenizer)
         self.scores: Scores | None = None
         self.history: list[tuple[int, Scores]] = []
         self.hypotheses: list[str] = []
@@ -100,7 +108,9 @@ class TranslationScore(keras.callbacks.Callback):
                 "translate must return one text for each source. Received "
                 f"{len(self.hypotheses)} texts for {len(self.sources)} sources."
             )
-        self.scores = evaluate_translations(self.hypotheses, self.references, self.lowercase)
+        self.scores = evaluate_translations(
+            self.hypotheses, self.references, self.lowercase, tokenizer=self.tokenizer
+        )
         self.history.append((epoch, self.scores))
         logs["val_bleu"], logs["val_chrf"] = self.scores.bleu, self.scores.chrf
 

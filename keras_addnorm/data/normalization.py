@@ -1,0 +1,302 @@
+"""What is done to a text before it is split into pieces.
+
+In this order:
+
+1. User-defined symbols are set aside: nothing below changes them.
+2. Joiners are left out where they join nothing, and invisible characters that the vocabulary lacks.
+3. The text gets the Unicode form of the rule.
+4. Every run of white space becomes one space.
+
+A rule that folds replaces a character that the vocabulary lacks by its compatible form, before
+step 3, if the vocabulary can spell that.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sentencepiece
+
+from keras_addnorm.data.characters import (
+    JOINERS,
+    drop_idle_joiners,
+    is_ignorable,
+    is_invisible,
+)
+from keras_addnorm.data.strings import describe
+from keras_addnorm.data.vocabulary import SPACE_MARK
+
+REPLACEMENT = "\ufffd"
+# Where a text has a user-defined symbol, it gets one of these private characters meanwhile.
+_LAST_PRIVATE_CHARACTER = 0x10FFFD
+
+
+@dataclass(frozen=True)
+class NormalizationRule:
+    """What a vocabulary wants done to the characters of a text.
+
+    Attributes:
+        name: Its name, as stored in the SentencePiece model.
+        form: The Unicode form; None leaves the characters as they are.
+        folds: Whether a character that the vocabulary lacks becomes its compatible form (NFKC), if
+            the vocabulary can spell that.
+        keeps_all_joiners: Whether joiners of the vocabulary stay where they join nothing.
+    """
+
+    name: str
+    form: str | None
+    folds: bool = False
+    keeps_all_joiners: bool = False
+
+
+# The ONE table of rules that a vocabulary can be trained with.
+RULES: Mapping[str, NormalizationRule] = {
+    rule.name: rule
+    for rule in (
+        NormalizationRule("nfc", "NFC", folds=True),
+        NormalizationRule("nfkc", "NFKC"),
+        NormalizationRule("none", None),
+    )
+}
+
+# What was done with every vocabulary before there were rules. Its model has SentencePiece's name
+# for texts that are left as they are, since they were normalised before.
+BEFORE_RULES = NormalizationRule("identity", "NFKC", keeps_all_joiners=True)
+# A model of somebody else's with that rule, and one with SentencePiece's own table of characters.
+_FOREIGN_IDENTITY = NormalizationRule("identity", None, keeps_all_joiners=True)
+
+
+def get_rule(name: str) -> NormalizationRule:
+    """Finds a rule that a vocabulary can be trained with.
+
+    Args:
+        name: `"nfc"`, `"nfkc"` or `"none"`.
+
+    Returns:
+        The rule.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    if name not in RULES:
+        raise ValueError(
+            f"Unknown normalisation. Expected one of {', '.join(map(repr, RULES))}; "
+            f"received {name!r}."
+        )
+    return RULES[name]
+
+
+def stored_rule(spec: Any, texts: Sequence[str]) -> NormalizationRule:
+    """Tells which rule a SentencePiece model was trained with.
+
+    Args:
+        spec: The model's `normalizer_spec`.
+        texts: The texts of its normal pieces.
+
+    Returns:
+        The rule. With the name "identity" it is that of the time before there were rules, if
+        all pieces are NFKC: every vocabulary of that time is so.
+    """
+    if spec.precompiled_charsmap:
+        return NormalizationRule(spec.name, None, keeps_all_joiners=True)
+    if spec.name in RULES:
+        return RULES[spec.name]
+    is_nfkc = all(unicodedata.is_normalized("NFKC", text) for text in texts)
+    return BEFORE_RULES if is_nfkc else _FOREIGN_IDENTITY
+
+
+class Charsmap:
+    """SentencePiece's table of characters: at each place the longest entry is replaced.
+
+    Args:
+        spec: A model's `normalizer_spec` with a `precompiled_charsmap`.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        self._spec = spec.SerializeToString()
+        self._normalizer = sentencepiece.SentencePieceNormalizer(
+            normalizer_spec=self._spec,
+            add_dummy_prefix=False,
+            escape_whitespaces=False,
+            remove_extra_whitespaces=False,
+        )
+
+    def __call__(self, text: str) -> str:
+        """Replaces the entries in a text."""
+        normalized: str = self._normalizer.normalize(text)
+        return normalized
+
+    def entries(self) -> dict[str, str]:
+        """What each entry becomes."""
+        return dict(self._normalizer.decompile())
+
+
+class Normalizer:
+    """Brings texts into the form that a vocabulary expects.
+
+    Args:
+        rule: The Unicode form and what goes with it.
+        has: Tells whether the vocabulary has a character.
+        symbols: User-defined symbols, which stay as they are.
+        charsmap: SentencePiece's table of characters, applied first.
+
+    Attributes:
+        rule: The rule.
+        charsmap: The table, or None.
+        has: Tells whether the vocabulary has a character.
+        marks: The private character that stands for each symbol, the longest symbols first.
+
+    Raises:
+        ValueError: If two symbols overlap, so that a text could be read in two ways.
+    """
+
+    def __init__(
+        self,
+        rule: NormalizationRule,
+        has: Callable[[str], bool],
+        symbols: Sequence[str] = (),
+        charsmap: Charsmap | None = None,
+    ) -> None:
+        _check_symbols(symbols)
+        self.rule = rule
+        self.charsmap = charsmap
+        free = (c for c in map(chr, range(_LAST_PRIVATE_CHARACTER, 0, -1)) if not has(c))
+        by_length = sorted(symbols, key=len, reverse=True)
+        self.marks = dict(zip(by_length, free, strict=False))
+        self.has = has
+        self._keeps_idle_joiners = rule.keeps_all_joiners or not any(map(has, JOINERS))
+        self._replaced = _Replaced(self.replacement)
+        self._unchanged = {" "}
+        self._marked = re.compile("|".join(map(re.escape, by_length)))
+        self._private = re.compile(f"[{''.join(self.marks.values())}]") if self.marks else None
+
+    def __call__(self, text: str) -> str:
+        """Normalises a text.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            The text, with a private character in the place of each symbol.
+        """
+        if self._private is not None:
+            text = self._private.sub(REPLACEMENT, text)
+            text = self._marked.sub(lambda found: self.marks[found[0]], text)
+        if text.isascii() and text.isprintable():
+            if self.charsmap is not None:
+                text = self.charsmap(text)
+            return " ".join(text.split())
+        if self.charsmap is not None:
+            text = self.charsmap(utf8_text(text))
+        if not self._keeps_idle_joiners and not JOINERS.isdisjoint(text):
+            text = drop_idle_joiners(text)
+        if not self._unchanged.issuperset(text):
+            characters = set(text)
+            text = text.translate(self._replaced)
+            self._unchanged.update(c for c in characters if self._replaced[ord(c)] == c)
+        if self.rule.form is not None:
+            text = unicodedata.normalize(self.rule.form, text)
+        return " ".join(text.replace(SPACE_MARK, " ").split())
+
+    def replacement(self, character: str) -> str:
+        """What stands for a character before the text gets its Unicode form.
+
+        Args:
+            character: A character.
+
+        Returns:
+            The character itself; nothing, if it is to be left out; or its compatible form.
+        """
+        if character.isspace() or character == SPACE_MARK or self.has(character):
+            return character
+        if is_ignorable(character):
+            return ""
+        if unicodedata.category(character) == "Cs":  # Half a pair: no UTF-8 text can hold it.
+            return REPLACEMENT
+        if self.rule.folds:
+            folded = unicodedata.normalize("NFKC", character)
+            if all(c.isspace() or self.has(c) for c in folded):
+                return folded
+        return character
+
+    @property
+    def drops_idle_joiners(self) -> bool:
+        """Whether joiners of the vocabulary are left out where they join nothing."""
+        return not self._keeps_idle_joiners
+
+
+def training_normalizer(rule: NormalizationRule, symbols: Sequence[str] = ()) -> Normalizer:
+    """The normaliser of the texts that a vocabulary is trained on.
+
+    Args:
+        rule: The rule that the vocabulary is trained with.
+        symbols: User-defined symbols.
+
+    Returns:
+        A normaliser that keeps every character but the invisible ones, and joiners where they join.
+    """
+    return Normalizer(rule, is_written, symbols)
+
+
+def is_written(character: str) -> bool:
+    """Tells whether a character is worth a place in a vocabulary, or bytes of one."""
+    # Private characters of the last plane stand for user-defined symbols.
+    return ord(character) < 0x100000 and (not is_invisible(character) or character in JOINERS)
+
+
+def utf8_text(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair, which UTF-8 cannot hold.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        A text that can be encoded.
+
+    Raises:
+        TypeError: If `text` is not a string.
+    """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"Expected a text of type str; received {describe(text)}. "
+            "Decode bytes with .decode('utf-8') first."
+        )
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", REPLACEMENT, text)
+    return text
+
+
+class _Replaced(dict[int, str]):
+    """What stands for each character, for `str.translate`; filled as characters are met."""
+
+    def __init__(self, replacement: Callable[[str], str]) -> None:
+        self._replacement = replacement
+
+    def __missing__(self, code: int) -> str:
+        found = self[code] = self._replacement(chr(code))
+        return found
+
+
+def _check_symbols(symbols: Sequence[str]) -> None:
+    if len(set(symbols)) < len(symbols) or not all(symbols):
+        raise ValueError(
+            f"User-defined symbols have to be different and not empty; received {list(symbols)!r}."
+        )
+    # By their ends, so that thousands of symbols are compared with few.
+    beginnings: dict[str, str] = {}
+    for symbol in symbols:
+        beginnings |= {symbol[:size]: symbol for size in range(1, len(symbol))}
+    for symbol in symbols:
+        for start in range(1, len(symbol)):
+            other = beginnings.get(symbol[start:])
+            if other is not None and other != symbol and len(set(symbol + other)) > 1:
+                raise ValueError(
+                    f"The user-defined symbols {symbol!r} and {other!r} overlap: where one ends "
+                    "as the other begins, a text could be read in two ways. Choose others."
+                )

@@ -1,0 +1,64 @@
+"""Texts as one row of characters with the places where texts begin, and patterns for RE2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+INVALID = 0xFFFD
+"""What stands for bytes that are no UTF-8."""
+
+
+def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
+    """The texts with U+FFFD for what is no UTF-8, as Python's `decode` with `"replace"`."""
+    return tf.strings.unicode_transcode(
+        texts, "UTF-8", "UTF-8", errors="replace", replacement_char=INVALID
+    )
+
+
+def to_characters(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The code points of texts, (N,), and where each text begins, (B + 1,)."""
+    characters = tf.strings.unicode_decode(texts, "UTF-8", replacement_char=INVALID)
+    return characters.values, characters.row_splits
+
+
+def to_texts(characters: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
+    """The texts of code points."""
+    rows = tf.RaggedTensor.from_row_splits(characters, row_splits, validate=False)
+    return tf.strings.unicode_encode(rows, "UTF-8")
+
+
+def expand(sizes: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Gives each of N elements some places of its own.
+
+    Args:
+        sizes: How many places, (N,), int32.
+        row_splits: Where each row of elements begins, (B + 1,).
+
+    Returns:
+        The element of each place, (M,); its number among the element's places, from 0, (M,); and
+        where each row of places begins, (B + 1,).
+    """
+    ends = tf.cumsum(sizes)
+    places = tf.range(tf.reduce_sum(sizes))
+    origin = tf.raw_ops.UpperBound(sorted_inputs=ends[None], values=places[None])[0]
+    place = places - tf.gather(ends - sizes, origin)
+    row_splits = tf.gather(tf.concat([[0], tf.cast(ends, tf.int64)], 0), row_splits)
+    return origin, place, row_splits
+
+
+def row_ids(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """The row of each of `size` values, counted from 1."""
+    index = tf.range(tf.cast(size, tf.int64))
+    return tf.raw_ops.UpperBound(sorted_inputs=row_splits[None], values=index[None])[0]
+
+
+def char_class(ranges: Iterable[tuple[int, int]]) -> str:
+    """Ranges of code points as the inside of a character class of RE2."""
+    return "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges)
+
+
+def escaped(text: str) -> str:
+    """A pattern of RE2 for one text."""
+    return "".join(rf"\x{{{ord(character):x}}}" for character in text)

@@ -1,0 +1,231 @@
+"""The graph normalises and splits as Python does: each rule, other models, symbols, bytes."""
+
+import io
+import re
+import unicodedata
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+from covering import covering
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabularies import largest_vocabulary
+
+from keras_addnorm.data import Tokenizer
+from keras_addnorm.data.normalization import RULES
+from keras_addnorm.data.sentencepiece_training import ModelProto
+from keras_addnorm.serving import GraphTokenizer
+from keras_addnorm.serving.graph_normalizer import GraphNormalizer
+from keras_addnorm.serving.single_threaded_loops import SINGLE_THREADED
+
+CORPUS = [
+    "Emma was born in Italy, 20 m² or ½ Liter… 5 ™",
+    "你好，世界！（是吗？） é ö ấ ﬁ ｄｏｇ",
+    "می\u200cخواهم क्ष ක්\u200dර한국어 각 ガ ｶﾞ",
+    "EMMA Was Born 👩\u200d💻 ❤\ufe0f",
+] * 3
+
+# Marks in every order, Hangul in parts, pairs that join, what is left out, what folds.
+CHOSEN = (
+    "ae1 \u0301\u0323\u0302\u0307\u0327\u0345\u05b0\u05b4\u093c\u094d\u0338\u3099\u0653"
+    "\u1100\u1161\u11a8\uac00\uac01\u0915\u0928\u09c7\u09be\u0cc6\u0cc2\u0cd5\u1e9b\u017f\u212b"
+    "\u2126ﬁ½²…™\ufdfa\uff76\uff9e，\u00ad\u200b\u200c\u200d\ufeff\ufe0f\0\x7f\u3000\u2581\u0958"
+    "\u0344\u0340\U0001d15e\U0001d165\u2adc\ufb2c\U0010fffd\U0010fffc\uffff\ufffe\u0f73\u0f71"
+)
+
+
+def tokenized(graph_tokenizer, texts):
+    return graph_tokenizer.tokenize(tf.constant(texts, tf.string, shape=[len(texts)])).to_list()
+
+
+def both(tokenizer):
+    return tokenizer, GraphTokenizer(tokenizer)
+
+
+def assert_equal_in_both(pair, texts):
+    tokenizer, graph_tokenizer = pair
+    rows = tokenizer.encode_batch(texts)
+    assert tokenized(graph_tokenizer, texts) == rows
+    decoded = graph_tokenizer.detokenize(tf.ragged.constant(rows, tf.int32).to_tensor())
+    assert [text.decode() for text in decoded.numpy()] == tokenizer.decode_batch(rows)
+
+
+def trained(**options):
+    return largest_vocabulary(CORPUS, **options)
+
+
+@pytest.fixture(scope="module")
+def of_each_rule():
+    tokenizers = {name: trained(normalization=name) for name in RULES}
+    stored = ModelProto.FromString(tokenizers["nfkc"].proto)
+    stored.normalizer_spec.name = "identity"
+    tokenizers["without a rule"] = Tokenizer(stored.SerializeToString())
+    tokenizers["bytes"] = trained(byte_fallback=True)
+    # Without most of its characters: they fold, or are left out.
+    tokenizers["small"] = largest_vocabulary(["e 1 fi dog, aé"] * 3)
+    return {name: both(tokenizer) for name, tokenizer in tokenizers.items()}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(st.sampled_from(CHOSEN), max_size=12), min_size=1, max_size=4))
+def test_f4_f5_each_rule_is_the_same_in_a_graph(of_each_rule, texts):
+    for pair in of_each_rule.values():
+        assert_equal_in_both(pair, texts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=3))
+def test_f4_f5_any_unicode_is_the_same_in_a_graph(of_each_rule, texts):
+    for pair in of_each_rule.values():
+        assert_equal_in_both(pair, texts)
+
+
+@pytest.mark.parametrize("text", CORPUS[:4], ids=["Latin", "Chinese", "joiners", "emoji"])
+def test_f4_f5_whole_texts(of_each_rule, text):
+    for pair in of_each_rule.values():
+        assert_equal_in_both(pair, [text, unicodedata.normalize("NFD", text), "", text * 3])
+
+
+def test_every_character_alone_is_the_same_in_a_graph(of_each_rule):
+    """Those that some rule changes, one a text."""
+    changed = [
+        character
+        for character in map(chr, range(0x110000))
+        if unicodedata.decomposition(character)
+        or unicodedata.combining(character)
+        or unicodedata.category(character) in ("Cf", "Cc")
+    ]
+    texts = ["a" + character for character in changed]
+    for name in ("nfc", "nfkc", "none"):
+        tokenizer, graph_tokenizer = of_each_rule[name]
+        assert tokenized(graph_tokenizer, texts) == tokenizer.encode_batch(texts)
+
+
+def test_plain_text_takes_the_short_way():
+    """Of Latin, Chinese, Hindi and Russian text nothing but one pattern is asked."""
+    texts = ["Emma wäre im Park – “gut”.", "你好世界", "यह एक छोटा वाक्य है", "Привет"]
+    for rule in ("nfc", "nfkc"):
+        normalizer = GraphNormalizer(largest_vocabulary(texts, normalization=rule).normalizer)
+        pattern = re.sub(
+            r"\\x\{(\w+)\}",
+            lambda code: re.escape(chr(int(code[1], 16))),
+            normalizer._unchanged,
+        )
+        for text in texts:
+            assert re.fullmatch(pattern, text), (rule, text)
+        for text in ("e\u0301", "\u00ad", "a\0"):
+            assert not re.fullmatch(pattern, text), (rule, text)
+
+
+def foreign(**options):
+    """A model that SentencePiece trained for somebody else."""
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS),
+        model_writer=out,
+        **{
+            "vocab_size": 150,
+            "normalization_rule_name": "identity",
+            "hard_vocab_limit": False,
+            "pad_id": 0,
+            "bos_id": 1,
+            "eos_id": 2,
+            "unk_id": 3,
+            "minloglevel": 2,
+            **options,
+        },
+    )
+    return Tokenizer(out.getvalue())
+
+
+FOREIGN = {
+    "identity": {"normalization_rule_name": "identity"},
+    "nfkc": {"normalization_rule_name": "nfkc"},
+    "nfkc_cf": {"normalization_rule_name": "nfkc_cf"},
+    "nmt_nfkc": {"normalization_rule_name": "nmt_nfkc"},
+    "nmt_nfkc_cf": {"normalization_rule_name": "nmt_nfkc_cf"},
+    "no dummy prefix": {"add_dummy_prefix": False},
+    "suffix": {"treat_whitespace_as_suffix": True},
+    "suffix, no dummy": {"treat_whitespace_as_suffix": True, "add_dummy_prefix": False},
+    "joined words": {"split_by_whitespace": False, "max_sentencepiece_length": 12},
+    "joined words, no dummy": {"split_by_whitespace": False, "add_dummy_prefix": False},
+    "extra spaces": {"remove_extra_whitespaces": False},
+    "digits": {"split_digits": True},
+    "bytes": {"byte_fallback": True, "vocab_size": 420},
+    "symbols": {"user_defined_symbols": ["<2de>", "Emma", "½"]},
+}
+FOREIGN_TEXTS = [
+    *CORPUS[:4],
+    "Emma  was born",
+    "EMMA Was Born",
+    "Emma was born in Italy, Emma was born in Italy",
+    "a\u200bb\u00ad c\u3000d",
+    "😀 xyz 日本",
+    "<2de>Emma ½ <2de>",
+    "  ",
+    "",
+]
+
+
+@pytest.mark.fast_cases(8)
+@pytest.mark.parametrize(("name", "kind"), covering(list(FOREIGN), ["unigram", "bpe"]))
+def test_f7_other_models_are_read_as_sentencepiece_reads_them(name, kind):
+    tokenizer = foreign(model_type=kind, **FOREIGN[name])
+    assert_equal_in_both(both(tokenizer), FOREIGN_TEXTS)
+    # White space and invisible characters aside, which are treated as in all vocabularies here.
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.proto)
+    for text in FOREIGN_TEXTS:
+        if "\u200b" not in text and "  " not in text and text:
+            assert tokenizer.encode(text) == theirs.encode(text), text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.sampled_from(CHOSEN + "EÄ㍿ｱ"), max_size=10), min_size=1, max_size=3))
+def test_f7_tables_of_characters_are_the_same_in_a_graph(charsmaps, texts):
+    for pair in charsmaps:
+        assert_equal_in_both(pair, texts)
+
+
+@pytest.fixture(scope="module")
+def charsmaps():
+    return [both(foreign(normalization_rule_name=name)) for name in ("nmt_nfkc", "nfkc_cf")]
+
+
+def test_f7_what_is_not_supported_is_refused():
+    model = ModelProto.FromString(trained().proto)
+    model.normalizer_spec.escape_whitespaces = False
+    with pytest.raises(ValueError, match="has escape_whitespaces=false, which is not supported"):
+        Tokenizer(model.SerializeToString())
+    model.normalizer_spec.escape_whitespaces = True
+    model.pieces[10].type = model.SentencePiece.UNUSED
+    with pytest.raises(ValueError, match="pieces of type unused, which the graph"):
+        GraphTokenizer(Tokenizer(model.SerializeToString()))
+
+
+SYMBOLS = ["<2de>", "{name}", "http://", "\n", "½", "{n"]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_m4_symbols_are_the_same_in_a_graph(kind):
+    pair = both(trained(kind=kind, user_defined_symbols=SYMBOLS))
+    texts = ["<2de> Emma {name}\n½", "{name{n}½½", "<2de", "\U0010fffd<2de>\U0010fffc", "", "a\nb"]
+    assert_equal_in_both(pair, texts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 270), max_size=8))
+def test_f7_bytes_that_are_no_utf8_are_the_same_in_a_graph(of_each_rule, values):
+    tokenizer, graph_tokenizer = of_each_rule["bytes"]
+    ids = [4 + value for value in values]
+    assert tokenizer.byte_ids == tuple(range(4, 260))
+    found = graph_tokenizer.detokenize(tf.constant([ids], tf.int32, [1, len(ids)]))
+    assert found.numpy()[0].decode() == tokenizer.decode(ids)
+
+
+def test_the_loops_of_normalisation_are_not_in_the_way():
+    """The way of plain text has the loop of pieces alone."""
+    graph_tokenizer = GraphTokenizer(trained())
+    graph = graph_tokenizer.tokenize.get_concrete_function().graph
+    loops = [op for op in graph.get_operations() if op.type.endswith("While")]
+    assert len(loops) == 2 and not any(SINGLE_THREADED in loop.name for loop in loops)
