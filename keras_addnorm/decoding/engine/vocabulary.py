@@ -93,6 +93,7 @@ def is_listed_projection(name: str, layer: Any, listed: ListedTokens) -> bool:
     return (
         name == VOCABULARY_PROJECTION
         and type(layer) is Projection
+        and layer.quantization_mode is None
         and layer.units == listed.vocabulary_size
     )
 
