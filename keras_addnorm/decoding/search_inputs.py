@@ -103,5 +103,5 @@ class SearchInputs:
         ids = ops.where(ops.expand_dims(is_there, -1), select(sequences, order), self.ids.pad_id)
         # An empty source gives one empty output, with probability 1.
         is_nothing = ops.logical_and(is_empty, ops.equal(ops.arange(count, dtype="int32"), 0))
-        missing = ops.where(is_nothing, 0.0, -float("inf"))
+        missing = ops.where(is_nothing, ops.zeros_like(scores), -float("inf"))
         return SearchResult(ids, ops.where(is_there, scores, missing), bad_step)

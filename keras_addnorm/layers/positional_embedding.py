@@ -143,18 +143,18 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
 
     def logits(self, x: Tensor) -> Tensor:
         """Project hidden states `(N, D)` to logits `(N, V)` in float32 (or float64)."""
-        x = ops.cast(x, self.compute_dtype)
-        if self.quantization_mode is None:
-            table = ops.cast(self._embeddings, self.compute_dtype)
-            logits = ops.einsum("nd,vd->nv", x, table)
-        else:
-            logits = super().quantized_call(x, reverse=True)
-        if self.lora_enabled:
-            # (N, D) -> (N, rank) -> (N, V)
-            narrow = ops.matmul(x, ops.transpose(self.lora_embeddings_b))
-            change = ops.matmul(narrow, ops.transpose(self.lora_embeddings_a))
-            logits = logits + ops.cast(self.lora_alpha / self.lora_rank * change, logits.dtype)
+        logits = ops.einsum("nd,vd->nv", ops.cast(x, self.compute_dtype), self.table())
         return ops.cast(logits, self._logits_dtype)
+
+    def table(self) -> Tensor:
+        """Return the table `(V, D)` that the layer computes with, LoRA and quantisation included.
+
+        Keras' own reverse projection of a quantised table rounds the hidden states, too, and lets
+        no gradient through.
+        """
+        if self.quantization_mode is not None:
+            return self._rows(ops.arange(self.vocabulary_size, dtype="int32"))
+        return ops.cast(self.embeddings, self.compute_dtype)
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
@@ -234,7 +234,7 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
         return self._dropout(x, training=training)
 
     def _rows(self, token_ids: Tensor) -> Tensor:
-        """Return the rows of the table, `(B, T, D)`."""
+        """Return rows of the table, `(..., D)`."""
         if self.quantization_mode is not None:
             return super().quantized_call(token_ids)
         rows = ops.take(ops.cast(self._embeddings, self.compute_dtype), token_ids, axis=0)

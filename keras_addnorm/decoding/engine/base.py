@@ -90,8 +90,6 @@ class Engine(abc.ABC):
                     },
                 )
             if type(layer) is PositionalEmbedding:
-                if layer.quantization_mode is not None:
-                    return layer  # The view would read a table of floats, and compute otherwise.
                 table = self.transposed_table and self.transposed_table(layer.embeddings)
                 return transposed_embedding(layer, listed, table, self.embedding)
             if listed is not None and is_listed_projection(name, layer, listed):

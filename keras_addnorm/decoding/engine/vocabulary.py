@@ -80,7 +80,7 @@ def transposed_embedding(
     """
     if listed is not None and layer.vocabulary_size != listed.vocabulary_size:
         return layer
-    table = ops.cast(layer.embeddings, layer.compute_dtype)
+    table = layer.table()
     if listed is not None:
         table = ops.take(table, listed.tokens, axis=0)
     if listed is not None or transposed_table is None:
