@@ -22,13 +22,14 @@ is learned better, too (from twice as many steps).
 
 import argparse
 import dataclasses
+import math
 
 import keras
 
 from keras_addnorm.data import TokenizerPair, demo_pairs, make_training_dataset
 from keras_addnorm.data.demo import split_of
 from keras_addnorm.decoding import translate
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora, merge_lora
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 DOMAINS = {
@@ -36,6 +37,7 @@ DOMAINS = {
     "shopping": ("knowledge", "payment", "price", "reason", "shopping"),
 }
 MAX_LENGTH = 40
+RANK = 8
 
 Pairs = list[tuple[str, str]]
 
@@ -143,16 +145,31 @@ def main(smoke: bool = False) -> dict[str, dict[str, Score]]:
     trainer.fit(model, travel, epochs=2 if smoke else 4, peak=0.006)
     results = {"travel": trainer.score(model)}
     trained = model.get_weights()
+    both = [*shopping, *travel[: len(shopping)]]
     # Fine-tuning is `fit` with other data and a lower rate; nothing is frozen.
     for name, pairs in (
         ("then shopping", shopping),
-        ("then shopping, travel", [*shopping, *travel[: len(shopping)]]),
+        ("then shopping, travel", both),
     ):
         model.set_weights(trained)
         trainer.fit(model, pairs, epochs=2 if smoke else 8, peak=0.003)
         results[name] = trainer.score(model)
+    # Two matrices beside each kernel and each table; all other weights are frozen.
+    model.set_weights(trained)
+    enable_lora(model, RANK)
+    num_trainable = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    trainer.fit(model, both, epochs=2 if smoke else 8, peak=0.01)
+    results["the same, with LoRA"] = trainer.score(model)
+    # Keras' own whole numbers: merge what LoRA has learned, then quantise.
+    model = merge_lora(model)
+    model.quantize("int8")
+    model.compile(loss=MaskedSparseCategoricalCrossentropy(), jit_compile=False)
+    results["and in int8"] = trainer.score(model)
 
-    print(f"{model.count_params():,} parameters; {len(travel):,} and {len(shopping):,} sentences")
+    print(
+        f"{model.count_params():,} parameters, {num_trainable:,} of them trained with LoRA; "
+        f"{len(travel):,} and {len(shopping):,} sentences"
+    )
     print(f"{'trained on':23}" + "".join(f"{name + ': loss, exact':>24}" for name in domains))
     for name, scores in results.items():
         cells = (f"{score.loss:16.3f}{score.exact_match:8.1%}" for score in scores.values())

@@ -228,7 +228,7 @@ class _BeamSearch:
 
         # Alive: the first K that do not end. (B G, C) -> (B G, K)
         alive_sums = ops.where(is_end, IMPOSSIBLE, candidates.sums)
-        _, order = best_first(ops.where(is_end, -num_candidates, 0) - rank, num_beams)
+        _, order = best_first(ops.where(is_end, -num_candidates - rank, -rank), num_beams)
         alive_sums = select(alive_sums, order)
         origin = select(candidates.origin, order)
 
@@ -332,7 +332,7 @@ def _start(layout: Layout, cache: Cache, inputs: SearchInputs) -> _State:
     nothing = ops.full((beams, num_beams, inputs.max_length), inputs.ids.pad_id, dtype="int32")
     none_yet = ops.full((beams, num_beams), IMPOSSIBLE, dtype="float32")
     # All hypotheses start equal, so only the first may be continued at first.
-    is_first = ops.equal(ops.arange(num_beams), 0)
+    is_first = ops.equal(ops.arange(num_beams, dtype="int32"), 0)
     return _State(
         index=ops.convert_to_tensor(0, dtype="int32"),
         tokens=ops.full((beams, num_beams), inputs.ids.start_id, dtype="int32"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -9,12 +11,13 @@ import keras
 import numpy as np
 
 from keras_addnorm.decoding.engine import Engine
+from keras_addnorm.decoding.engine.views import layers_and_variables_of
 
 Tensor = Any
 Function = Callable[..., Any]
 """Takes tensors, returns tensors in any structure."""
 
-_MEMO = "_compiled_decoders"
+_MEMO, _TRACED_LAYERS = "_compiled_decoders", "_traced_layers"
 
 
 def run_compiled(
@@ -28,7 +31,8 @@ def run_compiled(
 
     Args:
         decoder: The object whose variables the function reads. What was compiled is kept in its
-            `__dict__`; an object without one compiles anew each time.
+            `__dict__`, until its layers get other variables (LoRA, quantisation) or a model is
+            compiled again; an object without a `__dict__` compiles anew each time.
         key: What the function does, besides its inputs: equal keys, equal functions.
         function: The function.
         inputs: Its inputs.
@@ -39,9 +43,45 @@ def run_compiled(
     """
     # In the object's `__dict__`, so that compiled functions are freed together with the object, to
     # which they refer. Keras does not track entries of `__dict__` as state.
-    compiled = getattr(decoder, "__dict__", {}).setdefault(_MEMO, {})
+    attributes = getattr(decoder, "__dict__", {})
+    compiled = attributes.setdefault(_MEMO, {})
+    if _TRACED_LAYERS not in attributes:
+        attributes[_TRACED_LAYERS] = _TracedLayers.of(decoder)
+    if attributes[_TRACED_LAYERS].have_changed():
+        compiled.clear()
     key = (key, tuple((array.shape, array.dtype.str) for array in inputs), engine)
     if key not in compiled:
         compiled[key] = engine.compile(function, inputs, decoder)
     tensors = [keras.ops.convert_to_tensor(array) for array in inputs]
     return keras.tree.map_structure(keras.ops.convert_to_numpy, compiled[key](*tensors))
+
+
+@dataclasses.dataclass
+class _TracedLayers:
+    """The layers whose computations were traced, and what tells that they compute otherwise now.
+
+    Layers and variables of a plain object are looked for once: it may hold a lot besides.
+
+    Args:
+        layers: The outermost layers.
+        compilations: What `keras.Model.compile` made last, for each of them.
+        variables: The identities of their variables.
+    """
+
+    layers: list[keras.layers.Layer]
+    compilations: list[Any] = dataclasses.field(default_factory=list)
+    variables: list[int] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, decoder: Any) -> _TracedLayers:
+        layers, _ = layers_and_variables_of(decoder)
+        return cls(layers)
+
+    def have_changed(self) -> bool:
+        """Return whether the layers have changed since the last call of this method."""
+        before = self.compilations, self.variables
+        # The objects themselves, not their identities: those of freed objects come again.
+        self.compilations = [getattr(layer, "_compile_config", None) for layer in self.layers]
+        self.variables = [id(variable) for layer in self.layers for variable in layer.variables]
+        is_same = all(map(operator.is_, before[0], self.compilations))
+        return not is_same or before[1] != self.variables

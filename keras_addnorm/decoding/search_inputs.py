@@ -102,6 +102,6 @@ class SearchInputs:
         is_there = ops.logical_and(is_possible(scores), ops.logical_not(is_empty))
         ids = ops.where(ops.expand_dims(is_there, -1), select(sequences, order), self.ids.pad_id)
         # An empty source gives one empty output, with probability 1.
-        is_nothing = ops.logical_and(is_empty, ops.equal(ops.arange(count), 0))
-        missing = ops.where(is_nothing, 0.0, -float("inf"))
+        is_nothing = ops.logical_and(is_empty, ops.equal(ops.arange(count, dtype="int32"), 0))
+        missing = ops.where(is_nothing, ops.zeros_like(scores), -float("inf"))
         return SearchResult(ids, ops.where(is_there, scores, missing), bad_step)

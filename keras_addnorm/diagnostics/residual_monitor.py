@@ -234,7 +234,7 @@ def _divide(above: Tensor, below: Tensor) -> Tensor:
     """Zero where both are, infinite where only `below` is."""
     is_zero = ops.equal(below, 0)
     quotient = above / ops.where(is_zero, 1.0, below)
-    unbounded = ops.where(ops.equal(above, 0), 0.0, float("inf"))
+    unbounded = ops.where(ops.equal(above, 0), ops.zeros_like(above), float("inf"))
     return ops.where(is_zero, unbounded, quotient)
 
 

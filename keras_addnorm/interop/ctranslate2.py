@@ -21,7 +21,7 @@ from keras_addnorm.interop.folders import (
 )
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
 from keras_addnorm.models.checks import require_model, require_vocabularies
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
@@ -202,7 +202,7 @@ def export_ctranslate2(
     require_vocabularies(model.config, tokenizers)
     directory = require_new(directory)
 
-    spec = _specification(ctranslate2.specs, model)
+    spec = _specification(ctranslate2.specs, merge_lora(model))
     spec.register_source_vocabulary([piece.text for piece in tokenizers.source.pieces])
     spec.register_target_vocabulary([piece.text for piece in tokenizers.target.pieces])
     special = tokenizers.target.pieces

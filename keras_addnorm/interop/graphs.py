@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_addnorm import __version__
 from keras_addnorm.layers import positions
-from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqTransformer, merge_lora
 
 Tensor = Any
 Size = int | str
@@ -95,9 +95,10 @@ def trace(model: Seq2SeqTransformer, sizes: Sizes) -> tuple[Graph, Graph, Graph]
 
     Raises:
         RuntimeError: If Keras runs on another backend.
-        ValueError: If the model does not compute in float32, or has fewer positions.
+        ValueError: If the model does not compute in float32, is quantised, or has fewer positions.
     """
     _require_tensorflow()
+    model = merge_lora(model)
     _require_float32(model)
     _require_positions(model, sizes)
     source = NamedTensor("source", (sizes.batch, sizes.source_length), "int32")
@@ -245,7 +246,7 @@ def _by_name(
 
 
 def _by_layer(caches: dict[str, Tensor], num_layers: int) -> list[dict[str, Tensor]]:
-    empty = ops.zeros((1, 0))
+    empty = ops.zeros((1, 0), dtype="float32")
     return [
         {kind: caches.get(f"{kind}_{index}", empty) for kind in (_SELF, _CROSS)}
         for index in range(num_layers)

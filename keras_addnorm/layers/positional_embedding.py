@@ -10,17 +10,23 @@ from keras import ops
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.lora import redraw
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class PositionalEmbedding(keras.layers.Layer):
+class PositionalEmbedding(keras.layers.ReversibleEmbedding):
     """`E[id] * sqrt(D) + P[position]`; with `reverse=True`, the tied projection to the vocabulary.
 
     The mask (True at real tokens) is attached to the output and travels on to every layer that
     follows, as from `keras.layers.Embedding(mask_zero=True)`.
+
+    The table is that of a `keras.layers.ReversibleEmbedding`: `enable_lora(rank)` adds two small
+    matrices to it, for both directions, and `quantize("int8")` or `"int4"` makes it whole numbers.
+    (`keras.Model.quantize` leaves out every layer that holds others, this one among them: call its
+    own method, or `Seq2SeqTransformer.quantize`.)
 
     Args:
         vocabulary_size: Number of tokens, V.
@@ -33,7 +39,7 @@ class PositionalEmbedding(keras.layers.Layer):
         dropout: Share of the sum that is dropped.
         embeddings_initializer: `None` for a normal distribution of standard deviation `1/sqrt(D)`,
             so that the scaled embedding and the tied logits both start at a variance near one.
-        **kwargs: The arguments of a Keras layer.
+        **kwargs: The arguments of a Keras layer, and `lora_rank` and `lora_alpha`.
 
     Raises:
         ValueError: If a size is not positive, if the input is not a rank-2 tensor of integers, or
@@ -72,10 +78,10 @@ class PositionalEmbedding(keras.layers.Layer):
         embeddings_initializer: InitializerLike | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
         for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
             if size < 1:
                 raise ValueError(f"`{name}` has to be positive. Expected >= 1. Received: {size}")
+        super().__init__(vocabulary_size, hidden_dim, **kwargs)
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.max_length = max_length
@@ -92,26 +98,22 @@ class PositionalEmbedding(keras.layers.Layer):
         # Token ids must not be cast to the compute dtype: float16 cannot count past 2048.
         self.autocast = False
 
-        self.embeddings = self.add_weight(
-            shape=(vocabulary_size, hidden_dim),
-            initializer=(
-                keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
-                if self.embeddings_initializer is None
-                else fresh_initializer(self.embeddings_initializer)
-            ),
-            name="embeddings",
-        )
+        self._add_table()
+        # What is beside the table is never quantised: `int8_from_float32` -> `float32`
+        policy = self.dtype_policy.name.rpartition("_from_")[2]
         make_encoding = position_kinds.absolute(positions)
         self.position_encoding = None
         if make_encoding is not None:
             self.position_encoding = make_encoding(
                 hidden_dim=hidden_dim,
                 max_length=max_length,
-                dtype=self.dtype_policy,
+                dtype=policy,
                 name="positions",
             )
-        self._dropout = Dropout(dropout, dtype=self.dtype_policy)
+        self._dropout = Dropout(dropout, dtype=policy)
         self.built = True
+        if self.lora_rank:
+            self.enable_lora(self.lora_rank, self.lora_alpha)
 
     def call(
         self,
@@ -135,11 +137,47 @@ class PositionalEmbedding(keras.layers.Layer):
             return self._project(inputs)
         return self._embed(inputs, start_index, training)
 
+    def quantized_call(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Do the same with a quantised table: `call` asks for its rows and products."""
+        return self.call(*args, **kwargs)
+
     def logits(self, x: Tensor) -> Tensor:
         """Project hidden states `(N, D)` to logits `(N, V)` in float32 (or float64)."""
-        table = ops.cast(self.embeddings, self.compute_dtype)
-        logits = ops.einsum("nd,vd->nv", ops.cast(x, self.compute_dtype), table)
+        logits = ops.einsum("nd,vd->nv", ops.cast(x, self.compute_dtype), self.table())
         return ops.cast(logits, self._logits_dtype)
+
+    def table(self) -> Tensor:
+        """Return the table `(V, D)` that the layer computes with, LoRA and quantisation included.
+
+        Keras' own reverse projection of a quantised table rounds the hidden states, too, and lets
+        no gradient through.
+        """
+        if self.quantization_mode is not None:
+            return self._rows(ops.arange(self.vocabulary_size, dtype="int32"))
+        return ops.cast(self.embeddings, self.compute_dtype)
+
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, config: Any = None
+    ) -> None:
+        """Quantise the table, as `keras.layers.ReversibleEmbedding.quantize` does.
+
+        Args:
+            mode: `"int8"` or `"int4"`.
+            type_check: Whether to refuse subclasses, which may compute in another way.
+            config: A `keras.quantizers.QuantizationConfig`, or `None`.
+
+        Raises:
+            NotImplementedError: If the layer is of a subclass, or there is no such mode.
+        """
+        if type_check and type(self) is not PositionalEmbedding:
+            raise self._not_implemented_error(self.quantize)
+        super().quantize(mode, type_check=False, config=config)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the table; LoRA, whose matrices a saved table contains, begins anew."""
+        super().load_own_variables(store)
+        if self.lora_enabled:
+            redraw(self.lora_embeddings_a)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         """Return where token ids are real, `(B, T)`; hidden states keep their mask."""
@@ -165,8 +203,12 @@ class PositionalEmbedding(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         initializer = self.embeddings_initializer
+        # Not that of `ReversibleEmbedding`, whose arguments are others.
+        own = keras.layers.Layer.get_config(self)
+        if self.lora_rank:
+            own |= {"lora_rank": self.lora_rank, "lora_alpha": self.lora_alpha}
         return {
-            **super().get_config(),
+            **own,
             "vocabulary_size": self.vocabulary_size,
             "hidden_dim": self.hidden_dim,
             "max_length": self.max_length,
@@ -185,12 +227,38 @@ class PositionalEmbedding(keras.layers.Layer):
 
     def _embed(self, token_ids: Tensor, start_index: int | Tensor, training: bool | None) -> Tensor:
         self._check_token_ids(token_ids, start_index)
-        table = ops.cast(self.embeddings, self.compute_dtype)
-        x = ops.take(table, token_ids, axis=0) * self.hidden_dim**0.5
+        x = self._rows(token_ids) * self.hidden_dim**0.5
         if self.position_encoding is not None:
             positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
             x = x + self.position_encoding(positions)
         return self._dropout(x, training=training)
+
+    def _rows(self, token_ids: Tensor) -> Tensor:
+        """Return rows of the table, `(..., D)`."""
+        if self.quantization_mode is not None:
+            return super().quantized_call(token_ids)
+        rows = ops.take(ops.cast(self._embeddings, self.compute_dtype), token_ids, axis=0)
+        if self.lora_enabled:
+            change = ops.matmul(
+                ops.take(self.lora_embeddings_a, token_ids, axis=0), self.lora_embeddings_b
+            )
+            rows = rows + ops.cast(self.lora_alpha / self.lora_rank * change, rows.dtype)
+        return rows
+
+    def _add_table(self) -> None:
+        shape = (self.vocabulary_size, self.hidden_dim)
+        if self.quantization_mode is not None:
+            self.quantized_build(shape, self.quantization_mode, self.quantization_config)
+            return
+        self._embeddings = self.add_weight(
+            shape=shape,
+            initializer=(
+                keras.initializers.RandomNormal(stddev=self.hidden_dim**-0.5)
+                if self.embeddings_initializer is None
+                else fresh_initializer(self.embeddings_initializer)
+            ),
+            name="embeddings",
+        )
 
     def _project(self, x: Tensor) -> Tensor:
         self._check_hidden_states(x)

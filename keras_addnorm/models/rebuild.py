@@ -6,11 +6,15 @@ import dataclasses
 from typing import Any
 
 from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.layers.lora import lora_layers, lora_variables, merged_weight
+from keras_addnorm.layers.quantization import quantized_layers
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 
 
 def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
     """Build a model with some fields of the config changed, and copy the weights to it.
+
+    What LoRA has learned is merged into the kernels and tables: the new model has no LoRA.
 
     Args:
         model: The model to copy, which does not change.
@@ -18,10 +22,58 @@ def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
 
     Returns:
         A new model of the same precision, not compiled.
+
+    Raises:
+        ValueError: If the model is quantised, or its layers have weights that the new ones lack.
     """
+    values = _values(model)
     config = dataclasses.replace(model.config, **changes)
     new = type(model)(config, dtype=model.decoder.dtype_policy, name=model.name)
-    weights = {weight.path: weight for weight in model.weights}
     for weight in new.weights:
-        weight.assign(to_numpy(weights[weight.path]))
+        weight.assign(to_numpy(values.pop(weight.path)))
+    _require_nothing_left(values, new)
     return new
+
+
+def _values(model: Seq2SeqTransformer) -> dict[str, Any]:
+    """Return the values to copy, by the paths of the weights."""
+    require_floats(model)
+    layers = lora_layers(model)
+    learned = {id(variable) for layer in layers for variable in lora_variables(layer)}
+    values = {weight.path: weight for weight in model.weights if id(weight) not in learned}
+    return values | dict(merged_weight(layer) for layer in layers)
+
+
+def require_floats(model: Seq2SeqTransformer) -> None:
+    """Raise a `ValueError` if some layers of a model are quantised.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ValueError: If there are such layers.
+    """
+    if found := quantized_layers(model):
+        name, layer = next(iter(found.items()))
+        raise ValueError(
+            "A quantised model cannot be copied, folded, pruned or exported: its weights are whole "
+            f"numbers, and its activations are rounded, too. Expected weights of floats. Received "
+            f"{len(found)} quantised layers, among them {name!r} in {layer.quantization_mode}. Do "
+            "it with the model as it was, and quantise last. An export has whole numbers of its "
+            'own: keras_addnorm.serving.export_saved_model(..., storage="int8").'
+        )
+
+
+def _require_nothing_left(values: dict[str, Any], new: Seq2SeqTransformer) -> None:
+    """Refuse weights without a place in layers that are still there, but for a scheme's gain."""
+    layers = {weight.path.rpartition("/")[0] for weight in new.weights}
+    left = [
+        path
+        for path in values
+        if path.rpartition("/")[0] in layers and not path.endswith("/branch_scale")
+    ]
+    if left:
+        raise ValueError(
+            "The model has weights that one of its config does not have. Expected those of a "
+            f"Seq2SeqTransformer, with LoRA or without. Received besides: {', '.join(left[:4])}."
+        )

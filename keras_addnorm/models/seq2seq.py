@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,11 +13,17 @@ from keras_addnorm.decoding.constraints import ConstraintLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.layers import PositionalEmbedding, Projection
+from keras_addnorm.layers.chosen import chosen_layers
 from keras_addnorm.layers.pruned import within
+from keras_addnorm.layers.quantization import quantize_layers, quantized_policies
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
 
 Tensor = Any
+
+_PARTS = ("encoder", "decoder", "encoder_embedding", "decoder_embedding", "vocabulary_projection")
+_CLONES = "_clones"
+"""The attribute of a cloned graph's outputs: the model, and the clones of its layers."""
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -29,6 +36,7 @@ class Seq2SeqTransformer(keras.Model):
 
     Args:
         config: The shape of the model, a `Seq2SeqConfig` or its dict.
+        *graph: What `keras.models.clone_model` passes; leave it out.
         **kwargs: `name`, and `dtype` for the dtype policy of all layers.
 
     Weights:
@@ -56,7 +64,10 @@ class Seq2SeqTransformer(keras.Model):
         Vaswani et al., "Attention Is All You Need", 2017, figure 1.
     """
 
-    def __init__(self, config: Seq2SeqConfig | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, config: Seq2SeqConfig | dict[str, Any], *graph: Any, **kwargs: Any) -> None:
+        if graph:
+            self._init_clone(config, *graph, **kwargs)
+            return
         if isinstance(config, dict):
             config = Seq2SeqConfig.from_dict(config)
         dtype = kwargs.pop("dtype", None)
@@ -111,6 +122,37 @@ class Seq2SeqTransformer(keras.Model):
         self.encoder_embedding = encoder_embedding
         self.decoder_embedding = decoder_embedding
         self.vocabulary_projection = vocabulary_projection
+
+    def _init_clone(self, inputs: Any, outputs: Any, **kwargs: Any) -> None:
+        """Make the model that consists of the layers which `clone_model` has cloned.
+
+        A constructor that takes positional arguments and others, as `Functional` does, is called
+        with the graph of the clones. Any other class would come out as a `Functional`.
+        """
+        original, clone_of = getattr(outputs, _CLONES, (None, {}))
+        if original is None:
+            raise TypeError(
+                "A Seq2SeqTransformer is made from a Seq2SeqConfig. Expected one, or its dict. "
+                f"Received the inputs and outputs of a graph: {inputs}, {outputs}"
+            )
+        super().__init__(inputs, outputs, **kwargs)
+        self.config = original.config
+        for name in _PARTS:
+            part = getattr(original, name)
+            setattr(self, name, None if part is None else clone_of[part])
+
+    def _run_through_graph(self, inputs: Any, operation_fn: Any = None, call_fn: Any = None) -> Any:
+        """Run the graph; of a graph of clones, remember of which layers they are."""
+        clone_of: dict[Any, Any] = {}
+
+        def with_note(layer: Any) -> Any:
+            clone_of[layer] = layer if operation_fn is None else operation_fn(layer)
+            return clone_of[layer]
+
+        outputs = super()._run_through_graph(inputs, with_note, call_fn)
+        if isinstance(outputs, keras.KerasTensor):
+            setattr(outputs, _CLONES, (self, clone_of))
+        return outputs
 
     def encode(self, source_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Run the encoder: ids `(B, S)` -> the memory `(B, S, D)` and its padding mask `(B, S)`."""
@@ -299,16 +341,66 @@ class Seq2SeqTransformer(keras.Model):
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
+    def quantize(
+        self, mode: str | None = None, config: Any = None, filters: Any = None, **kwargs: Any
+    ) -> None:
+        """Quantise projections and embeddings, as `keras.Model.quantize` does.
+
+        Kernels and tables become whole numbers with one factor for each output; what they are
+        multiplied with is rounded, too. Norms, biases, gains and positions stay as they are. The
+        model needs no call before. It generates, scores, saves and loads, and LoRA can tune it.
+        Fold, prune and export before: `export_saved_model` has `storage="int8"`.
+
+        Args:
+            mode: `"int8"` or `"int4"`.
+            config: A `keras.quantizers.QuantizationConfig`, or `None`.
+            filters: Which layers to quantise: a regular expression of their names, a list of
+                them, a function of a layer, or `None` for all.
+            **kwargs: `type_check`, as Keras takes it.
+
+        Raises:
+            ValueError: If the mode is unknown, the model computes in float16 alone, or a layer is
+                quantised already.
+
+        Example:
+        ```python
+        from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+        config = Seq2SeqConfig.preset(
+            "tiny", source_vocabulary_size=20, target_vocabulary_size=20, num_encoder_layers=1,
+            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+        )
+        model = Seq2SeqTransformer(config)
+        model.quantize("int8")
+        ids, scores = model.generate([[5, 6, 7, 2]])
+        ```
+        """
+        is_chosen = chosen_layers("quantize", filters)
+        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
+        # Keras leaves out layers that hold others.
+        for embedding in {self.encoder_embedding, self.decoder_embedding}:
+            if is_chosen(embedding):
+                try:
+                    embedding.quantize(mode, config=config, **kwargs)
+                except NotImplementedError as error:  # As of other layers: float8, for instance.
+                    warnings.warn(str(error), stacklevel=2)
+
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor's arguments, and which layers are quantised, if any are."""
         # A functional model has no dtype of its own: its layers have.
         dtype = keras.dtype_policies.serialize(self.decoder.dtype_policy)
-        return {"config": self.config.to_dict(), "name": self.name, "dtype": dtype}
+        config = {"config": self.config.to_dict(), "name": self.name, "dtype": dtype}
+        quantized = quantized_policies(self)
+        return {**config, "quantized": quantized} if quantized else config
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Seq2SeqTransformer:
         """Return the model that `get_config` described, with new weights."""
-        return cls(**config)
+        arguments = dict(config)
+        quantized = arguments.pop("quantized", {})
+        model = cls(**arguments)
+        quantize_layers(model, quantized)
+        return model
 
 
 def _embedding(

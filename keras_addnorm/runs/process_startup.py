@@ -68,7 +68,7 @@ def prepare_for_training() -> None:
     def start() -> None:
         # Before the first tensor: the processes have to know of each other by then.
         importlib.import_module("keras_addnorm.distribution").join_processes()
-        importlib.import_module("keras").ops.zeros(())
+        _start_keras()
 
     try:
         _quietly(start)
@@ -89,7 +89,14 @@ def import_keras_quietly() -> None:
     Python's errors are raised as always. `TF_CPP_MIN_LOG_LEVEL`, if set, decides instead.
     """
     # TensorFlow looks for a GPU when the first tensor is made.
-    _quietly(lambda: importlib.import_module("keras").ops.zeros(()))
+    _quietly(_start_keras)
+
+
+def _start_keras() -> None:
+    keras = importlib.import_module("keras")
+    # What a run computes in is one of its settings, whatever `keras.json` says.
+    keras.config.set_floatx("float32")
+    keras.ops.zeros(())
 
 
 def import_tensorflow_quietly() -> None:

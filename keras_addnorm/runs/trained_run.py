@@ -126,7 +126,7 @@ def load_run(directory: RunDirectory) -> TrainedRun:
     with as_user_errors():
         tokenizers = TokenizerPair.load(directory.tokenizer)
         model = Seq2SeqTransformer(
-            Seq2SeqConfig.from_json(directory.model.read_text(encoding="utf-8"))
+            Seq2SeqConfig.from_json(directory.model.read_text(encoding="utf-8")), dtype="float32"
         )
         model.load_weights(weights)
     return TrainedRun(directory, config, tokenizers, model)

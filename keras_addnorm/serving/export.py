@@ -15,7 +15,7 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable
+from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable, merge_lora
 from keras_addnorm.models.checks import require_model, require_tokenizers
 from keras_addnorm.serving.assets_extra import write_extras
 from keras_addnorm.serving.optimize_graph import optimize_graph
@@ -64,8 +64,8 @@ def export_saved_model(
     for each of them. Requests of any size and texts of any length are taken: a request is decoded
     `batch_buckets[-1]` texts at a time, and a text is cut at `config.max_length - 1` tokens.
 
-    Gains of the residual scheme (LayerScale, ReZero, DeepNorm, LN-scaling) are folded into the
-    kernels first; see `keras_addnorm.models.fold`.
+    Gains of the residual scheme (LayerScale, ReZero, DeepNorm, LN-scaling) and what LoRA has
+    learned are merged into the kernels first; see `keras_addnorm.models.fold` and `merge_lora`.
 
     The version appears whole or not at all. `assets.extra/` in it holds a `README.md`, a card
     `model.json`, settings for TensorFlow Serving (`models.config`, `batching.config`) and
@@ -98,7 +98,8 @@ def export_saved_model(
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
         TypeError: If `model` or `tokenizer` is something else.
-        ValueError: If the tokenizer does not belong to the model, or an option does not fit.
+        ValueError: If the tokenizer does not belong to the model, the model is quantised, or an
+            option does not fit.
         FileExistsError: If the version exists.
 
     Example:
@@ -135,7 +136,8 @@ def export_saved_model(
         shortlist.check(model.config)
     directory = Path(directory)
     version = choose_version(directory, version)
-    folded = fold(model) if is_foldable(model) else model
+    # What LoRA has learned is merged, by a copy of the model if nothing is to be folded.
+    folded = fold(model) if is_foldable(model) else merge_lora(model)
     module = TranslationModule(folded, tokenizers, decoding, storage)
     signatures = module.signatures()
     settings = {

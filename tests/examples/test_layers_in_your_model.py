@@ -199,13 +199,17 @@ def test_numbers_are_different_and_come_back_from_their_ids(load_example):
 @pytest.mark.slow
 def test_fine_tuning_learns_the_second_domain(run_smoke):
     module, results, text = run_smoke("fine_tune")
-    assert list(results) == ["travel", "then shopping", "then shopping, travel"]
+    names = ["travel", "then shopping", "then shopping, travel", "the same, with LoRA"]
+    assert list(results) == [*names, "and in int8"]
     for scores in results.values():
         assert set(scores) == set(module.DOMAINS)
         assert all(0 <= score.exact_match <= 1 for score in scores.values())
     before = results["travel"]["shopping"].loss
     assert results["then shopping"]["shopping"].loss < before
     assert results["then shopping, travel"]["shopping"].loss < before
+    assert results["the same, with LoRA"]["shopping"].loss < before
+    tuned, small = (results[name]["travel"].loss for name in ("the same, with LoRA", "and in int8"))
+    assert 0 < abs(small - tuned) < 0.1
     assert f"{results['travel']['travel'].loss:.3f}" in text
 
 

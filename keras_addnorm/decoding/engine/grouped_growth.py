@@ -110,7 +110,7 @@ def _rank(waits: Tensor, waited: Tensor) -> Tensor:
     # All pairs are compared: compiling a sort takes XLA longer than running the comparisons.
     number = size_of(waits, 0)
     places = ops.arange(number, dtype="int32")
-    priority = ops.where(waits, 0, ops.where(waited, 2, 1))
+    priority = ops.where(waits, 0, 1 + ops.cast(waited, "int32"))
     keys = priority * number + places
     return ops.sum(ops.cast(keys < ops.expand_dims(keys, -1), "int32"), axis=-1)
 

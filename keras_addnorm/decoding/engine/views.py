@@ -79,16 +79,28 @@ def substitute(decoder: Any, replace: Replace) -> Any:
 
 
 def variables_of(decoder: Any) -> list[keras.Variable]:
-    """Return the variables of a decoder, each once.
+    """Return the variables of a decoder, each once; see `layers_and_variables_of`."""
+    layers, variables = layers_and_variables_of(decoder)
+    found = {id(variable): variable for variable in variables}
+    for layer in layers:
+        found.update((id(variable), variable) for variable in layer.variables)
+    return list(found.values())
+
+
+def layers_and_variables_of(
+    decoder: Any,
+) -> tuple[list[keras.layers.Layer], list[keras.Variable]]:
+    """Return the outermost layers of a decoder, and the variables that are in none of them.
 
     Args:
         decoder: A layer, or any object: then those of its attributes, of the attributes of plain
             objects in it, and of lists, tuples and dicts.
 
     Returns:
-        The variables.
+        Layers and variables, each once.
     """
-    found: dict[int, keras.Variable] = {}
+    layers: list[keras.layers.Layer] = []
+    variables: list[keras.Variable] = []
     seen: set[int] = set()
 
     def collect(value: Any) -> None:
@@ -96,9 +108,9 @@ def variables_of(decoder: Any) -> list[keras.Variable]:
             return
         seen.add(id(value))
         if isinstance(value, keras.Variable):
-            found[id(value)] = value
+            variables.append(value)
         elif isinstance(value, keras.layers.Layer):
-            found.update((id(variable), variable) for variable in value.variables)
+            layers.append(value)
         elif isinstance(value, dict):
             for item in value.values():
                 collect(item)
@@ -109,7 +121,7 @@ def variables_of(decoder: Any) -> list[keras.Variable]:
             collect(vars(value))
 
     collect(decoder)
-    return list(found.values())
+    return layers, variables
 
 
 _OPAQUE = (type, types.ModuleType, types.FunctionType, types.MethodType)

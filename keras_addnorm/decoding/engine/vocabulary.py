@@ -80,7 +80,7 @@ def transposed_embedding(
     """
     if listed is not None and layer.vocabulary_size != listed.vocabulary_size:
         return layer
-    table = ops.cast(layer.embeddings, layer.compute_dtype)
+    table = layer.table()
     if listed is not None:
         table = ops.take(table, listed.tokens, axis=0)
     if listed is not None or transposed_table is None:
@@ -93,6 +93,7 @@ def is_listed_projection(name: str, layer: Any, listed: ListedTokens) -> bool:
     return (
         name == VOCABULARY_PROJECTION
         and type(layer) is Projection
+        and layer.quantization_mode is None
         and layer.units == listed.vocabulary_size
     )
 

@@ -236,7 +236,7 @@ class SplitKProjection(Projection):
                 return super()._product(x, training)
             count: int | Tensor = _NUM_SLICES
         else:  # XLA knows the number of rows when it compiles.
-            count = ops.where(ops.equal(num_rows, 1), _NUM_SLICES, 1)
+            count = 1 + (_NUM_SLICES - 1) * ops.cast(ops.equal(num_rows, 1), "int32")
         # (N, D) -> (C, N, D / C), and (D, units) -> (C, D / C, units), which moves nothing
         rows = ops.transpose(ops.reshape(x, (num_rows, count, -1)), (1, 0, 2))
         slices = ops.reshape(self.kernel, (count, -1, self.units))

@@ -34,6 +34,7 @@ class SinusoidalPositions(keras.layers.Layer):
         self.max_length = max_length
         pairs = np.arange((hidden_dim + 1) // 2)
         self._angles = Angles(10000.0 ** (-2.0 * pairs / hidden_dim))
+        self.built = True  # There are no weights.
 
     def call(self, positions: Tensor) -> Tensor:
         """Return the encoding of positions: `(T,)` -> `(T, D)` in the compute dtype."""
