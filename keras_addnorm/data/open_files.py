@@ -77,7 +77,7 @@ def find_pairs(
         # Says which folder would be expected.
         find_languages(path)
     if zipfile.is_zipfile(path):
-        return _find_among(members(path), f"the archive {path}", source, target, reader)
+        return _find_among(members(path), path, f"the archive {path}", source, target, reader)
     label = f"the file {path}"
     return _find_in_tables({"train": (InputFile(path),)}, label, source, target, reader)
 
@@ -88,7 +88,7 @@ def _find_in_folder(
     label = f"the folder {folder}"
     top = [InputFile(path) for path in sorted(folder.iterdir()) if path.is_file()]
     if side_files(top) or table_files(top):
-        return _find_among(top, label, source, target, reader)
+        return _find_among(top, folder, label, source, target, reader)
     # What Hugging Face writes: data/train-00000-of-00001.parquet, train/data-00000-of-00001.arrow
     below: dict[str, list[InputFile]] = {}
     for path in sorted(folder.glob("*/*")):
@@ -102,7 +102,7 @@ def _find_in_folder(
             "one of these."
         )
     files = [file for some in below.values() for file in some]
-    return _find_among(files or top, label, source, target, reader)
+    return _find_among(files or top, folder, label, source, target, reader)
 
 
 def _is_split(folder: str) -> bool:
@@ -111,6 +111,7 @@ def _is_split(folder: str) -> bool:
 
 def _find_among(
     files: Sequence[InputFile],
+    path: Path,
     label: str,
     source: str | None,
     target: str | None,
@@ -121,26 +122,20 @@ def _find_among(
     tables = table_files(files)
     if tables and not any(side.split == "train" for side in sides):
         return _find_in_tables(tables, label, source, target, reader)
-    where = files[0].path.parent if files and not files[0].member else files
-    languages = find_languages(_folder_of(label) or where)
+    languages = find_languages(files, str(path))
     if all(side_of_role(name) is not None for name in languages):
         roles = [source or "src", target or "tgt"]
         direction = (roles[0], roles[1])
     else:
         named = [name for name in languages if side_of_role(name) is None]
         direction = choose_direction(named, None, source, target, label)
-    found = find_parallel_files(files, *direction)
+    found = find_parallel_files(files, *direction, str(path))
     used = {file.name for one in found for file in (one.source, one.target)}
     rest = sorted({one.file.name for one in sides if one.is_corpus and one.file.name not in used})
     notes = (
         [f"Not read, as there is a file of the split 'train': {', '.join(rest)}."] if rest else []
     )
     return FoundPairs(found, *direction, label, tuple(notes))
-
-
-def _folder_of(label: str) -> Path | None:
-    """The folder, for messages of `find_languages`; `None` for an archive."""
-    return Path(label.removeprefix("the folder ")) if label.startswith("the folder ") else None
 
 
 def _find_in_tables(

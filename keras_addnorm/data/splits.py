@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from keras_addnorm.data.file_names import VALIDATION_NAMES
@@ -47,13 +48,13 @@ def _resolve_part(part: str, splits: Sequence[str], label: str) -> str:
 
 def _alias(name: str, splits: Sequence[str]) -> str:
     """The one split that a common name stands for; else the name itself."""
-    beginnings: Mapping[str, tuple[tuple[str, ...], ...]] = {
-        "test": (("test",), ("newstest", "newsdiscusstest", "tst", "devtest")),
-        "validation": (("validation",), ("newsdev", "newsdiscussdev", "dev")),
+    patterns = {
+        "test": (r"test.*", r"newstest.*|newsdiscusstest.*|tst\d*|devtest\d*"),
+        "validation": (r"validation", r"newsdev.*|newsdiscussdev.*|dev\d*"),
     }
     name = "validation" if name in VALIDATION_NAMES else name
-    for some in beginnings.get(name, ()):
-        found = [split for split in splits if split.startswith(some)]
+    for pattern in patterns.get(name, ()):
+        found = [split for split in splits if re.fullmatch(pattern, split)]
         if len(found) == 1:
             return found[0]
         if found:
@@ -127,4 +128,7 @@ def intervals(split: str, sizes: Mapping[str, int]) -> list[tuple[str, int, int]
             f"{split!r} is no split: {error}. Splits are {listed(sizes)}; a part of one is written "
             "like 'train[:10%]' or 'train[100:200]'."
         ) from error
-    return [(one.splitname, one.from_, one.to) for one in parts]
+    return [
+        (one.splitname, one.from_ or 0, sizes[one.splitname] if one.to is None else one.to)
+        for one in parts
+    ]

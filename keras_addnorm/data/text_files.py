@@ -245,22 +245,23 @@ def read_lines(path: Path | InputFile) -> Iterator[bytes]:
     yield from (InputFile(path) if isinstance(path, Path) else path).lines()
 
 
-def find_languages(folder: Path | Sequence[InputFile]) -> tuple[str, ...]:
+def find_languages(folder: Path | Sequence[InputFile], where: str = "") -> tuple[str, ...]:
     """The languages of the files in a folder of parallel text, in alphabetical order."""
-    files, where = _files_of(folder)
+    files, where = _files_of(folder, where)
     return tuple(sorted({one.language for one in _known(files, where)}))
 
 
 def find_parallel_files(
-    folder: Path | Sequence[InputFile], source: str, target: str
+    folder: Path | Sequence[InputFile], source: str, target: str, where: str = ""
 ) -> tuple[ParallelFiles, ...]:
     """Finds the splits of a folder that have text in two languages.
 
     Args:
-        folder: The folder, or the files of an archive.
+        folder: The folder, or its files.
         source: The source language, as in the files' names. A file whose name has a role in place
             of a language, such as ``src-train.txt``, is in it.
         target: The target language.
+        where: The name of the folder for messages, if its files are given.
 
     Returns:
         The files of each split: train first, then validation, then the test sets by name. If there
@@ -270,7 +271,7 @@ def find_parallel_files(
         FileNotFoundError: If there is no parallel text, or a split has one side only.
         ValueError: If a split has two files for a language.
     """
-    files, where = _files_of(folder)
+    files, where = _files_of(folder, where)
     known = [one for one in _known(files, where) if _side(one, source, target) is not None]
     has_train = any(one.split == "train" and not one.is_corpus for one in known)
     found: list[ParallelFiles] = []
@@ -356,10 +357,10 @@ def content_fingerprint(sources: Iterable[PairSource], max_chars: int) -> str:
     return digest.hexdigest()[:12]
 
 
-def _files_of(folder: Path | Sequence[InputFile]) -> tuple[list[InputFile], str]:
+def _files_of(folder: Path | Sequence[InputFile], where: str) -> tuple[list[InputFile], str]:
     """The files of a folder, and its name for messages."""
     if not isinstance(folder, Path):
-        return list(folder), str(folder[0].path) if folder else "the archive"
+        return list(folder), where
     if not folder.is_dir():
         raise FileNotFoundError(
             f"There is no folder {folder}. Expected a folder of parallel text. {NAMING}."
@@ -374,7 +375,8 @@ def _known(files: Sequence[InputFile], where: str) -> list[SideFile]:
     if not known:
         there = ", ".join(file.name for file in files[:8]) or "nothing"
         raise FileNotFoundError(
-            f"There is no parallel text in {where}. {NAMING}. The folder holds: {there}."
+            f"There is no parallel text in {where}. {NAMING}; or a file holds both texts: .tsv, "
+            f".csv, .jsonl, .parquet, .tmx, .xlf, .po. The folder holds: {there}."
         )
     return known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.data.readers.rows import columns_of_names, flat_names, text_at
@@ -180,7 +180,7 @@ class RowSet(TranslationSet):
     def sizes(self) -> dict[str, int]:
         """The number of rows."""
         return {
-            name: len(rows) if hasattr(rows, "__len__") else sum(1 for _ in rows)
+            name: len(rows) if isinstance(rows, Sized) else sum(1 for _ in rows)
             for name, rows in self.rows.items()
         }
 

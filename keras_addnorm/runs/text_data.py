@@ -223,18 +223,35 @@ def _open(
     keep_every_pair: bool = False,
     data: str | None = None,
 ) -> TranslationSet:
-    columns = {"source_column": config.source_column, "target_column": config.target_column}
-    reader = {name: value for name, value in columns.items() if value}
-    if config.data_format != "auto":
-        reader["name"] = config.data_format
     return open_translation(
         config.data if data is None else data,
         source=config.source,
         target=config.target,
         split=split,
         keep_every_pair=keep_every_pair,
-        reader=reader or None,
+        reader=reader_choice(config.data_format, config.source_column, config.target_column),
     )
+
+
+def reader_choice(
+    data_format: str = "auto", source_column: str = "", target_column: str = ""
+) -> dict[str, str] | None:
+    """Puts the settings of files together, as `load_translation` takes them.
+
+    Args:
+        data_format: A name in `data.readers`, or `auto`.
+        source_column: Name or number of the source column; empty if it is to be found.
+        target_column: Name or number of the target column.
+
+    Returns:
+        The fields of the reader; None if the files tell.
+    """
+    fields = {
+        "name": "" if data_format == "auto" else data_format,
+        "source_column": source_column,
+        "target_column": target_column,
+    }
+    return {name: value for name, value in fields.items() if value} or None
 
 
 def load_or_train_tokenizers(

@@ -74,7 +74,9 @@ def _matches(names: Sequence[str], language: str) -> list[str]:
 
 def languages_in(names: Sequence[str]) -> tuple[str, ...]:
     """The names that are codes or English names of languages."""
-    return tuple(name for name in names if re.fullmatch(r"[a-z]{2}", fold(name)))
+    found = tuple(name for name in names if re.fullmatch(r"[a-z]{2}", fold(name)))
+    # `id` is the code of Indonesian, and the number of a row.
+    return found if len(found) < 3 else tuple(name for name in found if name.lower() != "id")
 
 
 def columns_of_rows(
@@ -125,12 +127,12 @@ def columns_of_rows(
     if len(first) > 2 and "tatoeba.org" in first[2] and fold(source) == "en":
         return Columns(0, 1)
     texts = list(_text_columns(first_rows, len(first))) or [0, 1]
-    places = (texts + [place for place in range(len(first)) if place not in texts])[:2]
+    one, other = (texts + [place for place in range(len(first)) if place not in texts])[:2]
     note = (
-        f"{label} does not say which column is which: column {places[0] + 1} is taken for "
-        f"{source!r}, column {places[1] + 1} for {target!r}."
+        f"{label} does not say which column is which: column {one + 1} is taken for "
+        f"{source!r}, column {other + 1} for {target!r}."
     )
-    return Columns(places[0], places[1], note=note)
+    return Columns(one, other, note=note)
 
 
 def _name_only(given: str) -> str:

@@ -6,6 +6,7 @@ import bz2
 import contextlib
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import zipfile
@@ -30,7 +31,8 @@ _DAMAGED = (
 
 def _zstandard(file: BinaryIO) -> Any:
     (arrow,) = require_extra("data", "A .zst file", "pyarrow")
-    return arrow.CompressedInputStream(arrow.PythonFile(file, mode="r"), "zstd")
+    stream = arrow.CompressedInputStream(arrow.PythonFile(file, mode="r"), "zstd")
+    return io.BufferedReader(stream)  # Arrow's streams have no lines.
 
 
 # The ONE table of compressions, by the ending of a file's name.

@@ -97,4 +97,6 @@ class _Units(XmlHandler):
             dict.fromkeys(text for language, text in self._variants if is_in(language, wanted))
             for wanted in self._languages
         ]
-        self.found += [RawPair(*pair, self._line) for pair in itertools.product(*sides)]
+        self.found += [
+            RawPair(source, target, self._line) for source, target in itertools.product(*sides)
+        ]

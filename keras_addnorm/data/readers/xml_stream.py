@@ -62,7 +62,8 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
         def characters(self, content: str) -> None:
             handler.text(content)
 
-    parser = expat.create_parser()
+    # A `<!DOCTYPE tmx SYSTEM "tmx14.dtd">` is usual; it is not followed. No entity can be declared.
+    parser = expat.create_parser(forbid_entities=True, forbid_external=False)
     parser.setContentHandler(Events())
     parser.setFeature(feature_external_ges, False)
     try:
