@@ -103,16 +103,9 @@ def columns_of_rows(
         ValueError: If there are fewer than two columns, or not those that were asked for.
     """
     first = [cell.strip() for cell in first_rows[0]] if first_rows else []
-    names = named_columns(first, source, target, tuple(map(_name_only, chosen)))  # type: ignore[arg-type]
+    names = named_columns(first, source, target, ("", ""))
     if any(chosen):
-        places = [_place(given, names, side, first) for side, given in enumerate(chosen)]
-        if None in places or places[0] == places[1]:
-            raise ValueError(
-                f"{label} has no such columns. Expected two names of its first row, or two numbers "
-                f"from 1 to {len(first)}; received {chosen[0] or 'none'!r} and "
-                f"{chosen[1] or 'none'!r}. Its first row is {first[:8]}."
-            )
-        return Columns(places[0], places[1], has_header=names is not None)  # type: ignore[arg-type]
+        return _chosen_columns(first, names, chosen, label)
     if names is not None:
         return Columns(first.index(names[0]), first.index(names[1]), has_header=True)
     if len(first) < 2:
@@ -135,17 +128,26 @@ def columns_of_rows(
     return Columns(one, other, note=note)
 
 
-def _name_only(given: str) -> str:
-    return "" if given.isdecimal() else given
-
-
-def _place(
-    given: str, names: tuple[str, str] | None, side: int, first: Sequence[str]
-) -> int | None:
-    """The position of a column that the user names, or of the one that is left to be found."""
-    if given.isdecimal():
-        return int(given) - 1 if 0 < int(given) <= len(first) else None
-    return first.index(names[side]) if names else None
+def _chosen_columns(
+    first: Sequence[str], names: tuple[str, str] | None, chosen: tuple[str, str], label: str
+) -> Columns:
+    """The columns that the user names; one that is left open is found by the header."""
+    places: list[int | None] = []
+    for side, given in enumerate(chosen):
+        wanted = given or (names[side] if names else "")
+        if wanted.isdecimal() and wanted not in first:
+            places.append(int(wanted) - 1 if 0 < int(wanted) <= len(first) else None)
+        else:
+            places.append(first.index(wanted) if wanted in first else None)
+    source, target = places
+    if source is None or target is None or source == target:
+        raise ValueError(
+            f"{label} has no such columns. Expected two names of its first row, or two numbers "
+            f"from 1 to {len(first)}; received {chosen[0] or 'none'!r} and "
+            f"{chosen[1] or 'none'!r}. Its first row is {list(first[:8])}."
+        )
+    has_header = names is not None or any(given in first for given in chosen)
+    return Columns(source, target, has_header=has_header)
 
 
 def _text_columns(rows: Sequence[Sequence[str]], count: int) -> Iterator[int]:
