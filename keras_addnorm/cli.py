@@ -24,6 +24,7 @@ from keras_addnorm.runs.process_startup import (
     import_tensorflow_quietly,
     prepare_for_keras,
     prepare_for_training,
+    quiet_tensorflow,
 )
 from keras_addnorm.runs.serve import serve_settings
 from keras_addnorm.runs.setting_fields import Setting, convert, list_settings
@@ -430,6 +431,85 @@ def _inspect(options: argparse.Namespace) -> None:
         print(f"Written: {path}")
 
 
+_DATA = """\
+Looks through sentence pairs before a training: counts, lengths, scripts, and what looks wrong, each
+with the first place where it stands. Training pairs that are in a validation or test set, exactly
+or but for a word, are counted as well. --out writes a clean copy that train takes as --data:
+training pairs with a fault are left out, validation and test sets are written whole.
+
+INPUT is a file of pairs (spa.txt, .tsv, .csv, .jsonl, .parquet, .tmx, .xlf, .po; .gz and the like),
+a folder or a zip archive of parallel text, the name of a data set, or - for the standard input. See
+docs/data.md.
+
+examples:
+  keras-addnorm data spa.txt --source en --target es
+  keras-addnorm data corpus --source en --target de --out clean
+  keras-addnorm data opus.zip more.tmx --source en --target de --test newstest2014.tsv --out clean
+"""
+
+_FILE_SETTINGS = ("data_format", "source_column", "target_column")
+
+
+def _add_data(commands: Any, name: str) -> None:
+    # Files of pairs are read without TensorFlow.
+    parser = _command(
+        commands,
+        name,
+        "look through sentence pairs, and clean them",
+        _DATA,
+        _data,
+        prepare=quiet_tensorflow,
+    )
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, archive or name")
+    parser.add_argument(
+        "--test", nargs="+", default=[], metavar="INPUT", help="test sets beside those of INPUT"
+    )
+    parser.add_argument("--source", metavar="LANGUAGE", help="by default what INPUT says")
+    parser.add_argument("--target", metavar="LANGUAGE", help="by default what INPUT says")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write a clean copy")
+    parser.add_argument(
+        "--keep",
+        nargs="+",
+        default=[],
+        metavar="FAULT",
+        help="leave these pairs in the clean copy: duplicates, copies, broken_text, in_held_out, "
+        "near_held_out, unlike_lengths, wrong_script",
+    )
+    parser.add_argument(
+        "--max-chars",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="leave out pairs with a longer side (default: %(default)s)",
+    )
+    _add_flags(
+        parser.add_argument_group("files"),
+        [one for one in list_settings(RunConfig) if one.key in _FILE_SETTINGS],
+    )
+
+
+def _data(options: argparse.Namespace) -> None:
+    from keras_addnorm.runs.corpus_report import Corpus, examine, require_faults, write_clean
+    from keras_addnorm.runs.text_data import reader_choice
+
+    require_faults(options.keep)
+    if options.out and options.out.exists():
+        raise UserError(f"{str(options.out)!r} exists already. Choose another folder for --out.")
+    of_files = {key: getattr(options, key) for key in vars(options) if key in _FILE_SETTINGS}
+    with Corpus.opened(
+        options.inputs,
+        options.test,
+        source=options.source,
+        target=options.target,
+        max_chars=options.max_chars,
+        reader=reader_choice(**of_files),
+    ) as corpus:
+        report = examine(corpus)
+        print(report, flush=True)
+        if options.out:
+            print(write_clean(corpus, report, options.out, options.keep))
+
+
 # The ONE table of commands.
 _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "demo": _add_demo,
@@ -439,6 +519,7 @@ _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "export": _add_export,
     "serve": _add_serve,
     "inspect": _add_inspect,
+    "data": _add_data,
 }
 
 

@@ -16,7 +16,18 @@ ROOT = Path(__file__).parents[1]
 OPTIONAL = (
     *("tensorflow_datasets", "importlib_resources", "babel", "num2words", "plotly", "starlette"),
     *("uvicorn", "prometheus_client", "grpc_health", "ctranslate2", "onnx", "tf2onnx"),
-    *("onnxruntime", "ai_edge_litert", "torch", "jax", "keras_hub", "pytest", "hypothesis"),
+    *(
+        "pyarrow",
+        "defusedxml",
+        "polib",
+        "onnxruntime",
+        "ai_edge_litert",
+        "torch",
+        "jax",
+        "keras_hub",
+        "pytest",
+        "hypothesis",
+    ),
 )
 
 ROOMS = sorted(

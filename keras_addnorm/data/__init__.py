@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.data.buckets import fit_bucket_lengths
 from keras_addnorm.data.demo import demo_builder, demo_pairs
+from keras_addnorm.data.held_out import hold_out
 from keras_addnorm.data.loading import line_reports, load_translation
 from keras_addnorm.data.pipeline import make_training_dataset
 from keras_addnorm.data.pipeline_report import PipelineReport
@@ -40,6 +41,7 @@ __all__ = [
     "demo_builder",
     "demo_pairs",
     "fit_bucket_lengths",
+    "hold_out",
     "line_reports",
     "load_translation",
     "make_training_batches",

@@ -1,22 +1,24 @@
-"""A TensorFlow Datasets builder for a folder of parallel text. Import it late: it imports TFDS."""
+"""A TensorFlow Datasets builder for files of sentence pairs. Import it late: it imports TFDS."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tensorflow_datasets as tfds
 
+from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.text_files import (
     LineChecker,
     LineReport,
-    ParallelFiles,
     content_fingerprint,
     find_parallel_files,
+    readable,
 )
 from keras_addnorm.data.tfds_common import quietly, translation_info
 
@@ -25,18 +27,27 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(eq=False)
 class ParallelTextConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
-    """The files, their languages, and the longest line to keep."""
+    """The files, their languages, the longest line to keep, and whether the others are kept, too.
+
+    Attributes:
+        languages: The two languages.
+        files: What the pairs of each split are read from, in order.
+        max_chars: The longest line to keep, in characters.
+        keep_every_pair: Whether a pair that cannot be used is kept all the same, with U+FFFD for
+            bytes that are not UTF-8: a test set has as many pairs as its file has lines.
+    """
 
     languages: tuple[str, str] = ("", "")
-    files: tuple[ParallelFiles, ...] = ()
+    files: tuple[PairSource, ...] = ()
     max_chars: int = 1000
+    keep_every_pair: bool = False
 
 
 class ParallelText(  # type: ignore[call-arg]
     tfds.core.GeneratorBasedBuilder,  # type: ignore[misc]
     skip_registration=True,
 ):
-    """Prepares a folder of parallel text of any size and reports its unusable lines."""
+    """Prepares sentence pairs of any number and reports the lines that cannot be used."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -50,25 +61,41 @@ class ParallelText(  # type: ignore[call-arg]
     ) -> dict[str, Iterator[tuple[int, dict[str, str]]]]:
         del dl_manager
         for files in self.builder_config.files:
-            files.check_line_counts()
-        return {files.split: self._generate_examples(files) for files in self.builder_config.files}
+            files.check()
+        by_split = itertools.groupby(self.builder_config.files, key=lambda files: files.split)
+        return {split: self._generate_examples(tuple(files)) for split, files in by_split}
 
-    def _generate_examples(self, files: ParallelFiles) -> Iterator[tuple[int, dict[str, str]]]:
-        source, target = self.builder_config.languages
-        checker = LineChecker(files.split, self.builder_config.max_chars)
-        pairs = files.pairs(checker)
-        yield from enumerate({source: first, target: second} for first, second in pairs)
-        self._keep(checker.report(), files)
+    def _generate_examples(
+        self, sources: Sequence[PairSource]
+    ) -> Iterator[tuple[int, dict[str, str]]]:
+        first, second = self.builder_config.languages
+        checker = LineChecker(sources[0].split, self.builder_config.max_chars)
+        for index, pair in enumerate(self._pairs(sources, checker)):
+            yield index, dict(zip((first, second), pair, strict=True))
+        self._keep(checker.report(), sources)
 
-    def _keep(self, report: LineReport, files: ParallelFiles) -> None:
+    def _pairs(
+        self, sources: Sequence[PairSource], checker: LineChecker
+    ) -> Iterator[tuple[str, str]]:
+        for files in sources:
+            for source, target, line in files.raw_pairs():
+                place = f"{files.place}:{line}" if len(sources) > 1 else line
+                pair = checker.check(source, target, place)
+                if pair is not None:
+                    yield pair
+                elif self.builder_config.keep_every_pair:
+                    yield readable(source), readable(target)
+
+    def _keep(self, report: LineReport, sources: Sequence[PairSource]) -> None:
         """Logs a report and stores it with the data, where `line_reports` reads it."""
         if not report.kept:
             raise ValueError(
-                f"{files.source.name} and {files.target.name} hold no pair that can be used "
+                f"{', '.join(files.label for files in sources[:3])} hold no pair that can be used "
                 f"({report}). Each line needs text on both sides, in UTF-8, of at most "
                 f"{report.max_chars:,} characters."
             )
-        _LOGGER.log(logging.WARNING if report.left_out else logging.INFO, "%s", report)
+        if not self.builder_config.keep_every_pair:
+            _LOGGER.log(logging.WARNING if report.left_out else logging.INFO, "%s", report)
         self.info.metadata[report.split] = dataclasses.asdict(report)
 
     def line_reports(self) -> dict[str, LineReport]:
@@ -78,6 +105,44 @@ class ParallelText(  # type: ignore[call-arg]
             fields = {**fields, "first_bad_lines": tuple(fields["first_bad_lines"])}
             reports[split] = LineReport(**fields)
         return reports
+
+
+def pairs_builder(
+    name: str,
+    sources: Sequence[PairSource],
+    languages: tuple[str, str],
+    *,
+    max_chars: int = 1000,
+    keep_every_pair: bool = False,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> ParallelText:
+    """Makes the TensorFlow Datasets builder of sentence pairs in files.
+
+    The name of the prepared data contains a fingerprint of the files' contents, so a changed file
+    is prepared again and an unchanged one is not.
+
+    Args:
+        name: A name for people.
+        sources: What the pairs are read from; those of a split follow each other.
+        languages: The languages of the two texts that `sources` give.
+        max_chars: The longest line to keep, in characters.
+        keep_every_pair: Whether pairs that cannot be used are kept as well.
+        data_dir: Where prepared data is kept; by default where TensorFlow Datasets keeps it.
+
+    Returns:
+        A builder that is not prepared yet.
+    """
+    label = re.sub(r"\W+", "_", name).strip("_") or "text"
+    mark = "-every" if keep_every_pair else ""
+    config = ParallelTextConfig(
+        name=f"{label}-{'-'.join(languages)}-{content_fingerprint(sources, max_chars)}{mark}",
+        languages=languages,
+        files=tuple(sources),
+        max_chars=max_chars,
+        keep_every_pair=keep_every_pair,
+    )
+    with quietly():
+        return ParallelText(config=config, data_dir=data_dir)
 
 
 def folder_builder(
@@ -109,12 +174,6 @@ def folder_builder(
     folder = Path(folder).expanduser()
     languages = (min(source, target), max(source, target))
     files = find_parallel_files(folder, *languages)
-    label = re.sub(r"\W+", "_", folder.resolve().name).strip("_") or "text"
-    config = ParallelTextConfig(
-        name=f"{label}-{'-'.join(languages)}-{content_fingerprint(files, max_chars)}",
-        languages=languages,
-        files=files,
-        max_chars=max_chars,
+    return pairs_builder(
+        folder.resolve().name, files, languages, max_chars=max_chars, data_dir=data_dir
     )
-    with quietly():
-        return ParallelText(config=config, data_dir=data_dir)

@@ -1,29 +1,46 @@
-"""Loads sentence pairs by TFDS name, from a folder of parallel text, or from the demo set."""
+"""Loads sentence pairs by TFDS name, from files of many formats, from rows, or the demo set."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo import TARGETS, demo_builder
-from keras_addnorm.data.text_files import LineChecker, LineReport, find_languages
+from keras_addnorm.data.open_files import (
+    STANDARD_INPUT,
+    FoundPairs,
+    ReaderChoice,
+    choose_direction,
+    find_pairs,
+    standard_input,
+)
+from keras_addnorm.data.readers import has_data_ending
+from keras_addnorm.data.splits import names_in, resolve_split
+from keras_addnorm.data.text_files import LineReport
+from keras_addnorm.data.translation_set import (
+    PreparedSet,
+    RowSet,
+    TranslationSet,
+    are_rows,
+    checked_length,
+    translation_feature,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-_BLANK = r"[\s\p{Z}]*"
-_VALIDATION_NAMES = frozenset({"val", "valid", "dev"})
+Rows = Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Mapping[str, Any]]]
 
 
 def load_translation(
-    name_or_folder: str | os.PathLike[str] | tfds.core.DatasetBuilder,
+    name_or_folder: str | os.PathLike[str] | tfds.core.DatasetBuilder | Rows,
     *,
     source: str | None = None,
     target: str | None = None,
@@ -31,28 +48,37 @@ def load_translation(
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = True,
     max_chars: int = 1000,
+    reader: ReaderChoice = None,
+    keep_every_pair: bool = False,
 ) -> tf.data.Dataset | dict[str, tf.data.Dataset]:
     """Loads pairs of sentences, each a source text and a target text.
 
-    They come from one of three places:
+    They come from one of these places:
 
+    - **A file with both texts**: columns divided by tabs (``spa.txt``, ``.tsv``), ``.csv``,
+      ``.jsonl``, ``.parquet``, ``.tmx``, ``.xlf``, ``.po``, each plain or with ``.gz``, ``.bz2``,
+      ``.xz`` or ``.zst``; or ``"-"``, the standard input. It is the split ``train``.
+    - **A folder of parallel text**: ``train.en``, ``train.de``, ``val.*`` (or ``valid.*``,
+      ``dev.*``), ``test*.*``, or other names that OPUS, WMT and OpenNMT use; a folder of files with
+      both texts; or a zip archive of either.
+    - **Rows** of Hugging Face ``datasets``, or any collection of dictionaries, such as
+      ``{"translation": {"en": "...", "de": "..."}}``; also a dictionary of such splits.
     - **A TensorFlow Datasets name**, with its config: ``"ted_hrlr_translate/pt_to_en"``,
       ``"wmt14_translate/de-en"``, any set with a `Translation` feature. It is downloaded and
       prepared once. Without a network this fails within seconds.
-    - **A folder of parallel text**: ``train.en``, ``train.de``, ``val.*`` (or ``valid.*``,
-      ``dev.*``), ``test*.*``, plain or ``.gz``. It is prepared once, and again when a file changes.
     - **The built-in demo set**: ``"demo/en-de"``, ``"demo/en-fr"``, ``"demo/en-es"`` (``"demo"`` is
       the first), or with the languages the other way round. It is generated in seconds.
 
-    Pairs with an empty side or with more than `max_chars` characters on one side are left out; from
-    a folder, so are lines that are not UTF-8. `line_reports` counts the pairs left out. Folders and
-    the demo set keep the order of their files; shuffle for training.
+    Files are prepared once, and again when one changes. Pairs with an empty side or with more than
+    `max_chars` characters on one side are left out; from files, so are lines that are not UTF-8.
+    `line_reports` counts the pairs left out. Files and the demo set keep their order; shuffle for
+    training.
 
     Args:
-        name_or_folder: A name, a folder, or a TensorFlow Datasets builder of your own (such as
+        name_or_folder: A name, a path, rows, or a TensorFlow Datasets builder of your own (such as
             `demo_builder` makes).
-        source: The language to translate from. May be left out where the name determines it, or
-            where `target` leaves one choice.
+        source: The language to translate from. May be left out where the name or the file
+            determines it, or where `target` leaves one choice.
         target: The language to translate into.
         split: A split as TensorFlow Datasets writes it: ``"train"``, ``"train[:10%]"``,
             ``"train[100:200]+validation"``. ``"val"``, ``"valid"`` and ``"dev"`` are
@@ -61,16 +87,23 @@ def load_translation(
             (``~/tensorflow_datasets``, or ``TFDS_DATA_DIR``).
         download: Whether a named set may be downloaded.
         max_chars: The longest side to keep, in characters.
+        reader: The format of a file whose name does not tell, or whose columns are to be named: a
+            name in `data.readers`, a dict such as ``{"name": "csv", "source_column": "question",
+            "target_column": "3"}`` (without a name for the format that the file has), or a reader.
+        keep_every_pair: Whether pairs that would be left out are kept, so that a test set has as
+            many pairs as its file has lines.
 
     Returns:
         A `tf.data.Dataset` of ``(source, target)`` string scalars, or a dictionary with the one of
         each split if `split` is `None`.
 
     Raises:
-        ImportError: If TensorFlow Datasets is not installed.
-        FileNotFoundError: If there is no such folder, no parallel text in it, or a split has one
-            side only; or if a named set is not prepared and `download` is false.
-        ValueError: For an unknown name, language or split; for files with unequal line counts.
+        ImportError: If TensorFlow Datasets, or the package that reads the format, is not installed.
+        FileNotFoundError: If there is no such file or folder, no parallel text in it, or a split
+            has one side only; or if a named set is not prepared and `download` is false.
+        TypeError: For something that is none of these.
+        ValueError: For an unknown name, language, column or split; for files with unequal line
+            counts, and damaged ones.
         ConnectionError: If a download is needed and the server cannot be reached.
 
     Example:
@@ -83,14 +116,24 @@ def load_translation(
         >>> source.dtype.name, source.shape.rank
         ('string', 0)
     """
-    corpus = _open(name_or_folder, source, target, data_dir, download, max_chars)
+    corpus = open_translation(
+        name_or_folder,
+        source=source,
+        target=target,
+        split=split,
+        data_dir=data_dir,
+        download=download,
+        max_chars=max_chars,
+        reader=reader,
+        keep_every_pair=keep_every_pair,
+    )
     if split is not None:
         return corpus.read(corpus.resolve_split(split))
     return {name: corpus.read(name) for name in corpus.splits}
 
 
 def line_reports(
-    name_or_folder: str | os.PathLike[str] | tfds.core.DatasetBuilder,
+    name_or_folder: str | os.PathLike[str] | tfds.core.DatasetBuilder | Rows,
     *,
     source: str | None = None,
     target: str | None = None,
@@ -98,10 +141,11 @@ def line_reports(
     split: str | None = None,
     download: bool = True,
     max_chars: int = 1000,
+    reader: ReaderChoice = None,
 ) -> dict[str, LineReport]:
     r"""Counts the pairs of each split that `load_translation` keeps and leaves out.
 
-    The lines of a folder are counted when it is prepared, and the counts are stored; other sets are
+    The lines of files are counted when they are prepared, and the counts are stored; other sets are
     read once.
 
     Args:
@@ -112,6 +156,7 @@ def line_reports(
         split: Count only the splits named here, each as a whole: ``"train[:10%]"`` is ``"train"``.
         download: Whether a named set may be downloaded.
         max_chars: The longest side to keep, in characters.
+        reader: As for `load_translation`.
 
     Returns:
         The report of each split.
@@ -131,130 +176,75 @@ def line_reports(
         >>> print(line_reports(folder, source="en", target="fr", data_dir=folder)["train"])
         train: 2 of 3 pairs kept; left out: 1 empty (lines 2)
     """
-    corpus = _open(name_or_folder, source, target, data_dir, download, max_chars)
+    corpus = open_translation(
+        name_or_folder,
+        source=source,
+        target=target,
+        data_dir=data_dir,
+        download=download,
+        max_chars=max_chars,
+        reader=reader,
+    )
     return corpus.line_reports(corpus.splits if split is None else corpus.named_in(split))
 
 
-@dataclasses.dataclass(frozen=True)
-class _TranslationSet:
-    """A prepared builder, read in one direction."""
+def open_translation(
+    name_or_folder: Any,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    split: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    max_chars: int = 1000,
+    reader: ReaderChoice = None,
+    keep_every_pair: bool = False,
+) -> TranslationSet:
+    """Finds and prepares a set of pairs of any origin, and decides its direction.
 
-    builder: tfds.core.DatasetBuilder
-    source: str
-    target: str
-    label: str
-    max_chars: int
+    Args:
+        name_or_folder: As for `load_translation`.
+        source: The language to translate from.
+        target: The language to translate into.
+        split: With `keep_every_pair`, the splits that are prepared; `None` for all.
+        data_dir: Where prepared data is kept.
+        download: Whether a named set may be downloaded.
+        max_chars: The longest side to keep, in characters.
+        reader: As for `load_translation`.
+        keep_every_pair: As for `load_translation`.
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self.builder.info.splits)
+    Returns:
+        The set.
 
-    def resolve_split(self, split: str) -> str:
-        """Checks the names in a split expression and replaces aliases such as "val"."""
-        return "+".join(self._resolve_part(part.strip()) for part in split.split("+"))
-
-    def named_in(self, split: str) -> tuple[str, ...]:
-        """The splits that a split expression reads from."""
-        parts = self.resolve_split(split).split("+")
-        return tuple(dict.fromkeys(part.partition("[")[0] for part in parts))
-
-    def _resolve_part(self, part: str) -> str:
-        name, bracket, slice_ = part.partition("[")
-        aliases = {alias: "validation" for alias in _VALIDATION_NAMES}
-        tests = [known for known in self.splits if known.startswith("test")]
-        if len(tests) == 1:
-            aliases["test"] = tests[0]
-        resolved = name if name in self.splits else aliases.get(name, name)
-        if resolved not in self.splits:
-            raise ValueError(
-                f"{self.label} has no split {name!r}. It has {_listed(self.splits)}; a part of one "
-                f"is written like '{self.splits[0]}[:10%]'."
-            )
-        return resolved + bracket + slice_
-
-    def read(self, split: str) -> tf.data.Dataset:
-        """The usable pairs of a split, in the order on disk."""
-        pairs = self._read_all(split)
-        # With a filter, the number of pairs would be unknown.
-        return pairs if self._is_checked() else pairs.filter(self._is_usable)
-
-    def _is_checked(self) -> bool:
-        """Whether one of our own builders has checked every pair when it prepared the set."""
-        checked = _checked_length(self.builder)
-        return checked is not None and checked <= self.max_chars
-
-    def line_reports(self, splits: Iterable[str]) -> dict[str, LineReport]:
-        """The stored reports of a folder, or counts from reading each split once."""
-        if hasattr(self.builder, "line_reports"):
-            stored: dict[str, LineReport] = self.builder.line_reports()
-            return {split: stored[split] for split in splits}
-        return {split: self._count(split) for split in splits}
-
-    def _count(self, split: str) -> LineReport:
-        if self._is_checked():
-            kept = self.builder.info.splits[split].num_examples
-            return LineReport(split, kept=kept, max_chars=self.max_chars)
-        checker = LineChecker(split, self.max_chars)
-        for source, target in self._read_all(split).as_numpy_iterator():
-            checker.check(source, target)
-        return checker.report()
-
-    def _read_all(self, split: str) -> tf.data.Dataset:
-        import tensorflow as tf
-        import tensorflow_datasets as tfds
-
-        feature = _translation_feature(self.builder, self.label)
-        try:
-            examples = self.builder.as_dataset(
-                split=split,
-                shuffle_files=False,
-                # One shard after the other keeps the order of the files. Whether to cache is the
-                # pipeline's decision.
-                read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
-            )
-        except (ValueError, AssertionError) as error:
-            raise ValueError(
-                f"{split!r} is no split of {self.label}: {error}. Splits are {_listed(self.splits)}"
-                f"; a part of one is written like '{self.splits[0]}[:10%]' or "
-                f"'{self.splits[0]}[100:200]'."
-            ) from error
-
-        def pair(example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
-            texts = example[feature] if feature else example
-            return tf.strings.strip(texts[self.source]), tf.strings.strip(texts[self.target])
-
-        return examples.map(pair, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def _is_usable(self, source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        import tensorflow as tf
-
-        sides = tf.stack([source, target])
-        blank = tf.strings.regex_full_match(sides, _BLANK)
-        too_long = tf.strings.length(sides, unit="UTF8_CHAR") > self.max_chars
-        return tf.logical_not(tf.reduce_any(blank | too_long))
-
-
-def _open(
-    name_or_folder: str | os.PathLike[str] | tfds.core.DatasetBuilder,
-    source: str | None,
-    target: str | None,
-    data_dir: str | os.PathLike[str] | None,
-    download: bool,
-    max_chars: int,
-) -> _TranslationSet:
-    """Finds and prepares a set of pairs of any origin, and decides its direction."""
+    Raises:
+        TypeError: For something that is neither name, path, rows nor builder.
+        ValueError: As for `load_translation`, and if `max_chars` is below 1.
+    """
     if max_chars < 1:
         raise ValueError(f"max_chars is a number of characters, 1 or more; received {max_chars}.")
+    if are_rows(name_or_folder):
+        return RowSet.of(name_or_folder, source, target, max_chars, keep_every_pair)
     is_demo = isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name_or_folder)
     _require_tfds("demo" if is_demo else "tfds")
     if not isinstance(name_or_folder, (str, os.PathLike)):
-        return _open_builder(name_or_folder, source, target, download, max_chars)
+        return _open_builder(name_or_folder, source, target, download, max_chars, keep_every_pair)
     name = os.fspath(name_or_folder)
     if is_demo:
-        return _open_demo(name, source, target, data_dir, max_chars)
-    if _looks_like_folder(name_or_folder):
-        return _open_folder(Path(name).expanduser(), source, target, data_dir, max_chars)
-    return _open_named(name, source, target, data_dir, download, max_chars)
+        return _open_demo(name, source, target, data_dir, max_chars, keep_every_pair)
+    if not looks_like_path(name_or_folder):
+        return _open_named(name, source, target, data_dir, download, max_chars, keep_every_pair)
+    with contextlib.ExitStack() as stack:
+        is_stream = name == STANDARD_INPUT
+        path = stack.enter_context(standard_input()) if is_stream else Path(name)
+        found = find_pairs(path, source, target, reader)
+        return _open_found(
+            found,
+            path.expanduser(),
+            split if keep_every_pair else None,
+            data_dir,
+            max_chars,
+            keep_every_pair,
+        )
 
 
 def _require_tfds(extra: str) -> None:
@@ -263,13 +253,50 @@ def _require_tfds(extra: str) -> None:
     require_extra(extra, "Loading sentence pairs with TensorFlow Datasets", *needed)
 
 
-def _looks_like_folder(name_or_folder: str | os.PathLike[str]) -> bool:
+def looks_like_path(name_or_folder: str | os.PathLike[str]) -> bool:
+    """Whether a name is one of a file or folder, whether there or not."""
     name = os.fspath(name_or_folder)
     return (
         not isinstance(name_or_folder, str)
         or name.startswith((".", "/", "~", os.sep))
+        or name == STANDARD_INPUT
         or name.count("/") > 1
-        or bool(name and Path(name).is_dir())
+        or has_data_ending(name)
+        or bool(name and Path(name).exists())
+    )
+
+
+def _open_found(
+    found: FoundPairs,
+    path: Path,
+    split: str | None,
+    data_dir: str | os.PathLike[str] | None,
+    max_chars: int,
+    keep_every_pair: bool,
+) -> TranslationSet:
+    """Prepares the pairs of files; of a split that is named, only what it needs."""
+    from keras_addnorm.data.folder import pairs_builder
+    from keras_addnorm.data.tfds_common import prepare_quietly
+
+    sources = found.sources
+    if split is not None:
+        wanted = names_in(resolve_split(split, found.splits, found.label))
+        sources = tuple(one for one in sources if one.split in wanted)
+    languages = found.source, found.target
+    if found.source > found.target:  # Both directions share the data.
+        languages = found.target, found.source
+        sources = tuple(one.turned() for one in sources)
+    builder = pairs_builder(
+        path.resolve().name,
+        sources,
+        languages,
+        max_chars=max_chars,
+        keep_every_pair=keep_every_pair,
+        data_dir=data_dir,
+    )
+    prepare_quietly(builder)
+    return PreparedSet(
+        builder, found.source, found.target, found.label, max_chars, keep_every_pair, found.notes
     )
 
 
@@ -279,7 +306,8 @@ def _open_demo(
     target: str | None,
     data_dir: str | os.PathLike[str] | None,
     max_chars: int,
-) -> _TranslationSet:
+    keep_every_pair: bool,
+) -> TranslationSet:
     from keras_addnorm.data.tfds_common import prepare_quietly
 
     pair = tuple(name.split("/", 1)[1].split("-")) if "/" in name else ()
@@ -294,31 +322,14 @@ def _open_demo(
         target = target or ("de" if source == "en" else "en")
     label = "the demo set"
     languages = pair or ("en", *TARGETS)
-    direction = _direction(languages, (languages[0], languages[1]), source, target, label)
+    direction = choose_direction(languages, (languages[0], languages[1]), source, target, label)
     if "en" not in direction:
         raise ValueError(
             f"One side of {label} is English; received source={source!r}, target={target!r}."
         )
     builder = demo_builder(next(filter(TARGETS.get, direction)), data_dir=data_dir)
     prepare_quietly(builder)
-    return _TranslationSet(builder, *direction, label, max_chars)
-
-
-def _open_folder(
-    folder: Path,
-    source: str | None,
-    target: str | None,
-    data_dir: str | os.PathLike[str] | None,
-    max_chars: int,
-) -> _TranslationSet:
-    from keras_addnorm.data.folder import folder_builder
-    from keras_addnorm.data.tfds_common import prepare_quietly
-
-    label = f"the folder {folder}"
-    direction = _direction(find_languages(folder), None, source, target, label)
-    builder = folder_builder(folder, *direction, max_chars=max_chars, data_dir=data_dir)
-    prepare_quietly(builder)
-    return _TranslationSet(builder, *direction, label, max_chars)
+    return PreparedSet(builder, *direction, label, max_chars, keep_every_pair)
 
 
 def _open_named(
@@ -328,7 +339,8 @@ def _open_named(
     data_dir: str | os.PathLike[str] | None,
     download: bool,
     max_chars: int,
-) -> _TranslationSet:
+    keep_every_pair: bool,
+) -> TranslationSet:
     import tensorflow_datasets as tfds
 
     from keras_addnorm.data.tfds_common import quietly
@@ -341,7 +353,7 @@ def _open_named(
         raise ValueError(
             f"{name!r} is neither a folder that exists nor a data set that TensorFlow Datasets "
             f"knows.{suggestion} Examples: 'ted_hrlr_translate/pt_to_en', 'wmt14_translate/de-en', "
-            "'demo/en-de', './my_folder'."
+            "'demo/en-de', './my_folder', 'pairs.tsv'."
         )
     configs = list(tfds.builder_cls(dataset).builder_configs)
     if configs and config not in configs:
@@ -353,7 +365,7 @@ def _open_named(
         )
     with quietly():
         builder = tfds.builder(name, data_dir=data_dir)
-    return _open_builder(builder, source, target, download, max_chars)
+    return _open_builder(builder, source, target, download, max_chars, keep_every_pair)
 
 
 def _open_builder(
@@ -362,30 +374,32 @@ def _open_builder(
     target: str | None,
     download: bool,
     max_chars: int,
-) -> _TranslationSet:
+    keep_every_pair: bool,
+) -> TranslationSet:
     import tensorflow_datasets as tfds
 
     if not isinstance(builder, tfds.core.DatasetBuilder):
         raise TypeError(
-            "Expected the name of a data set, a folder, or a TensorFlow Datasets builder; received "
+            "Expected the name of a data set, a path, rows such as {'translation': {'en': ..., "
+            "'de': ...}}, or a TensorFlow Datasets builder; received "
             f"{type(builder).__name__}."
         )
     label = f"the data set {builder.info.full_name.rpartition('/')[0]}"
-    feature = _translation_feature(builder, label)
+    feature = translation_feature(builder, label)
     translation = builder.info.features[feature] if feature else builder.info.features
     languages = tuple(translation.languages)
     supervised = builder.info.supervised_keys
     default = supervised if supervised and {*supervised} <= {*languages} else languages[:2]
-    direction = _direction(languages, (default[0], default[1]), source, target, label)
+    direction = choose_direction(languages, (default[0], default[1]), source, target, label)
     _prepare(builder, download, label)
-    return _TranslationSet(builder, *direction, label, max_chars)
+    return PreparedSet(builder, *direction, label, max_chars, keep_every_pair)
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> None:
     from keras_addnorm.data.downloads import check_before_downloading
     from keras_addnorm.data.tfds_common import prepare, prepare_quietly, quietly
 
-    if _checked_length(builder) is not None:
+    if checked_length(builder) is not None:
         prepare_quietly(builder)
         return
     with quietly():
@@ -398,67 +412,3 @@ def _prepare(builder: tfds.core.DatasetBuilder, download: bool, label: str) -> N
             )
         with check_before_downloading(label):
             prepare(builder)
-
-
-def _checked_length(builder: tfds.core.DatasetBuilder) -> int | None:
-    """The longest text, in characters, that one of our own builders keeps; `None` for others."""
-    longest: int | None = getattr(builder.builder_config, "max_chars", None)
-    return longest
-
-
-def _translation_feature(builder: tfds.core.DatasetBuilder, label: str) -> str:
-    """The name of the feature that holds the texts; empty if they are the example itself."""
-    import tensorflow_datasets as tfds
-
-    features = builder.info.features
-    if isinstance(features, tfds.features.Translation):
-        return ""
-    nested: list[str] = [
-        name for name, feature in features.items() if isinstance(feature, tfds.features.Translation)
-    ]
-    if not nested:
-        raise ValueError(
-            f"{label} has no `Translation` feature with a fixed pair of languages; its features are"
-            f" {_listed(features)}. Sets that have one: 'ted_hrlr_translate', 'wmt14_translate', "
-            "'wmt16_translate', 'para_crawl', 'opus'."
-        )
-    return nested[0]
-
-
-def _direction(
-    languages: Iterable[str],
-    default: tuple[str, str] | None,
-    source: str | None,
-    target: str | None,
-    label: str,
-) -> tuple[str, str]:
-    """Chooses source and target language from the request, the set's languages and the default."""
-    languages = tuple(languages)
-    for argument, language in (("source", source), ("target", target)):
-        if language is not None and language not in languages:
-            raise ValueError(
-                f"{label} has no language {language!r} for {argument}. It has {_listed(languages)}."
-            )
-    if source is not None and source == target:
-        raise ValueError(
-            f"source and target are both {source!r}; choose two of {_listed(languages)}."
-        )
-    if source is None and target is None and default is not None:
-        return default
-    candidates = [
-        (first, second)
-        for first in languages
-        for second in languages
-        if first != second and source in (None, first) and target in (None, second)
-    ]
-    if len(candidates) != 1:
-        raise ValueError(
-            f"{label} has the languages {_listed(languages)}, and the direction is open: received "
-            f"source={source!r}, target={target!r}. Say both, for example "
-            f"source={languages[0]!r}, target={languages[-1]!r}."
-        )
-    return candidates[0]
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in names)

@@ -21,9 +21,11 @@ def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
     """
     for index, pair in enumerate(_elements(pairs)):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
+            # Which of its texts is the source, a row does not say.
+            rows = " Read rows with load_translation(rows, source=..., target=...)."
             raise TypeError(
                 f"Expected pairs (source text, target text); received {describe(pair)} at "
-                f"position {index}."
+                f"position {index}.{rows if isinstance(pair, dict) else ''}"
             )
         yield _string(pair[0], index), _string(pair[1], index)
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import hashlib
-import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from keras_addnorm.data.characters import is_blank
-
-_FILE_NAME = re.compile(
-    r"(?P<stem>train|val|valid|validation|dev|test[\w.-]*?)"
-    r"\.(?P<language>[A-Za-z]{2,3}(?:[_-][A-Za-z]{2,4})?)(?P<gz>\.gz)?"
+from keras_addnorm.data.file_names import (
+    NAMING,
+    SideFile,
+    side_files,
+    side_of_role,
+    split_order,
 )
-_VALIDATION_NAMES = frozenset({"val", "valid", "validation", "dev"})
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_NAMING = (
-    "Files are named <split>.<language>, plain or with .gz: train.en, train.de, val.en, val.de, "
-    "test.en, test.de"
-)
+from keras_addnorm.data.pair_sources import PairSource
+from keras_addnorm.data.readers.input_file import InputFile
+from keras_addnorm.data.readers.reader import RawPair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +31,8 @@ class LineReport:
         invalid_utf8: Lines with bytes that are no UTF-8.
         too_long: Lines with more than `max_chars` characters on one side.
         max_chars: The longest side that is kept, in characters.
-        first_bad_lines: The numbers (from 1) of the first few lines that were left out.
+        first_bad_lines: The numbers (from 1) of the first few lines that were left out; with the
+            file, `"a.tsv:7"`, where a split has several.
 
     Example:
         >>> from keras_addnorm.data import LineReport
@@ -53,7 +49,7 @@ class LineReport:
     invalid_utf8: int = 0
     too_long: int = 0
     max_chars: int = 1000
-    first_bad_lines: tuple[int, ...] = ()
+    first_bad_lines: tuple[int | str, ...] = ()
 
     @property
     def left_out(self) -> int:
@@ -97,22 +93,25 @@ class LineChecker:
         self._split = split
         self._max_chars = max_chars
         self._counts = {"kept": 0, "empty": 0, "invalid_utf8": 0, "too_long": 0}
-        self._bad_lines: list[int] = []
+        self._bad_lines: list[int | str] = []
 
-    def check(self, source: bytes, target: bytes) -> tuple[str, str] | None:
+    def check(
+        self, source: bytes | str, target: bytes | str, place: int | str | None = None
+    ) -> tuple[str, str] | None:
         """Decodes a pair of lines.
 
         Args:
             source: The line on the source side.
             target: The line on the target side.
+            place: Where the pair stands; by default the number of pairs that were checked.
 
         Returns:
             Both texts without surrounding white space, or `None` if the pair cannot be used.
         """
-        verdict, pair = self._judge(source, target)
+        verdict, pair = self.judge(source, target)
         self._counts[verdict] += 1
         if pair is None and len(self._bad_lines) < self._SHOWN:
-            self._bad_lines.append(sum(self._counts.values()))
+            self._bad_lines.append(sum(self._counts.values()) if place is None else place)
         return pair
 
     def report(self) -> LineReport:
@@ -124,10 +123,11 @@ class LineChecker:
             **self._counts,
         )
 
-    def _judge(self, source: bytes, target: bytes) -> tuple[str, tuple[str, str] | None]:
+    def judge(self, source: bytes | str, target: bytes | str) -> tuple[str, tuple[str, str] | None]:
+        """Decides without counting: `kept` and both texts, or a reason and `None`."""
         try:
-            pair = (source.decode("utf-8").strip(), target.decode("utf-8").strip())
-        except UnicodeDecodeError:
+            pair = (_decoded(source).strip(), _decoded(target).strip())
+        except UnicodeError:
             return "invalid_utf8", None
         if any(map(is_blank, pair)):
             return "empty", None
@@ -136,8 +136,32 @@ class LineChecker:
         return "kept", pair
 
 
+def _decoded(text: bytes | str) -> str:
+    if isinstance(text, bytes):
+        return text.decode("utf-8")
+    text.encode("utf-8")  # Refuses the surrogates that stand for bytes of another encoding.
+    return text
+
+
+def readable(text: bytes | str) -> str:
+    """A text with U+FFFD for what is not UTF-8, without surrounding white space.
+
+    Args:
+        text: Bytes, or a string that may hold surrogates.
+
+    Returns:
+        The text.
+    """
+    if isinstance(text, str):
+        came_from_bytes = all(
+            "\udc80" <= one <= "\udcff" for one in text if "\ud800" <= one <= "\udfff"
+        )
+        text = text.encode("utf-8", "surrogateescape" if came_from_bytes else "replace")
+    return text.decode("utf-8", "replace").strip()
+
+
 @dataclasses.dataclass(frozen=True)
-class ParallelFiles:
+class ParallelFiles(PairSource):
     """The two files of one split, line n of one the translation of line n of the other.
 
     Attributes:
@@ -147,10 +171,10 @@ class ParallelFiles:
     """
 
     split: str
-    source: Path
-    target: Path
+    source: InputFile
+    target: InputFile
 
-    def check_line_counts(self) -> None:
+    def check(self) -> None:
         """Makes sure that both files have the same number of lines.
 
         Raises:
@@ -161,9 +185,29 @@ class ParallelFiles:
             raise ValueError(
                 f"Line n of one file must be the translation of line n of the other, but "
                 f"{self.source.name} has {source_lines:,} lines and {self.target.name} has "
-                f"{target_lines:,} (in {self.source.parent}). Find where they diverge, for example "
-                "with `paste`, and give both files the same number of lines."
+                f"{target_lines:,} (in {self.source.path.parent}). Find where they diverge, for "
+                "example with `paste`, and give both files the same number of lines."
             )
+
+    @property
+    def label(self) -> str:
+        """The names of both files."""
+        return f"{self.source.name} and {self.target.name}"
+
+    @property
+    def place(self) -> str:
+        """The name of the first file."""
+        return self.source.name
+
+    def turned(self) -> ParallelFiles:
+        """The same files in the other direction."""
+        return ParallelFiles(self.split, self.target, self.source)
+
+    def raw_pairs(self) -> Iterator[RawPair]:
+        """Line by line."""
+        lines = zip(read_lines(self.source), read_lines(self.target), strict=True)
+        for number, (source, target) in enumerate(lines, 1):
+            yield RawPair(source, target, number)
 
     def pairs(self, checker: LineChecker) -> Iterator[tuple[str, str]]:
         """Reads the pairs that can be used.
@@ -174,123 +218,169 @@ class ParallelFiles:
         Yields:
             Source and target text.
         """
-        for source, target in zip(read_lines(self.source), read_lines(self.target), strict=True):
+        for source, target, _ in self.raw_pairs():
             pair = checker.check(source, target)
             if pair is not None:
                 yield pair
 
+    def update(self, digest: object) -> None:
+        """Adds both files."""
+        for file in (self.source, self.target):
+            digest.update(f"\n{self.split} {file.name} ".encode())  # type: ignore[attr-defined]
+            file.update(digest)
 
-def read_lines(path: Path) -> Iterator[bytes]:
-    """Reads the lines of a plain or gzipped text file, as bytes without their line ends.
+
+def read_lines(path: Path | InputFile) -> Iterator[bytes]:
+    """Reads the lines of a plain or compressed text file, as bytes without their line ends.
 
     Args:
-        path: The file; a name that ends in ``.gz`` is decompressed.
+        path: The file; a name that ends in ``.gz``, ``.bz2``, ``.xz`` or ``.zst`` is decompressed.
 
     Yields:
         One line after the other. Only a line feed ends a line: Unicode's other line separators
         occur inside sentences. A byte order mark is left out.
 
     Raises:
-        ValueError: If a ``.gz`` file is damaged or is no gzip file, or the text is UTF-16.
+        ValueError: If a compressed file is damaged or is none.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rb") as lines:
-            for number, line in enumerate(lines):
-                text = line.removesuffix(b"\n").removesuffix(b"\r")
-                if number == 0 and text.startswith(_UTF_16_MARKS):
-                    raise ValueError(
-                        f"{path} is UTF-16 text, as its byte order mark says. Expected UTF-8. "
-                        f"Convert it: iconv -f UTF-16 -t UTF-8 '{path}' > new-file"
-                    )
-                yield text.removeprefix(_BYTE_ORDER_MARK) if number == 0 else text
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} cannot be decompressed ({error}). Its name says gzip: fetch the file again, "
-            "or take .gz off the name if it is plain text."
-        ) from error
+    yield from (InputFile(path) if isinstance(path, Path) else path).lines()
 
 
-def find_languages(folder: Path) -> tuple[str, ...]:
+def find_languages(folder: Path | Sequence[InputFile], where: str = "") -> tuple[str, ...]:
     """The languages of the files in a folder of parallel text, in alphabetical order."""
-    return tuple(sorted({language for _, language in _text_files(folder)}))
+    files, where = _files_of(folder, where)
+    return tuple(sorted({one.language for one in _known(files, where)}))
 
 
-def find_parallel_files(folder: Path, source: str, target: str) -> tuple[ParallelFiles, ...]:
+def find_parallel_files(
+    folder: Path | Sequence[InputFile], source: str, target: str, where: str = ""
+) -> tuple[ParallelFiles, ...]:
     """Finds the splits of a folder that have text in two languages.
 
     Args:
-        folder: The folder.
-        source: The source language, as in the files' names.
+        folder: The folder, or its files.
+        source: The source language, as in the files' names. A file whose name has a role in place
+            of a language, such as ``src-train.txt``, is in it.
         target: The target language.
+        where: The name of the folder for messages, if its files are given.
 
     Returns:
-        The files of each split: train first, then validation, then the test sets by name.
+        The files of each split: train first, then validation, then the test sets by name. If there
+        is no ``train``, all corpora named like ``europarl-v7.de-en.de`` are.
 
     Raises:
         FileNotFoundError: If there is no parallel text, or a split has one side only.
+        ValueError: If a split has two files for a language.
     """
-    files = _text_files(folder)
-    found = []
-    for split in sorted({split for split, _ in files}, key=_split_order):
-        sides = [files.get((split, language)) for language in (source, target)]
-        if not any(sides):
+    files, where = _files_of(folder, where)
+    known = [one for one in _known(files, where) if _side(one, source, target) is not None]
+    has_train = any(one.split == "train" and not one.is_corpus for one in known)
+    found: list[ParallelFiles] = []
+    for split in sorted({one.split for one in known}, key=split_order):
+        here = [one for one in known if one.split == split]
+        if split == "train" and not has_train:
+            for form in sorted({one.form for one in here}):
+                corpus = _both_sides(here, form, source, target, where)
+                if None not in corpus:
+                    found.append(ParallelFiles(split, *corpus))  # type: ignore[arg-type]
             continue
-        if sides[0] is None or sides[1] is None:
-            there = next(side for side in sides if side is not None)
-            missing = source if sides[0] is None else target
-            raise FileNotFoundError(
-                f"The split {split!r} of {folder} has {there.name} but no file in {missing!r}. "
-                f"{_NAMING}. Add the missing file, or move {there.name} out of the folder."
-            )
-        found.append(ParallelFiles(split, sides[0], sides[1]))
+        here = [one for one in here if not one.is_corpus]
+        found += _files_of_split(here, split, source, target, where)
     return tuple(found)
 
 
-def content_fingerprint(files: tuple[ParallelFiles, ...], max_chars: int) -> str:
+def _files_of_split(
+    files: list[SideFile], split: str, source: str, target: str, where: str
+) -> list[ParallelFiles]:
+    """The two files of a split; of several forms of names the first that has both."""
+    forms = sorted({one.form for one in files})
+    sides = {form: _both_sides(files, form, source, target, where) for form in forms}
+    whole = [form for form in forms if None not in sides[form]]
+    if not whole and forms[0][0] > 0:
+        return []  # A test set of other languages, such as newstest2014.fr.
+    if not whole:
+        first = sides[forms[0]]
+        there = next(side for side in first if side is not None)
+        missing = source if first[0] is None else target
+        raise FileNotFoundError(
+            f"The split {split!r} of {where} has {there.name} but no file in {missing!r}. "
+            f"{NAMING}. Add the missing file, or move {there.name} out of the folder."
+        )
+    same = [form for form in whole if form[0] == whole[0][0]]
+    if len(same) > 1:
+        names = [sides[form][0] for form in same[:2]]
+        _refuse_two(split, source, names[0], names[1], where)  # type: ignore[arg-type]
+    return [ParallelFiles(split, *sides[whole[0]])]  # type: ignore[arg-type]
+
+
+def _both_sides(
+    files: Iterable[SideFile], form: tuple[int, str], source: str, target: str, where: str
+) -> tuple[InputFile | None, InputFile | None]:
+    """The files of a form in both languages; a plain file is preferred to its compressed copy."""
+    sides: list[InputFile | None] = [None, None]
+    for one in files:
+        side = _side(one, source, target)
+        if one.form != form or side is None:
+            continue
+        other = sides[side]
+        if other is None:
+            sides[side] = one.file
+        elif other.plain_name == one.file.plain_name:
+            sides[side] = other if not other.compression else one.file
+        else:
+            _refuse_two(one.split, one.language, other, one.file, where)
+    return sides[0], sides[1]
+
+
+def _refuse_two(split: str, language: str, one: InputFile, other: InputFile, where: str) -> None:
+    raise ValueError(
+        f"{where} has two files for the split {split!r} in {language!r}: {one.name} and "
+        f"{other.name}. Keep one of them in the folder."
+    )
+
+
+def _side(file: SideFile, source: str, target: str) -> int | None:
+    """0 for a file in the source language, 1 for one in the target language."""
+    for side, wanted in enumerate((source, target)):
+        if file.language == wanted:
+            return side
+    role = side_of_role(file.language)
+    if role is not None and not {source, target} & {"src", "tgt", "trg"}:
+        return role
+    return None
+
+
+def content_fingerprint(sources: Iterable[PairSource], max_chars: int) -> str:
     """Twelve digits of a SHA-256 over the contents of the files and `max_chars`."""
     digest = hashlib.sha256(f"1 {max_chars}".encode())
-    for split in files:
-        for path in (split.source, split.target):
-            with path.open("rb") as content:
-                digest.update(f"\n{split.split} {path.name} ".encode())
-                digest.update(hashlib.file_digest(content, "sha256").digest())
+    for source in sources:
+        source.update(digest)
     return digest.hexdigest()[:12]
 
 
-def _text_files(folder: Path) -> dict[tuple[str, str], Path]:
-    """The files of a folder by split and language; a plain file is preferred to its .gz."""
+def _files_of(folder: Path | Sequence[InputFile], where: str) -> tuple[list[InputFile], str]:
+    """The files of a folder, and its name for messages."""
+    if not isinstance(folder, Path):
+        return list(folder), where
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"There is no folder {folder}. Expected a folder of parallel text. {_NAMING}."
+            f"There is no folder {folder}. Expected a folder of parallel text. {NAMING}."
         )
-    files: dict[tuple[str, str], Path] = {}
-    for path in sorted(folder.iterdir()):
-        match = _FILE_NAME.fullmatch(path.name)
-        if match is None or not path.is_file():
-            continue
-        stem = match["stem"]
-        # A split name is a word to TensorFlow Datasets: test-2016.en is the split test_2016.
-        split = "validation" if stem in _VALIDATION_NAMES else re.sub(r"\W", "_", stem)
-        key = (split, match["language"])
-        other = files.setdefault(key, path)
-        if other.name not in (path.name, path.name.removesuffix(".gz")):
-            raise ValueError(
-                f"{folder} has two files for the split {key[0]!r} in {key[1]!r}: {other.name} and "
-                f"{path.name}. Keep one of them in the folder."
-            )
-    if not files:
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    return [InputFile(path) for path in paths], str(folder)
+
+
+def _known(files: Sequence[InputFile], where: str) -> list[SideFile]:
+    """The files whose names tell split and language."""
+    known = side_files(files)
+    if not known:
+        there = ", ".join(file.name for file in files[:8]) or "nothing"
         raise FileNotFoundError(
-            f"There is no parallel text in {folder}. {_NAMING}. The folder holds: {there}."
+            f"There is no parallel text in {where}. {NAMING}; or a file holds both texts: .tsv, "
+            f".csv, .jsonl, .parquet, .tmx, .xlf, .po. The folder holds: {there}."
         )
-    return files
+    return known
 
 
-def _count_lines(path: Path) -> int:
-    return sum(1 for _ in read_lines(path))
-
-
-def _split_order(split: str) -> tuple[int, str]:
-    order = {"train": 0, "validation": 1}
-    return order.get(split, 2), split
+def _count_lines(file: InputFile) -> int:
+    return sum(1 for _ in read_lines(file))

@@ -15,6 +15,17 @@ from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 
+# What decides which pairs are trained on.
+_DATA_SETTINGS = (
+    "data",
+    "source",
+    "target",
+    "data_format",
+    "source_column",
+    "target_column",
+    "validation",
+)
+
 
 def require_consistent(training: TrainingConfig) -> None:
     """Checks settings that need or exclude one another.
@@ -77,7 +88,7 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
     if not directory.model.exists() and not directory.has_tokenizers():
         return
     before, now = directory.read_config().to_dict(), config.to_dict()
-    for key in ("data", "source", "target", "tokenizer", "model"):
+    for key in (*_DATA_SETTINGS, "tokenizer", "model"):
         if before[key] != now[key]:
             raise UserError(
                 f"{str(directory.path)!r} holds a run with another {key!r}. Expected "

@@ -7,11 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keras_addnorm.data import LineReport
+from keras_addnorm.data.overlap import HeldOutTexts
+from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.errors import UserError
 
-# What a decoder of text puts where bytes were not of the encoding.
-_REPLACEMENT = "\ufffd"
+# What a training looks for; `keras-addnorm data` looks for all.
+_LOOKED_FOR = (
+    "duplicates",
+    "copies",
+    "broken_text",
+    "in_held_out",
+    "unlike_lengths",
+    "wrong_script",
+)
+_HINTS = frozenset(name for name in _LOOKED_FOR if not FAULTS[name].is_certain)
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,8 @@ class DataCheck:
         broken_text: A side has characters that stand for bytes of another encoding.
         in_validation: The pair is in the validation data, too.
         not_utf8: A side's line has bytes that are no UTF-8. Left out of the training.
+        unlike_lengths: A side is far longer than usual for the other: a hint.
+        wrong_script: A side is in an unusual script: a hint.
     """
 
     empty: int
@@ -36,6 +48,8 @@ class DataCheck:
     broken_text: int
     in_validation: int
     not_utf8: int = 0
+    unlike_lengths: int = 0
+    wrong_script: int = 0
 
     @classmethod
     def of(
@@ -56,43 +70,39 @@ class DataCheck:
         Returns:
             The counts.
         """
-        held_out = set(validation)
-        # Hashes: the texts themselves need not be in memory all at once.
-        seen: set[int] = set()
-        duplicates = copies = broken = shared = 0
+        counter = FaultCounter(Known(HeldOutTexts(validation)), _LOOKED_FOR)
         for pair in training:
-            key = hash(pair)
-            duplicates += key in seen
-            seen.add(key)
-            copies += bool(pair[0].strip()) and pair[0] == pair[1]
-            broken += any(_REPLACEMENT in text for text in pair)
-            shared += pair in held_out
+            counter.add(pair)
+        counts = counter.counts()
         lines = list(lines)
         return cls(
             empty=report.empty + sum(split.empty for split in lines),
             too_long=report.too_long + sum(split.too_long for split in lines),
-            duplicates=duplicates,
-            copies=copies,
-            broken_text=broken,
-            in_validation=shared,
+            in_validation=counts.pop("in_held_out"),
             not_utf8=sum(split.invalid_utf8 for split in lines),
+            **counts,
         )
 
     def __str__(self) -> str:
-        found = {name: count for name, count in dataclasses.asdict(self).items() if count}
-        if not found:
-            return "nothing suspicious"
-        return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())
+        return _listed(dataclasses.asdict(self)) or "nothing suspicious"
 
     def require_clean(self) -> None:
-        """Stops a strict training.
+        """Stops a strict training; hints do not.
 
         Raises:
-            UserError: If anything was counted.
+            UserError: If anything certain was counted.
         """
-        if any(dataclasses.astuple(self)):
+        counts = {
+            name: count for name, count in dataclasses.asdict(self).items() if name not in _HINTS
+        }
+        if any(counts.values()):
             raise UserError(
-                f"The training pairs are not clean: {self}. Expected none of these with "
-                "training.strict. Mend the files, raise training.max_length for those that "
-                "are too long, or train without --strict."
+                f"The training pairs are not clean: {_listed(counts)}. Expected none of these with "
+                "training.strict. Mend the files (`keras-addnorm data` writes a clean copy), raise "
+                "training.max_length for those that are too long, or train without --strict."
             )
+
+
+def _listed(counts: dict[str, int]) -> str:
+    found = {name: count for name, count in counts.items() if count}
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in found.items())

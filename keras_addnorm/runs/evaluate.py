@@ -27,6 +27,7 @@ class Evaluation:
         cased: BLEU and chrF with their signatures.
         lowercase: The same, with case ignored.
         exact_match: Percentage of translations equal to their reference.
+        empty: How many of the pairs have an empty side; they are counted in the scores, too.
         seconds: Time that the translation took, compilation included.
     """
 
@@ -38,6 +39,7 @@ class Evaluation:
     lowercase: Scores
     exact_match: float
     seconds: float
+    empty: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the figures, without the sentences."""
@@ -46,6 +48,7 @@ class Evaluation:
             "lowercase": asdict(self.lowercase),
             "exact_match": self.exact_match,
             "sentences": len(self.translations),
+            "empty": self.empty,
             "seconds": round(self.seconds, 2),
         }
 
@@ -69,14 +72,17 @@ def exact_match(translations: Sequence[str], references: Sequence[str]) -> float
 
 
 def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evaluation:
-    """Translates a split and scores the translations.
+    """Translates every pair of a split and scores the translations.
 
-    The figures are added to `scores.json` under the split's name, and the translations are
-    written to `translations.txt`, one a line.
+    A source without text has an empty translation, and a line that is too long to be trained on is
+    translated all the same: there are as many translations as the files have lines. The figures are
+    added to `scores.json` under the split's name, and the translations are written to
+    `translations.txt`, one a line.
 
     Args:
         run: A trained run.
-        split: The split, such as `test`, `test_2016_flickr` or `validation[:100]`.
+        split: The split, such as `test`, `test_2016_flickr` or `validation[:100]`, or a file of
+            sentence pairs.
         verbose: 1 for a progress bar, 0 for none.
 
     Returns:
@@ -85,7 +91,7 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
     Raises:
         UserError: If the split does not exist or is empty.
     """
-    sources, references = load_texts(run.config, split)
+    sources, references = load_texts(run.config, split, keep_every_pair=True)
     score = functools.partial(
         evaluate_translations,
         language=run.config.target,
@@ -102,6 +108,7 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
         lowercase=score(translations, references, lowercase=True),
         exact_match=exact_match(translations, references),
         seconds=time.perf_counter() - started,
+        empty=sum(not all(pair) for pair in zip(sources, references, strict=True)),
     )
     _write(run, found)
     return found
@@ -117,7 +124,8 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
         "shortlist": run.config.evaluation.shortlist,
     }
     run.directory.write_scores(scores)
-    write_text(run.directory.translations, "".join(f"{text}\n" for text in found.translations))
+    lines = (" ".join(text.splitlines()) for text in found.translations)
+    write_text(run.directory.translations, "".join(f"{line}\n" for line in lines))
 
 
 def summary(found: Evaluation) -> str:
@@ -130,12 +138,14 @@ def summary(found: Evaluation) -> str:
         Text of several lines.
     """
     cased, lowercase = found.cased, found.lowercase
+    empty = f", {found.empty:,} of them with an empty side" if found.empty else ""
     return "\n".join(
         (
             f"BLEU  {cased.bleu:6.2f}   {cased.bleu_signature}",
             f"BLEU  {lowercase.bleu:6.2f}   {lowercase.bleu_signature}",
             f"chrF  {cased.chrf:6.2f}   {cased.chrf_signature}",
             f"exact match: {found.exact_match:.1f} %",
+            f"over all {len(found.translations):,} pairs of {found.split!r}{empty}",
         )
     )
 

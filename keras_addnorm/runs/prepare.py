@@ -27,7 +27,7 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.optimization import compile_model
 from keras_addnorm.runs.resuming import early_config, resume_or_start
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
-from keras_addnorm.runs.text_data import left_out_lines, load_or_train_tokenizers, load_pairs
+from keras_addnorm.runs.text_data import left_out_lines, load_or_train_tokenizers, run_pairs
 from keras_addnorm.runs.trained_run import model_config, save_model_config
 from keras_addnorm.training.checkpoint_file import TrainingState
 
@@ -92,8 +92,10 @@ def prepare(
     with early_config(config, directory):
         # One process prepares what has to be on the disk.
         with distribution.first_before_the_others("data"):
-            training_pairs = load_pairs(config, split)
-            validation_pairs = load_pairs(config, "validation")
+            pairs = run_pairs(config, split)
+            training_pairs, validation_pairs = pairs.training, pairs.validation
+            for note in pairs.notes:
+                say(note)
             tokenizers = load_or_train_tokenizers(config, directory, training_pairs)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)

@@ -26,6 +26,8 @@ NORMALIZATIONS = ("nfc", "nfkc", "none")
 SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
 # What `clip_by` limits, and the argument of Keras' optimisers for it.
 CLIPS = {"weight": "clipnorm", "all": "global_clipnorm", "value": "clipvalue"}
+# What `data.readers` can read; the table itself would import NumPy.
+DATA_FORMATS = ("auto", "tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po")
 # What the layers compute in, and Keras' policy for it; weights are float32 throughout.
 PRECISIONS = {
     "float32": "float32",
@@ -279,9 +281,15 @@ class RunConfig:
     """Everything that a run depends on.
 
     Attributes:
-        data: A TensorFlow Datasets name, a folder of parallel text, or `demo` for the built-in set.
+        data: A file of sentence pairs, a folder of parallel text, a TensorFlow Datasets name, or
+            `demo` for the built-in set.
         source: The language to translate from.
         target: The language to translate to.
+        data_format: The format of the files, where their names do not tell.
+        source_column: The column of the source language, where the file does not tell.
+        target_column: The column of the target language.
+        validation: The split, or the file, to validate on; empty for `validation`, and where there
+            is none, for some training pairs that are held out.
         tokenizer: How text becomes numbers.
         model: The preset and the changes to it.
         training: How the model is trained.
@@ -293,9 +301,24 @@ class RunConfig:
         3
     """
 
-    data: str = setting("demo", "data set name, folder of parallel text, or demo")
+    data: str = setting(
+        "demo",
+        "file of sentence pairs, folder of parallel text, data set name, demo, or - for stdin",
+    )
     source: str = setting("en", "language to translate from")
     target: str = setting("de", "language to translate to")
+    data_format: str = setting(
+        "auto", "format of files whose names do not tell it", choices=DATA_FORMATS
+    )
+    source_column: str = setting(
+        "", "name or number, from 1, of the source column, where the file does not tell"
+    )
+    target_column: str = setting("", "name or number of the target column")
+    validation: str = setting(
+        "",
+        "split or file to validate on, such as train[:1%]; by default validation, and where "
+        "there is none, some training pairs that are held out",
+    )
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: ModelChoice = field(default_factory=ModelChoice)
     training: TrainingConfig = field(default_factory=TrainingConfig)

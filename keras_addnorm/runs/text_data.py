@@ -3,21 +3,116 @@
 from __future__ import annotations
 
 import dataclasses
+import filecmp
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from keras_addnorm.data import LineReport, TokenizerPair, line_reports, load_translation
+from keras_addnorm.basics import atomic_file
+from keras_addnorm.data import LineReport, TokenizerPair, hold_out
+from keras_addnorm.data.loading import open_translation
+from keras_addnorm.data.open_files import STANDARD_INPUT, save_standard_input
+from keras_addnorm.data.readers import has_data_ending
+from keras_addnorm.data.splits import intervals, names_in, without
 from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.data.translation_set import TranslationSet
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 
+_VALIDATION = "validation"
 
-def load_pairs(config: RunConfig, split: str) -> Any:
+
+@dataclass(frozen=True)
+class RunPairs:
+    """The pairs of a training.
+
+    Attributes:
+        training: What is trained on: a `tf.data.Dataset` of `(source_text, target_text)`.
+        validation: What is validated on; no pair of it is in `training` by its place.
+        notes: What the user should know about how they were found.
+    """
+
+    training: Any
+    validation: Any
+    notes: tuple[str, ...] = ()
+
+
+def run_pairs(config: RunConfig, split: str = "train") -> RunPairs:
+    """Loads the pairs to train and to validate on.
+
+    The validation pairs are those of the setting `validation`, else the split of that name, else
+    some of the training pairs, which are held out: the same ones each time.
+
+    Args:
+        config: The run's configuration.
+        split: The training pairs, sub-splits such as `train[:10%]` included.
+
+    Returns:
+        Both.
+
+    Raises:
+        UserError: If the data or a split does not exist, or nothing is left to train on.
+    """
+    with as_user_errors():
+        corpus = _open(config)
+        split = corpus.resolve_split(split)
+        wanted = config.validation or (_VALIDATION if _has_validation(corpus) else "")
+        if not wanted:
+            return _held_out(config, corpus, split)
+        if _is_file(wanted):
+            return RunPairs(corpus.read(split), _read_file(config, wanted), corpus.notes)
+        wanted = corpus.resolve_split(wanted)
+        if not {*names_in(wanted)} & {*names_in(split)}:
+            # Every line of it, so that its scores are those of the whole set.
+            validation = _open(config, wanted, keep_every_pair=True).read(wanted)
+            return RunPairs(corpus.read(split), validation, corpus.notes)
+        rest = without(split, wanted, corpus.sizes())
+        if not rest:
+            raise UserError(
+                f"Nothing is left to train on: the validation pairs are {config.validation!r}, the "
+                f"training pairs {split!r}. Expected a smaller part, such as 'train[:1%]'."
+            )
+        return RunPairs(corpus.read(rest), corpus.read(wanted), corpus.notes)
+
+
+def _is_file(split: str) -> bool:
+    """Whether a file of pairs is named in place of a split."""
+    return has_data_ending(split) and Path(split).is_file()
+
+
+def _read_file(config: RunConfig, path: str, keep_every_pair: bool = True) -> Any:
+    """The pairs of another file than the run's data."""
+    return _open(config, "train", keep_every_pair, data=path).read("train")
+
+
+def _has_validation(corpus: TranslationSet) -> bool:
+    try:
+        corpus.resolve_split(_VALIDATION)
+    except ValueError:
+        return False
+    return True
+
+
+def _held_out(config: RunConfig, corpus: TranslationSet, split: str) -> RunPairs:
+    training, validation = hold_out(corpus.read(split))
+    held, left = len(validation), len(training)
+    note = (
+        f"There is no validation set in {config.data!r}: {held:,} of {held + left:,} training "
+        "pairs are held out for it, the same ones each time. Choose others with --validation."
+    )
+    return RunPairs(training, validation, (*corpus.notes, note))
+
+
+def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) -> Any:
     """Loads the sentence pairs of a split.
 
     Args:
         config: The run's configuration.
-        split: A split's name, sub-splits such as `train[:10%]` included.
+        split: A split's name, sub-splits such as `train[:10%]` included, or a file of pairs.
+            `validation` is what the run validates on, if the data have no split of that name.
+        keep_every_pair: Whether pairs that cannot be used, such as those with an empty side, are
+            kept: as many pairs as the files have lines.
 
     Returns:
         A `tf.data.Dataset` of `(source_text, target_text)`.
@@ -26,17 +121,43 @@ def load_pairs(config: RunConfig, split: str) -> Any:
         UserError: If the data or the split does not exist.
     """
     with as_user_errors():
-        return load_translation(
-            config.data, source=config.source, target=config.target, split=split
-        )
+        if _is_file(split):
+            return _read_file(config, split, keep_every_pair)
+        if "val" in split or "dev" in split:
+            corpus = _open(config)
+            if set(names_in(split)) <= {_VALIDATION, "val", "valid", "dev"} and not _has_validation(
+                corpus
+            ):
+                return _part_of_validation(config, split)
+        corpus = _open(config, split, keep_every_pair)
+        return corpus.read(corpus.resolve_split(split))
 
 
-def load_texts(config: RunConfig, split: str) -> tuple[list[str], list[str]]:
+def _part_of_validation(config: RunConfig, split: str) -> Any:
+    """Some of the pairs that a run validates on, which the data have no name for."""
+    pairs = run_pairs(config).validation
+    expression = "+".join(
+        _VALIDATION + "".join(part.strip().partition("[")[1:]) for part in split.split("+")
+    )
+    parts = [
+        pairs.skip(start).take(end - start)
+        for _, start, end in intervals(expression, {_VALIDATION: len(pairs)})
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.concatenate(part)
+    return whole
+
+
+def load_texts(
+    config: RunConfig, split: str, *, keep_every_pair: bool = False
+) -> tuple[list[str], list[str]]:
     """Loads the texts of a split.
 
     Args:
         config: The run's configuration.
         split: As for `load_pairs`.
+        keep_every_pair: As for `load_pairs`.
 
     Returns:
         The sources, and a reference for each.
@@ -44,7 +165,7 @@ def load_texts(config: RunConfig, split: str) -> tuple[list[str], list[str]]:
     Raises:
         UserError: If the data or the split does not exist, or the split is empty.
     """
-    pairs = list(string_pairs(load_pairs(config, split)))
+    pairs = list(string_pairs(load_pairs(config, split, keep_every_pair=keep_every_pair)))
     if not pairs:
         raise UserError(f"The split {split!r} of {config.data!r} has no sentence pair.")
     sources, references = zip(*pairs, strict=True)
@@ -65,8 +186,72 @@ def left_out_lines(config: RunConfig, split: str) -> list[LineReport]:
         UserError: If the data or the split does not exist.
     """
     with as_user_errors():
-        reports = line_reports(config.data, source=config.source, target=config.target, split=split)
-    return list(reports.values())
+        corpus = _open(config)
+        return list(corpus.line_reports(corpus.named_in(split)).values())
+
+
+def keep_standard_input(config: RunConfig, directory: RunDirectory) -> RunConfig:
+    """Writes the standard input to the run directory, if it is the data, for later commands.
+
+    Args:
+        config: The run's configuration.
+        directory: The run.
+
+    Returns:
+        The configuration with the file in its place.
+
+    Raises:
+        UserError: If nothing comes, or the run was trained on something else.
+    """
+    if config.data != STANDARD_INPUT:
+        return config
+    path = directory.path / "standard_input"
+    is_trained = directory.model.exists() or directory.has_tokenizers()
+    with as_user_errors(), atomic_file(path) as temporary:
+        save_standard_input(temporary)
+        if is_trained and not (path.exists() and filecmp.cmp(temporary, path, shallow=False)):
+            raise UserError(
+                f"{str(directory.path)!r} holds a run that was trained on other data than this "
+                "standard input. Choose another --run-dir."
+            )
+    return config.replace({"data": str(path)})
+
+
+def _open(
+    config: RunConfig,
+    split: str | None = None,
+    keep_every_pair: bool = False,
+    data: str | None = None,
+) -> TranslationSet:
+    return open_translation(
+        config.data if data is None else data,
+        source=config.source,
+        target=config.target,
+        split=split,
+        keep_every_pair=keep_every_pair,
+        reader=reader_choice(config.data_format, config.source_column, config.target_column),
+    )
+
+
+def reader_choice(
+    data_format: str = "auto", source_column: str = "", target_column: str = ""
+) -> dict[str, str] | None:
+    """Puts the settings of files together, as `load_translation` takes them.
+
+    Args:
+        data_format: A name in `data.readers`, or `auto`.
+        source_column: Name or number of the source column; empty if it is to be found.
+        target_column: Name or number of the target column.
+
+    Returns:
+        The fields of the reader; None if the files tell.
+    """
+    fields = {
+        "name": "" if data_format == "auto" else data_format,
+        "source_column": source_column,
+        "target_column": target_column,
+    }
+    return {name: value for name, value in fields.items() if value} or None
 
 
 def load_or_train_tokenizers(

@@ -21,6 +21,7 @@ from keras_addnorm.runs.prepare import Prepared, prepare
 from keras_addnorm.runs.progress import summary
 from keras_addnorm.runs.resuming import has_stopped
 from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.text_data import keep_standard_input
 from keras_addnorm.runs.trained_run import TrainedRun, load_run
 from keras_addnorm.runs.weight_files import save_average
 from keras_addnorm.training.guard import NonFiniteError
@@ -57,6 +58,7 @@ def train(
         UserError: If the configuration, the data or the devices cannot be used, or the directory
             holds a run of other data, another tokeniser or another model.
     """
+    config = keep_standard_input(config, directory)
     # What settings and directory tell is checked before anything is written; `prepare` checks the
     # model, the batches and the disk.
     require_same_run(config, directory)

@@ -15,7 +15,7 @@ from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors, unknown_name
 from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.runs.text_data import load_pairs
+from keras_addnorm.runs.text_data import run_pairs
 
 # The sizes that follow from the tokenizers.
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
@@ -88,7 +88,7 @@ class TrainedRun:
             return None
         with as_user_errors():
             if not self.directory.lexicon.exists():
-                lexicon = _lexicon(self.tokenizers, load_pairs(self.config, "train"))
+                lexicon = _lexicon(self.tokenizers, run_pairs(self.config).training)
                 with atomic_file(self.directory.lexicon) as temporary:
                     lexicon.save(temporary)
             lexicon = Lexicon.load(self.directory.lexicon)

@@ -1,0 +1,77 @@
+"""Holds out a part of the training pairs for validation, the same pairs each time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.data.strings import string_pairs
+
+_SHARE, _AT_LEAST, _AT_MOST = 0.01, 100, 2_000
+_LARGEST_SHARE = 0.1
+
+
+def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
+    """Divides pairs into those to train on and those to validate on.
+
+    A hash of the source sentence decides, so the same pairs are held out each time, in whatever
+    order they come, and all translations of a sentence stay on one side.
+
+    Args:
+        pairs: Pairs (source text, target text) that can be read more than once: a `tf.data.Dataset`
+            of two string scalars, or a list.
+        count: How many pairs to hold out; a few more where a sentence comes several times. By
+            default a hundredth, but from 100 to 2,000 pairs, and at most a tenth.
+
+    Returns:
+        The pairs to train on and those that are held out, of the kind that was given.
+
+    Raises:
+        ValueError: If `count` is below 1, or one side would have no pair.
+
+    Example:
+        >>> from keras_addnorm.data import hold_out
+        >>> training, validation = hold_out([(f"text {i}", f"Text {i}") for i in range(50)])
+        >>> len(training), len(validation)
+        (45, 5)
+    """
+    hashes = np.fromiter((_hash(source) for source, _ in string_pairs(pairs)), np.uint64)
+    total = len(hashes)
+    if count is None:
+        usual = min(max(_AT_LEAST, round(total * _SHARE)), _AT_MOST)
+        count = max(1, min(usual, int(total * _LARGEST_SHARE)))
+    if count < 1:
+        raise ValueError(f"Expected at least 1 pair to hold out; received count={count}.")
+    is_held = (
+        hashes <= np.partition(hashes, count - 1)[count - 1]
+        if count < total
+        else np.ones(total, bool)
+    )
+    if is_held.all():
+        raise ValueError(
+            f"{count:,} of {total:,} pairs cannot be held out: none would be left to train on. "
+            "Expected more pairs with different source sentences, or validation data of their own."
+        )
+    if hasattr(pairs, "as_numpy_iterator"):
+        return _rows_of(pairs, ~is_held), _rows_of(pairs, is_held)
+    kept = list(zip(is_held, pairs, strict=True))
+    return [pair for held, pair in kept if not held], [pair for held, pair in kept if held]
+
+
+def _rows_of(dataset: Any, which: np.ndarray) -> Any:
+    """The elements of a `tf.data.Dataset` where a mask is true."""
+    import tensorflow as tf
+
+    mask = tf.constant(which)
+    some = dataset.enumerate().filter(lambda index, pair: mask[index])
+    some = some.map(lambda index, pair: pair)
+    return some.apply(tf.data.experimental.assert_cardinality(int(which.sum())))
+
+
+def _hash(text: str) -> int:
+    """64 bits that depend on the words alone, not on their case or the spaces between them."""
+    words = " ".join(text.casefold().split())
+    return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little")

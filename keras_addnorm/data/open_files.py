@@ -1,0 +1,258 @@
+"""Finds the sentence pairs of a path: a folder, a zip archive, one file, or the standard input."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.data.file_names import NAMING, side_files, side_of_role, split_order, table_files
+from keras_addnorm.data.pair_sources import PairFile, PairSource
+from keras_addnorm.data.readers import READERS, InputFile, Reader, reader_by_name, reader_of
+from keras_addnorm.data.readers.input_file import members
+from keras_addnorm.data.splits import listed
+from keras_addnorm.data.text_files import find_languages, find_parallel_files
+
+STANDARD_INPUT = "-"
+
+ReaderChoice = str | Mapping[str, Any] | Reader | None
+
+
+@dataclass(frozen=True)
+class FoundPairs:
+    """What is found at a path.
+
+    Attributes:
+        sources: Where the pairs of each split are read from, those of a split together.
+        source: The source language.
+        target: The target language.
+        label: The path, for messages.
+        notes: What a user should know about how it is read.
+    """
+
+    sources: tuple[PairSource, ...]
+    source: str
+    target: str
+    label: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return tuple(dict.fromkeys(one.split for one in self.sources))
+
+
+def find_pairs(
+    path: Path, source: str | None, target: str | None, reader: ReaderChoice = None
+) -> FoundPairs:
+    """Finds the sentence pairs of a path.
+
+    Args:
+        path: A folder, a zip archive or a file.
+        source: The source language; `None` if it is to be found.
+        target: The target language; `None` if it is to be found.
+        reader: The format: a name in `data.readers`, a dict with the reader's fields, or a reader;
+            `None` if the files tell.
+
+    Returns:
+        The pairs of each split.
+
+    Raises:
+        FileNotFoundError: If there is nothing to read, or a split has one side only.
+        ValueError: If the languages are not there, or the direction is open.
+    """
+    path = path.expanduser()
+    if path.is_dir():
+        return _find_in_folder(path, source, target, reader)
+    if not path.exists():
+        if (path.suffix and reader_by_name(InputFile(path))) or path.suffix == ".zip":
+            raise FileNotFoundError(f"There is no file {path}. Check the path.")
+        # Says which folder would be expected.
+        find_languages(path)
+    if zipfile.is_zipfile(path):
+        return _find_among(members(path), path, f"the archive {path}", source, target, reader)
+    label = f"the file {path}"
+    return _find_in_tables({"train": (InputFile(path),)}, label, source, target, reader)
+
+
+def _find_in_folder(
+    folder: Path, source: str | None, target: str | None, reader: ReaderChoice
+) -> FoundPairs:
+    label = f"the folder {folder}"
+    top = [InputFile(path) for path in sorted(folder.iterdir()) if path.is_file()]
+    if side_files(top) or table_files(top):
+        return _find_among(top, folder, label, source, target, reader)
+    # What Hugging Face writes: data/train-00000-of-00001.parquet, train/data-00000-of-00001.arrow
+    below: dict[str, list[InputFile]] = {}
+    for path in sorted(folder.glob("*/*")):
+        if path.is_file() and not path.parent.name.startswith("."):
+            below.setdefault(path.parent.name, []).append(InputFile(path))
+    below = {name: files for name, files in below.items() if table_files(files)}
+    as_splits = [name for name in below if name == "data" or _is_split(name)]
+    if len(below) - len(as_splits) > 1:
+        raise ValueError(
+            f"{folder} holds several sets of sentence pairs, in the folders {listed(below)}. Give "
+            "one of these."
+        )
+    files = [file for some in below.values() for file in some]
+    return _find_among(files or top, folder, label, source, target, reader)
+
+
+def _is_split(folder: str) -> bool:
+    return folder in ("train", "validation", "valid", "val", "dev") or folder.startswith("test")
+
+
+def _find_among(
+    files: Sequence[InputFile],
+    path: Path,
+    label: str,
+    source: str | None,
+    target: str | None,
+    reader: ReaderChoice,
+) -> FoundPairs:
+    """Pairs of parallel files, else of files with both texts."""
+    sides = side_files(files)
+    tables = table_files(files)
+    if tables and not any(side.split == "train" for side in sides):
+        return _find_in_tables(tables, label, source, target, reader)
+    languages = find_languages(files, str(path))
+    if all(side_of_role(name) is not None for name in languages):
+        roles = [source or "src", target or "tgt"]
+        direction = (roles[0], roles[1])
+    else:
+        named = [name for name in languages if side_of_role(name) is None]
+        direction = choose_direction(named, None, source, target, label)
+    found = find_parallel_files(files, *direction, str(path))
+    used = {file.name for one in found for file in (one.source, one.target)}
+    rest = sorted({one.file.name for one in sides if one.is_corpus and one.file.name not in used})
+    notes = (
+        [f"Not read, as there is a file of the split 'train': {', '.join(rest)}."] if rest else []
+    )
+    return FoundPairs(found, *direction, label, tuple(notes))
+
+
+def _find_in_tables(
+    tables: Mapping[str, tuple[InputFile, ...]],
+    label: str,
+    source: str | None,
+    target: str | None,
+    reader: ReaderChoice,
+) -> FoundPairs:
+    first = next(iter(tables.values()))[0]
+    direction = _direction_of_table(first, _reader_for(first, reader), source, target, label)
+    sources = []
+    for split in sorted(tables, key=split_order):
+        for file in tables[split]:
+            own = _reader_for(file, reader)
+            sources.append(PairFile(split, file, own, own.columns(file, *direction)))
+    return FoundPairs(
+        tuple(sources), *direction, label, tuple(dict.fromkeys(s.note for s in sources if s.note))
+    )
+
+
+def _reader_for(file: InputFile, reader: ReaderChoice) -> Reader:
+    if reader is None:
+        return reader_of(file)
+    if isinstance(reader, Mapping) and "name" not in reader:
+        return reader_of(file, dict(reader))
+    return READERS.get(dict(reader) if isinstance(reader, Mapping) else reader)
+
+
+def _direction_of_table(
+    file: InputFile, reader: Reader, source: str | None, target: str | None, label: str
+) -> tuple[str, str]:
+    if source is not None and target is not None:
+        return choose_direction((source, target), None, source, target, label)
+    languages = reader.languages(file)
+    if len(languages) < 2:
+        raise ValueError(
+            f"{label} does not say which languages it has. Received source={source!r}, "
+            f"target={target!r}. Say both, for example source='en', target='de'."
+        )
+    default = (languages[0], languages[1]) if len(languages) == 2 else None
+    return choose_direction(languages, default, source, target, label)
+
+
+def choose_direction(
+    languages: Iterable[str],
+    default: tuple[str, str] | None,
+    source: str | None,
+    target: str | None,
+    label: str,
+) -> tuple[str, str]:
+    """Chooses source and target from the request, the languages that there are, and the default."""
+    languages = tuple(languages)
+    for argument, language in (("source", source), ("target", target)):
+        if language is not None and language not in languages:
+            raise ValueError(
+                f"{label} has no language {language!r} for {argument}. It has {listed(languages)}."
+            )
+    if source is not None and source == target:
+        raise ValueError(
+            f"source and target are both {source!r}; choose two of {listed(languages)}."
+        )
+    if source is None and target is None and default is not None:
+        return default
+    candidates = [
+        (first, second)
+        for first in languages
+        for second in languages
+        if first != second and source in (None, first) and target in (None, second)
+    ]
+    if len(candidates) != 1:
+        raise ValueError(
+            f"{label} has the languages {listed(languages)}, and the direction is open: received "
+            f"source={source!r}, target={target!r}. Say both, for example "
+            f"source={languages[0]!r}, target={languages[-1]!r}."
+        )
+    return candidates[0]
+
+
+@contextlib.contextmanager
+def standard_input() -> Iterator[Path]:
+    """Writes the standard input to a file for as long as the block runs.
+
+    Yields:
+        The file.
+
+    Raises:
+        ValueError: If nothing comes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "stdin")
+        save_standard_input(path)
+        yield path
+
+
+def save_standard_input(path: Path) -> None:
+    """Writes the standard input to a file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If nothing comes.
+    """
+    with path.open("wb") as file:
+        shutil.copyfileobj(getattr(sys.stdin, "buffer", sys.stdin), file)
+    if not os.path.getsize(path):
+        raise ValueError("The standard input is empty. Expected sentence pairs, one a line.")
+
+
+__all__ = [
+    "NAMING",
+    "STANDARD_INPUT",
+    "FoundPairs",
+    "ReaderChoice",
+    "choose_direction",
+    "find_pairs",
+    "save_standard_input",
+    "standard_input",
+]

@@ -1,0 +1,100 @@
+"""Pairs in tables of Apache Arrow: Parquet, and the `.arrow` files of Hugging Face `datasets`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.data.readers.columns import Columns, languages_in
+from keras_addnorm.data.readers.input_file import InputFile
+from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.rows import columns_of_names
+
+_ROWS_AT_ONCE = 10_000
+_PARQUET = b"PAR1"
+_ARROW_FILE = b"ARROW1"
+
+
+@dataclass(frozen=True)
+class ArrowTable(Reader):
+    """Reads Parquet and Arrow files, flat or with a structure `translation` of two languages."""
+
+    endings = (".parquet", ".pq", ".arrow", ".feather")
+    starts = (_PARQUET, _ARROW_FILE)
+
+    def languages(self, file: InputFile) -> tuple[str, ...]:
+        """The columns whose names are languages."""
+        with _opened(file) as (schema, _):
+            return languages_in([name.rpartition(".")[2] for name in _flat_names(schema)])
+
+    def columns(self, file: InputFile, source: str, target: str) -> Columns:
+        """By the names of the columns."""
+        with _opened(file) as (schema, _):
+            names = _flat_names(schema)
+        return columns_of_names(names, source, target, self.chosen, file.label)
+
+    def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
+        """A row is a pair."""
+        row = 0
+        names = str(columns.source), str(columns.target)
+        with _opened(file) as (_, batches):
+            for batch in batches:
+                sides = [_texts(batch, name, file) for name in names]
+                for source, target in zip(*sides, strict=True):
+                    row += 1
+                    yield RawPair(source or "", target or "", row)
+
+
+def _flat_names(schema: Any) -> list[str]:
+    names: list[str] = []
+    for field in schema:
+        inner = [one.name for one in field.type] if _is_structure(field.type) else []
+        names += [f"{field.name}.{name}" for name in inner] or [field.name]
+    return names
+
+
+def _is_structure(kind: Any) -> bool:
+    return str(kind).startswith("struct<")
+
+
+def _texts(batch: Any, name: str, file: InputFile) -> list[str | None]:
+    outer, dot, inner = name.rpartition(".")
+    if not dot or name in batch.schema.names:
+        values = batch.column(name).to_pylist()
+    else:
+        values = [value and value[inner] for value in batch.column(outer).to_pylist()]
+    if wrong := next((v for v in values if v is not None and not isinstance(v, str)), None):
+        raise ValueError(
+            f"{file.label}: expected texts in the column {name!r}; received "
+            f"{type(wrong).__name__} {str(wrong)[:60]!r}."
+        )
+    return values
+
+
+@contextlib.contextmanager
+def _opened(file: InputFile) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """The schema and the batches of a file."""
+    arrow, parquet = require_extra("data", "A Parquet or Arrow file", "pyarrow", "pyarrow.parquet")
+    start = file.read_start(len(_ARROW_FILE))
+    try:
+        with file.open() as opened:
+            # These formats begin to read at the end.
+            binary = opened if file.is_seekable else io.BytesIO(opened.read())
+            if start.startswith(_PARQUET):
+                table = parquet.ParquetFile(binary)
+                yield table.schema_arrow, table.iter_batches(batch_size=_ROWS_AT_ONCE)
+            elif start.startswith(_ARROW_FILE):
+                table = arrow.ipc.open_file(binary)
+                batches = range(table.num_record_batches)
+                yield table.schema, (table.get_batch(index) for index in batches)
+            else:
+                stream = arrow.ipc.open_stream(binary)
+                yield stream.schema, iter(stream)
+    except arrow.ArrowException as error:
+        raise ValueError(
+            f"{file.label} cannot be read as Parquet or Arrow ({error}). Fetch the file again."
+        ) from error

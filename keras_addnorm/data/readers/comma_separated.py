@@ -1,0 +1,66 @@
+"""Pairs in the columns of a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from keras_addnorm.data.readers.columns import Columns, columns_of_rows, languages_in
+from keras_addnorm.data.readers.input_file import InputFile
+from keras_addnorm.data.readers.reader import RawPair, Reader
+
+_ROWS_LOOKED_AT = 20
+
+
+@dataclass(frozen=True)
+class CommaSeparated(Reader):
+    """Reads CSV with commas or semicolons; a quoted field may hold these and line breaks."""
+
+    endings = (".csv",)
+
+    def languages(self, file: InputFile) -> tuple[str, ...]:
+        """Those of a header."""
+        rows = [row for row, _ in itertools.islice(_rows(file), 1)]
+        found = languages_in(rows[0]) if rows else ()
+        return found if len(found) > 1 else ()
+
+    def columns(self, file: InputFile, source: str, target: str) -> Columns:
+        """By header, by content, else the first two that hold text."""
+        rows = [row for row, _ in itertools.islice(_rows(file), _ROWS_LOOKED_AT)]
+        return columns_of_rows(rows, source, target, self.chosen, file.label)
+
+    def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
+        """A row is a pair; one with too few columns has an empty side."""
+        source, target = int(columns.source), int(columns.target)
+        last = max(source, target)
+        rows = _rows(file)
+        if columns.has_header:
+            next(rows, None)
+        for row, line in rows:
+            row += [""] * (last + 1 - len(row))
+            yield RawPair(row[source], row[target], line)
+
+
+def _rows(file: InputFile) -> Iterator[tuple[list[str], int]]:
+    """The rows, each with the line that it begins on."""
+    lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in file.lines())
+    first = next(lines, None)
+    if first is None:
+        return
+    delimiter = ";" if first.count(";") > first.count(",") else ","
+    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for row in reader:
+            if row:  # The csv module gives an empty row for an empty line.
+                yield row, line
+            else:
+                yield ["", ""], line
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            f"{file.label}, line {line}: not CSV ({error}). Mend the quotation marks of that row, "
+            "or say that the columns are divided by tabs."
+        ) from error

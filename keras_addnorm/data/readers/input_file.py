@@ -1,0 +1,189 @@
+"""A file that texts are read from: plain or compressed, by itself or inside a zip archive."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from keras_addnorm.basics.optional import require_extra
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_DAMAGED = (
+    gzip.BadGzipFile,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+)
+
+
+def _zstandard(file: BinaryIO) -> Any:
+    (arrow,) = require_extra("data", "A .zst file", "pyarrow")
+    stream = arrow.CompressedInputStream(arrow.PythonFile(file, mode="r"), "zstd")
+    return io.BufferedReader(stream)  # Arrow's streams have no lines.
+
+
+# The ONE table of compressions, by the ending of a file's name.
+COMPRESSIONS: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": _zstandard,
+}
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file, or a member of a zip archive.
+
+    Attributes:
+        path: The file on the disk.
+        member: The name inside the archive; empty for a file by itself.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from keras_addnorm.data.readers.input_file import InputFile
+        >>> InputFile(Path("corpus/train.tsv.gz")).plain_name
+        'train.tsv'
+    """
+
+    path: Path
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without folders."""
+        return PurePosixPath(self.member).name if self.member else self.path.name
+
+    @property
+    def plain_name(self) -> str:
+        """The name without the ending of a compression."""
+        ending = self.compression
+        return self.name.removesuffix(ending) if ending else self.name
+
+    @property
+    def compression(self) -> str:
+        """The ending of the compression; empty for none."""
+        ending = os.path.splitext(self.name)[1].lower()
+        return ending if ending in COMPRESSIONS else ""
+
+    @property
+    def label(self) -> str:
+        """The name for messages: the path, and the name inside an archive."""
+        return f"{self.path}:{self.member}" if self.member else str(self.path)
+
+    @property
+    def is_seekable(self) -> bool:
+        """Whether a format that reads from the end can read the file in place."""
+        return not self.member and not self.compression
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Any]:
+        """Opens the decompressed bytes.
+
+        Yields:
+            A binary file.
+
+        Raises:
+            ValueError: If the file is damaged, or not what its name says.
+            ImportError: If the compression needs a package that is not installed.
+        """
+        try:
+            with contextlib.ExitStack() as stack:
+                if self.member:
+                    archive = stack.enter_context(zipfile.ZipFile(self.path))
+                    file: Any = stack.enter_context(archive.open(self.member))
+                else:
+                    file = stack.enter_context(self.path.open("rb"))
+                if self.compression:
+                    file = stack.enter_context(COMPRESSIONS[self.compression](file))
+                yield file
+        except _DAMAGED as error:
+            raise self._damaged(error) from error
+        except OSError as error:
+            # bz2 and zstd say so of their contents; an error of the disk has a number.
+            if error.errno is None and self.compression:
+                raise self._damaged(error) from error
+            raise
+
+    def lines(self) -> Iterator[bytes]:
+        """Reads the lines as bytes without their line ends.
+
+        Yields:
+            One line after the other. Only a line feed ends a line: Unicode's other line separators
+            occur inside sentences. A byte order mark is left out.
+
+        Raises:
+            ValueError: If the file is damaged, or UTF-16.
+        """
+        with self.open() as file:
+            for number, line in enumerate(file):
+                text = line.removesuffix(b"\n").removesuffix(b"\r")
+                if number == 0:
+                    if text.startswith(_UTF_16_MARKS):
+                        raise ValueError(
+                            f"{self.label} is UTF-16. Expected UTF-8. Convert it, for example with "
+                            "`iconv -f utf-16 -t utf-8`."
+                        )
+                    text = text.removeprefix(_BYTE_ORDER_MARK)
+                yield text
+
+    def read_start(self, size: int = 1024) -> bytes:
+        """The first bytes, decompressed, without a byte order mark."""
+        with self.open() as file:
+            start: bytes = file.read(size)
+        return start.removeprefix(_BYTE_ORDER_MARK)
+
+    def update(self, digest: Any) -> None:
+        """Adds the SHA-256 of the contents, as they are stored, to a hash."""
+        with contextlib.ExitStack() as stack:
+            if self.member:
+                archive = stack.enter_context(zipfile.ZipFile(self.path))
+                file: Any = stack.enter_context(archive.open(self.member))
+            else:
+                file = stack.enter_context(self.path.open("rb"))
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+
+    def _damaged(self, error: Exception) -> ValueError:
+        kind = "gzip" if self.compression == ".gz" else self.compression.removeprefix(".") or "zip"
+        off = f", or take {self.compression} off the name if it is plain text"
+        return ValueError(
+            f"{self.label} cannot be decompressed ({error}). Its name says {kind}: fetch the file "
+            f"again{off if self.compression else ''}."
+        )
+
+
+def members(archive: Path) -> list[InputFile]:
+    """The files of a zip archive.
+
+    Args:
+        archive: The archive.
+
+    Returns:
+        Its files, in the order of their names.
+
+    Raises:
+        ValueError: If it is damaged, or needs a password.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            inside = [one for one in opened.infolist() if not one.is_dir()]
+    except zipfile.BadZipFile as error:
+        raise ValueError(
+            f"{archive} is no zip archive, or a damaged one ({error}). Fetch it again."
+        ) from error
+    if any(one.flag_bits & 1 for one in inside):
+        raise ValueError(f"{archive} needs a password. Unpack it, and give the folder.")
+    return [InputFile(archive, name) for name in sorted(one.filename for one in inside)]

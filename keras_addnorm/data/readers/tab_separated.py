@@ -1,0 +1,47 @@
+"""Pairs in the columns of a text file, divided by tabs: Tatoeba's and Anki's sets, WMT's `.tsv`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from keras_addnorm.data.readers.columns import Columns, columns_of_rows, languages_in
+from keras_addnorm.data.readers.input_file import InputFile
+from keras_addnorm.data.readers.reader import RawPair, Reader
+
+_ROWS_LOOKED_AT = 20
+
+
+@dataclass(frozen=True)
+class TabSeparated(Reader):
+    """Reads lines of columns that are divided by tabs; quotation marks are part of the text."""
+
+    endings = (".tsv", ".tab", ".txt")
+
+    def languages(self, file: InputFile) -> tuple[str, ...]:
+        """Those of a header."""
+        rows = _first_rows(file)
+        found = languages_in(rows[0]) if rows else ()
+        return found if len(found) > 1 else ()
+
+    def columns(self, file: InputFile, source: str, target: str) -> Columns:
+        """By header, by content, else the first two that hold text."""
+        return columns_of_rows(_first_rows(file), source, target, self.chosen, file.label)
+
+    def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
+        """A line is a pair; one with too few columns has an empty side."""
+        source, target = int(columns.source), int(columns.target)
+        last = max(source, target)
+        for number, line in enumerate(file.lines(), 1):
+            if number == 1 and columns.has_header:
+                continue
+            cells = line.split(b"\t")
+            if len(cells) <= last:
+                cells += [b""] * (last + 1 - len(cells))
+            yield RawPair(cells[source], cells[target], number)
+
+
+def _first_rows(file: InputFile) -> list[list[str]]:
+    lines = itertools.islice(file.lines(), _ROWS_LOOKED_AT)
+    return [line.decode("utf-8", "replace").split("\t") for line in lines]

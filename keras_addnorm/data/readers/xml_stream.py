@@ -1,0 +1,94 @@
+"""Reads XML as a stream, in constant memory, and refuses what can harm: entities and references."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.data.readers.input_file import InputFile
+from keras_addnorm.data.readers.reader import RawPair
+
+_BYTES_AT_ONCE = 1 << 16
+
+
+class XmlHandler(abc.ABC):
+    """What a format makes of XML's elements; it gathers pairs in `found`."""
+
+    def __init__(self) -> None:
+        self.found: list[RawPair] = []
+
+    @abc.abstractmethod
+    def start(self, name: str, attributes: Mapping[str, str], line: int) -> None:
+        """An element begins."""
+
+    @abc.abstractmethod
+    def end(self, name: str) -> None:
+        """An element ends."""
+
+    @abc.abstractmethod
+    def text(self, text: str) -> None:
+        """Text inside the innermost element."""
+
+
+def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
+    """Reads a file and gives what the handler finds, as it finds it.
+
+    Args:
+        file: The file.
+        handler: The format.
+
+    Yields:
+        The pairs.
+
+    Raises:
+        ValueError: If the file is no XML, or declares entities, which can grow without limit or
+            fetch other files; the message names the file and the line.
+    """
+    expat, common = require_extra(
+        "data", "An XML file", "defusedxml.expatreader", "defusedxml.common"
+    )
+    from xml.sax import SAXException, SAXParseException
+    from xml.sax.handler import ContentHandler, feature_external_ges
+
+    class Events(ContentHandler):
+        def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802
+            handler.start(_local(name), attrs, parser.getLineNumber())
+
+        def endElement(self, name: str) -> None:  # noqa: N802
+            handler.end(_local(name))
+
+        def characters(self, content: str) -> None:
+            handler.text(content)
+
+    # A `<!DOCTYPE tmx SYSTEM "tmx14.dtd">` is usual; it is not followed. No entity can be declared.
+    parser = expat.create_parser(forbid_entities=True, forbid_external=False)
+    parser.setContentHandler(Events())
+    parser.setFeature(feature_external_ges, False)
+    try:
+        with file.open() as opened:
+            while chunk := opened.read(_BYTES_AT_ONCE):
+                parser.feed(chunk)
+                yield from handler.found
+                handler.found.clear()
+            parser.close()
+            yield from handler.found
+            handler.found.clear()
+    except common.DefusedXmlException as error:
+        raise ValueError(
+            f"{file.label}, line {parser.getLineNumber()}: declares an entity or refers to another "
+            f"file ({type(error).__name__}). Such declarations can fill the memory or read other "
+            "files, and translation memories need none. Remove them."
+        ) from error
+    except SAXParseException as error:
+        raise ValueError(
+            f"{file.label}, line {error.getLineNumber()}: not well-formed XML "
+            f"({error.getMessage()}). Fetch or export the file again."
+        ) from error
+    except SAXException as error:
+        raise ValueError(f"{file.label}: cannot be read as XML ({error}).") from error
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]

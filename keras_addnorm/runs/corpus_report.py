@@ -1,0 +1,340 @@
+"""Looks through sentence pairs before a training, and writes a clean copy of them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keras_addnorm.basics import atomic_folder
+from keras_addnorm.data.open_files import STANDARD_INPUT, ReaderChoice, standard_input
+from keras_addnorm.data.overlap import HeldOutTexts
+from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, faults_of
+from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
+from keras_addnorm.data.text_files import LineReport
+from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
+
+_TRAINING = "train"
+_WIDTH = 60
+
+
+@dataclass
+class SideReport:
+    """The texts of one language of a split.
+
+    Attributes:
+        language: The language.
+        characters: All characters.
+        words: All words, as spaces divide them.
+        longest: The characters of the longest text.
+        scripts: How many texts are in each script.
+    """
+
+    language: str
+    characters: int = 0
+    words: int = 0
+    longest: int = 0
+    scripts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, text: str) -> None:
+        """Counts a text."""
+        self.characters += len(text)
+        self.words += len(text.split())
+        self.longest = max(self.longest, len(text))
+
+
+@dataclass
+class SplitReport:
+    """What is in a split.
+
+    Attributes:
+        name: Its name.
+        lines: What was kept and left out of its lines.
+        sides: Its texts by language.
+        faults: How many pairs have each fault.
+        first: Place and texts of the first pair with each fault.
+        usual: What is usual in it.
+    """
+
+    name: str
+    lines: LineReport
+    sides: tuple[SideReport, SideReport]
+    faults: dict[str, int]
+    first: dict[str, tuple[str, tuple[str, str]]]
+    usual: Usual
+
+    def __str__(self) -> str:
+        out = [str(self.lines)]
+        pairs = max(1, self.lines.kept)
+        for side in self.sides:
+            scripts = ", ".join(
+                f"{name} {count / max(1, side.scripts.total()):.1%}"
+                for name, count in side.scripts.most_common(3)
+            )
+            out.append(
+                f"  {side.language:<5} {side.characters / pairs:.0f} characters and "
+                f"{side.words / pairs:.1f} words a text, the longest {side.longest:,} characters; "
+                f"{scripts or 'no letters'}"
+            )
+        found = {name: count for name, count in self.faults.items() if count}
+        for name, count in found.items():
+            place, pair = self.first[name]
+            share = count / pairs
+            out.append(f"  {count:>9,} {share:>6.1%}  {name:<15} {FAULTS[name].says}")
+            out.append(f"{'':21}first: {place}  {_shortened(pair)}")
+        if not found:
+            out.append("  nothing suspicious")
+        return "\n".join(out)
+
+
+@dataclass
+class CorpusReport:
+    """What is in some data.
+
+    Attributes:
+        splits: A report of each split, training first.
+        notes: What the user should know about how the data were read.
+    """
+
+    splits: list[SplitReport]
+    notes: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.notes, *map(str, self.splits)])
+
+
+@dataclass
+class Corpus:
+    """Data from one or several places, in splits of the same name.
+
+    Attributes:
+        source: The source language.
+        target: The target language.
+        training: The streams of training pairs.
+        held_out: The streams of the other splits, by name.
+        notes: How they are read.
+    """
+
+    source: str
+    target: str
+    training: list[PairStream]
+    held_out: dict[str, list[PairStream]]
+    notes: list[str]
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(
+        cls,
+        inputs: Sequence[str],
+        tests: Sequence[str] = (),
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        max_chars: int = 1000,
+        reader: ReaderChoice = None,
+    ) -> Iterator[Corpus]:
+        """Opens all inputs.
+
+        Args:
+            inputs: Files, folders, archives, names of data sets, or `-` for the standard input.
+            tests: The same for test sets; all of their splits are.
+            source: The source language.
+            target: The target language.
+            max_chars: The longest side to keep, in characters.
+            reader: The format, or columns, as `load_translation` takes them.
+
+        Yields:
+            The corpus, to be read inside the block.
+
+        Raises:
+            UserError: If something is not there, or has other languages than the first one.
+        """
+        with contextlib.ExitStack() as stack, as_user_errors():
+            opened: list[tuple[str, PairStreams, bool]] = []
+            for name, is_test in [*((n, False) for n in inputs), *((n, True) for n in tests)]:
+                is_stream = name == STANDARD_INPUT
+                path = str(stack.enter_context(standard_input())) if is_stream else name
+                streams = pair_streams(
+                    path, source=source, target=target, max_chars=max_chars, reader=reader
+                )
+                source, target = streams.source, streams.target
+                opened.append((name, streams, is_test))
+            corpus = cls(str(source), str(target), [], {}, [])
+            for name, streams, is_test in opened:
+                corpus._add(name, streams, is_test)
+            yield corpus
+
+    def _add(self, name: str, streams: PairStreams, is_test: bool) -> None:
+        self.notes += streams.notes
+        for stream in streams.streams:
+            if is_test:
+                label = Path(name).name if stream.split == _TRAINING else stream.split
+                self.held_out.setdefault(label, []).append(stream)
+            elif stream.split == _TRAINING:
+                self.training.append(stream)
+            else:
+                self.held_out.setdefault(stream.split, []).append(stream)
+
+    def known(self) -> Known:
+        """What the training pairs are compared with."""
+        streams = itertools.chain.from_iterable(self.held_out.values())
+        return Known(HeldOutTexts(pair.texts for stream in streams for pair in stream))
+
+
+def examine(corpus: Corpus) -> CorpusReport:
+    """Reads all pairs once, and the held-out ones twice.
+
+    Args:
+        corpus: The data.
+
+    Returns:
+        The report.
+
+    Raises:
+        UserError: If a file is damaged.
+    """
+    with as_user_errors():
+        splits = []
+        if corpus.training:
+            splits.append(_examine_split(_TRAINING, corpus.training, corpus, corpus.known()))
+        # Against themselves these would all be held out.
+        splits += [
+            _examine_split(name, streams, corpus, Known())
+            for name, streams in corpus.held_out.items()
+        ]
+    return CorpusReport(splits, corpus.notes)
+
+
+def _examine_split(
+    name: str, streams: Sequence[PairStream], corpus: Corpus, known: Known
+) -> SplitReport:
+    counter = FaultCounter(known)
+    sides = SideReport(corpus.source), SideReport(corpus.target)
+    for stream in streams:
+        for pair in stream:
+            counter.add(pair.texts, pair.place)
+            for side, text in zip(sides, pair.texts, strict=True):
+                side.add(text)
+    counts = counter.counts()
+    for index, side in enumerate(sides):
+        for look, count in counter.looks.items():
+            if look.scripts[index]:
+                side.scripts[look.scripts[index]] += count
+    lines = _sum(name, [stream.report for stream in streams if stream.report])
+    return SplitReport(name, lines, sides, counts, counter.first, Usual.of(counter.looks))
+
+
+def _sum(name: str, reports: Sequence[LineReport]) -> LineReport:
+    return LineReport(
+        name,
+        kept=sum(one.kept for one in reports),
+        empty=sum(one.empty for one in reports),
+        invalid_utf8=sum(one.invalid_utf8 for one in reports),
+        too_long=sum(one.too_long for one in reports),
+        max_chars=reports[0].max_chars if reports else 1000,
+        first_bad_lines=tuple(line for one in reports for line in one.first_bad_lines)[:5],
+    )
+
+
+def require_faults(names: Iterable[str]) -> None:
+    """Checks names of faults.
+
+    Args:
+        names: The names.
+
+    Raises:
+        UserError: If one is unknown.
+    """
+    for name in names:
+        if name not in FAULTS:
+            raise unknown_name("kind of pair", name, FAULTS)
+
+
+def write_clean(
+    corpus: Corpus, report: CorpusReport, folder: str | Path, keep: Sequence[str] = ()
+) -> str:
+    """Writes a folder of parallel text without the training pairs that have a fault.
+
+    Held-out sets are written whole, each line of them: a test set that loses lines is another one.
+
+    Args:
+        corpus: The data.
+        report: What `examine` found in them.
+        folder: The folder; it must not exist.
+        keep: Names of faults whose pairs stay.
+
+    Returns:
+        What was written, in a line for each split.
+
+    Raises:
+        UserError: If the folder exists, a name is unknown, or no training pair is left.
+    """
+    require_faults(keep)
+    said = []
+    with as_user_errors(), atomic_folder(folder) as temporary:
+        if corpus.training:
+            usual = next(one.usual for one in report.splits if one.name == _TRAINING)
+            said.append(_write_training(corpus, usual, temporary, keep))
+        for name, streams in corpus.held_out.items():
+            stem = "val" if name == "validation" else _test_name(name)
+            pairs = (pair for stream in streams for pair in stream.every_pair())
+            count = _write(pairs, temporary, stem, corpus)
+            said.append(f"{stem}: all {count:,} pairs")
+    where = f"{Path(folder)}/<split>.{corpus.source} and .{corpus.target}"
+    return "\n".join([f"Written: {where}", *(f"  {line}" for line in said)])
+
+
+def _write_training(corpus: Corpus, usual: Usual, folder: Path, keep: Sequence[str]) -> str:
+    known = corpus.known()
+    dropped: Counter[str] = Counter()
+    total = 0
+
+    def clean() -> Iterator[tuple[str, str]]:
+        nonlocal total
+        for stream in corpus.training:
+            for pair in stream:
+                total += 1
+                faults = [name for name in faults_of(pair.texts, known, usual) if name not in keep]
+                if faults:
+                    dropped[faults[0]] += 1
+                else:
+                    yield pair.texts
+
+    count = _write(clean(), folder, _TRAINING, corpus)
+    if not count:
+        raise UserError(
+            f"No training pair is left of {total:,}: {dict(dropped)}. Nothing was written. Keep "
+            f"some of these, for example with --keep {next(iter(dropped), 'duplicates')}."
+        )
+    reasons = ", ".join(f"{n:,} {name}" for name, n in dropped.most_common()) or "none dropped"
+    return f"{_TRAINING}: {count:,} of {total:,} pairs ({reasons})"
+
+
+def _write(pairs: Iterable[tuple[str, str]], folder: Path, stem: str, corpus: Corpus) -> int:
+    count = 0
+    paths = [folder / f"{stem}.{language}" for language in (corpus.source, corpus.target)]
+    with (
+        paths[0].open("w", encoding="utf-8", newline="\n") as first,
+        paths[1].open("w", encoding="utf-8", newline="\n") as second,
+    ):
+        for pair in pairs:
+            count += 1
+            for file, text in zip((first, second), pair, strict=True):
+                # A text of a table may have several lines, a text of a file has one.
+                file.write(" ".join(text.splitlines()) + "\n")
+    return count
+
+
+def _test_name(name: str) -> str:
+    """A name that is read back as a test set: `test_...` for what is named otherwise."""
+    plain = Path(name).name.partition(".")[0]
+    return plain if plain.startswith(("test", "newstest")) else f"test_{plain}"
+
+
+def _shortened(pair: tuple[str, str]) -> str:
+    return " | ".join(
+        text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..." for text in pair
+    ).replace("\n", " ")

@@ -1,0 +1,103 @@
+"""`keras-addnorm data`: the report, the clean copy, and what is refused."""
+
+import io
+import sys
+
+import pytest
+
+from keras_addnorm import cli
+from keras_addnorm.data.pair_faults import FAULTS
+
+WORDS = ["red", "green", "small", "old", "big", "new", "long"]
+PAIRS = [
+    (f"A {a} house and a {b} tree", f"Una casa {a} y un árbol {b}") for a in WORDS for b in WORDS
+]
+FAULTY = [("OK", "OK"), PAIRS[0], ("Да", "Sí"), ("", "vacío")]
+
+
+@pytest.fixture
+def spa(tmp_path):
+    path = tmp_path / "spa.txt"
+    path.write_text("".join(f"{a}\t{b}\ttatoeba.org\n" for a, b in [*PAIRS, *FAULTY]))
+    return path
+
+
+def run(capsys, *arguments):
+    status = cli.main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+LANGUAGES = ("--source", "en", "--target", "es")
+
+
+def test_a_report_of_a_file(capsys, spa):
+    status, out, _ = run(capsys, "data", spa, *LANGUAGES)
+    assert status == 0
+    assert "train: 52 of 53 pairs kept; left out: 1 empty (lines spa.txt:53)" in out
+    assert "en    26 characters and 6.8 words a text" in out
+    for name, place in (("copies", 50), ("duplicates", 51), ("wrong_script", 52)):
+        assert f"        1   1.9%  {name:<15} {FAULTS[name].says}\n" in out
+        assert f"first: spa.txt:{place}  " in out
+    assert "Latin 98.1%, Cyrillic 1.9%" in out
+    assert len(out.splitlines()) < 24
+
+
+def test_a_clean_copy_is_a_corpus(capsys, spa, tmp_path):
+    test = tmp_path / "newstest.tsv"
+    test.write_text("A red house and a red tree\tx\n\nWords that nobody has\tPalabras\n")
+    out_dir = tmp_path / "clean"
+    status, out, _ = run(capsys, "data", spa, "--test", test, *LANGUAGES, "--out", out_dir)
+    assert status == 0
+    assert "near_held_out" in out
+    assert sorted(path.name for path in out_dir.iterdir()) == [
+        *("newstest.en", "newstest.es", "train.en", "train.es"),
+    ]
+    # Every line of the test set, also the empty one.
+    assert (out_dir / "newstest.es").read_text() == "x\n\nPalabras\n"
+    kept = list(zip(*[(out_dir / f"train.{l}").read_text().splitlines() for l in ("en", "es")]))  # noqa: B905, E741
+    # One word away from the test sentence: 1 + 6 + 6 of 49.
+    assert len(kept) == 49 - 13
+    assert f"train: {len(kept)} of 52 pairs" in out
+
+    status, out, _ = run(capsys, "data", out_dir, *LANGUAGES)
+    train, test_report = out.split("newstest: ")
+    assert "train: all 36 pairs kept" in train and "nothing suspicious" in train
+    assert "2 of 3 pairs kept" in test_report
+
+
+def test_faults_that_stay(capsys, spa, tmp_path):
+    run(capsys, "data", spa, *LANGUAGES, "--out", tmp_path / "c", "--keep", *FAULTS)
+    assert len((tmp_path / "c" / "train.en").read_text().splitlines()) == 52
+
+
+def test_the_standard_input_and_a_name(capsys, spa, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(spa.read_bytes())))
+    status, out, _ = run(capsys, "data", "-", *LANGUAGES)
+    assert (status, out.count("first: stdin:")) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--keep", "copys"], "Unknown kind of pair 'copys'. Did you mean 'copies'"),
+        (["--out", "."], "'.' exists already"),
+        (["--data-format", "cvs"], "invalid choice|cvs"),
+        (["--test", "nowhere.tsv"], "There is no file nowhere.tsv"),
+    ],
+)
+def test_what_is_refused_before_anything_is_read(capsys, spa, arguments, message):
+    try:
+        status, out, err = run(capsys, "data", spa, *LANGUAGES, *arguments)
+    except SystemExit as stop:
+        status, (out, err) = stop.code, capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert any(part in err for part in message.split("|"))
+
+
+def test_a_copy_without_a_pair_is_not_written(capsys, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("same\tsame\n")
+    status, _, err = run(capsys, "data", path, *LANGUAGES, "--out", tmp_path / "clean")
+    assert (status, "No training pair is left of 1" in err) == (2, True)
+    assert not (tmp_path / "clean").exists()

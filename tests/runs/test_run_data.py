@@ -1,0 +1,193 @@
+"""The pairs of a run: single files, held-out pairs, named validation sets, every line of a test."""
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from keras_addnorm.data import readers
+from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, evaluate
+from keras_addnorm.runs import train as train_module
+from keras_addnorm.runs.checks_before_training import require_same_run
+from keras_addnorm.runs.settings import DATA_FORMATS
+from keras_addnorm.runs.text_data import load_pairs, load_texts, run_pairs
+from keras_addnorm.runs.train import train
+from keras_addnorm.training import TranslationScore
+
+PAIRS = [(f"sentence {n}", f"frase {n}") for n in range(50)]
+# The third is too long, the fifth has no source, the sixth no reference.
+TEST = [("a b", "c d"), ("e", "f"), ("g" * 1500, "h"), ("i", "j"), ("", "k"), ("l", "")]
+
+
+@pytest.fixture(autouse=True)
+def _prepared_data_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+
+
+@pytest.fixture
+def spa(tmp_path):
+    path = tmp_path / "spa.txt"
+    path.write_text("".join(f"{a}\t{b}\ttatoeba.org\n" for a, b in PAIRS))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for split, pairs in (("train", PAIRS), ("val", TEST), ("test", TEST)):
+        for side, language in enumerate(("en", "es")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(text)
+    return folder
+
+
+def config_of(data, **settings):
+    return RunConfig.from_dict({"data": str(data), "source": "en", "target": "es", **settings})
+
+
+def test_m3_pairs_are_held_out_of_a_single_file_and_it_is_said(spa):
+    config = config_of(spa)
+    pairs = run_pairs(config)
+    training, validation = texts(pairs.training), texts(pairs.validation)
+    assert (len(training), len(validation)) == (45, 5)
+    assert {*training} | {*validation} == {*PAIRS}
+    (note,) = pairs.notes
+    assert note.startswith(
+        f"There is no validation set in '{spa}': 5 of 50 training pairs are held"
+    )
+    # Every other command finds the same ones under the name that other data have.
+    assert texts(load_pairs(config, "validation")) == validation
+    assert texts(load_pairs(config, "val[1:3]+dev[:1]")) == [*validation[1:3], validation[0]]
+    # As the reader says, `train` is the whole file.
+    assert len(texts(load_pairs(config, "train"))) == 50
+
+
+@pytest.mark.parametrize(
+    ("validation", "split", "training", "expected"),
+    [
+        ("train[:10%]", "train", PAIRS[5:], PAIRS[:5]),
+        ("train[40:]", "train[20:]", PAIRS[20:40], PAIRS[40:]),
+        ("train[10:20]", "train", PAIRS[:10] + PAIRS[20:], PAIRS[10:20]),
+    ],
+)
+def test_m3_a_named_part_is_not_trained_on(spa, validation, split, training, expected):
+    pairs = run_pairs(config_of(spa, validation=validation), split)
+    assert (texts(pairs.training), texts(pairs.validation)) == (training, expected)
+    assert pairs.notes == ()
+
+
+def test_m3_validation_in_another_split_or_file(folder, spa):
+    pairs = run_pairs(config_of(folder, validation="test[:2]"))
+    assert (texts(pairs.training), texts(pairs.validation)) == (PAIRS, TEST[:2])
+    held_out = folder / "mine.tsv"
+    held_out.write_text("x\ty\n")
+    pairs = run_pairs(config_of(spa, validation=str(held_out)))
+    assert (texts(pairs.training), texts(pairs.validation)) == (PAIRS, [("x", "y")])
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [("train", "Nothing is left to train on"), ("vall", "no split 'vall'"),
+     ("train[:x]", r"'train\[:x\]' is no split")],
+)  # fmt: skip
+def test_m3_validation_that_cannot_be(spa, validation, message):
+    with pytest.raises(UserError, match=message):
+        run_pairs(config_of(spa, validation=validation))
+
+
+def test_f6_every_line_of_a_test_set_is_translated_and_counted(folder, tmp_path, monkeypatch):
+    directory = RunDirectory(tmp_path / "run")
+    directory.path.mkdir()
+    directory.best_weights.touch()
+    run = SimpleNamespace(config=config_of(folder), directory=directory)
+    monkeypatch.setattr(
+        evaluate,
+        "translate_texts",
+        lambda run, sources, verbose: [(text.upper(), 0.0) for text in sources],
+    )
+    found = evaluate.evaluate(run, "test")
+    assert list(zip(found.sources, found.references, strict=True)) == TEST
+    lines = directory.translations.read_text().split("\n")
+    assert lines == [*(source.upper() for source, _ in TEST), ""]
+    scores = json.loads(directory.scores.read_text())["test"]
+    assert (scores["sentences"], scores["empty"]) == (6, 2)
+    said = "over all 6 pairs of 'test', 2 of them with an empty side"
+    assert said in evaluate.summary(found)
+    # Parts are parts of the file.
+    assert load_texts(config_of(folder), "test[4:]", keep_every_pair=True) == (["", "l"], ["k", ""])
+    # What a training reads is without them.
+    assert texts(load_pairs(config_of(folder), "test")) == [TEST[0], TEST[1], TEST[3]]
+
+
+def test_f6_every_line_of_a_validation_set_is_scored(folder):
+    validation = run_pairs(config_of(folder)).validation
+    assert texts(validation) == TEST
+    sources, references = zip(*TEST, strict=True)
+    score = TranslationScore(sources, references, lambda model, some: list(references))
+    score.on_epoch_end(0, logs := {})
+    assert round(logs["val_chrf"]) == 100
+
+
+def test_f6_a_test_file_that_is_no_part_of_the_data(spa, tmp_path):
+    other = tmp_path / "other.tsv"
+    other.write_text("x\ty\n\nz\tw\n")
+    config = config_of(spa)
+    assert load_texts(config, str(other), keep_every_pair=True) == (["x", "", "z"], ["y", "", "w"])
+    with pytest.raises(UserError, match=r"spa.txt has no split 'other'"):
+        load_texts(config, "other")
+
+
+def test_columns_and_format_are_settings(tmp_path):
+    assert list(DATA_FORMATS) == ["auto", *readers.names()]
+    path = tmp_path / "questions.dat"
+    path.write_text("n;question;answer\n1;x;y\n")
+    config = config_of(
+        path, data_format="csv", source_column="answer", target_column="2", validation="train"
+    )
+    assert texts(load_pairs(config, "train")) == [("y", "x")]
+    with pytest.raises(UserError, match=r"Unknown data_format 'cvs'. Did you mean 'csv'"):
+        config_of(path, data_format="cvs")
+
+
+def test_what_decides_about_the_pairs_cannot_change_in_a_run(spa, tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.model.touch()
+    directory.write_config(config_of(spa))
+    require_same_run(config_of(spa), directory)
+    for change in ({"validation": "train[:1]"}, {"source_column": "2"}, {"data_format": "csv"}):
+        with pytest.raises(UserError, match=f"with another {next(iter(change))!r}"):
+            require_same_run(config_of(spa).replace(change), directory)
+
+
+def test_m1_the_standard_input_is_kept_in_the_run(spa, tmp_path, monkeypatch):
+    seen = []
+
+    def prepare(config, *_):
+        seen.append(config)
+        raise UserError("enough")
+
+    monkeypatch.setattr(train_module, "prepare", prepare)
+    directory = RunDirectory(tmp_path / "run")
+
+    def go(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        with pytest.raises(UserError) as error:
+            train(config_of("-"), directory, verbose=0)
+        return str(error.value)
+
+    assert go(spa.read_bytes()) == "enough"
+    assert seen[0].data == str(directory.path / "standard_input")
+    assert len(texts(load_pairs(seen[0], "train"))) == 50
+    directory.write_config(seen[0])
+    directory.model.touch()
+    assert go(spa.read_bytes()) == "enough"
+    assert "trained on other data than this standard input" in go(b"x\ty\n")
+    assert (directory.path / "standard_input").read_bytes() == spa.read_bytes()
+
+
+def texts(pairs):
+    return list(string_pairs(pairs))
