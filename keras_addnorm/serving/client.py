@@ -102,11 +102,11 @@ class Client:
             TypeError: If `texts` is one string.
             ServingError: If the server does not answer, or refuses.
         """
-        from keras_addnorm.data import Tokenizer
+        from keras_addnorm.serving.request_texts import normalize_words
 
         if isinstance(texts, str | bytes):
             raise TypeError("Expected several texts; received one. Put it in a list: [text].")
-        normal = [Tokenizer.normalize(text) for text in texts]
+        normal = [normalize_words(text) for text in texts]
         if not normal:
             return []
         found = self.predict("serving_default", texts=normal)

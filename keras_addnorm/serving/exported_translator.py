@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_addnorm.data import Tokenizer
+from keras_addnorm.serving.request_texts import normalize_words
 from keras_addnorm.serving.translation_result import Translation
 from keras_addnorm.serving.versions import existing_versions, version_number
 
@@ -44,7 +44,8 @@ class Translator:
         """Translates texts, all in one batch.
 
         Args:
-            texts: The texts; a blank text gives an empty translation with the score 0.
+            texts: The texts, of any length; a blank one gives an empty translation with the score
+                0. An export made with `splitting="none"`, or by version 0.1.0, cuts long ones off.
 
         Returns:
             One translation a text, in order.
@@ -54,7 +55,7 @@ class Translator:
         """
         if isinstance(texts, str | bytes):
             raise TypeError("Expected several texts; received one. Put it in a list: [text].")
-        normal = [Tokenizer.normalize(text) for text in texts]
+        normal = [normalize_words(text) for text in texts]
         if not normal:
             return []
         out = self._translate(texts=tf.constant(normal))
