@@ -130,7 +130,7 @@ JOIN_RULES = (
     Rule(f"{MARK}([{_BLANKS}])", r"\1"),
     Rule(MARK, " "),
 )
-"""What becomes of the joints of a translated text, each a mark and the white space of the source."""
+"""What becomes of the joints of a translated text: a mark and the white space of the source."""
 
 
 @functools.lru_cache(maxsize=64)

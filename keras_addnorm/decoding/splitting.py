@@ -1,4 +1,4 @@
-"""How a text is split into segments that are translated one by one.
+r"""How a text is split into segments that are translated one by one.
 
 ```python
 from keras_addnorm.decoding import splitting

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_addnorm.decoding import splitting as ways
@@ -145,7 +146,7 @@ class Boundaries:
             Of each part but the last one, the number of tokens up to its end, and its joint.
         """
         spaces, clauses = [], []
-        for place, (left, right) in enumerate(zip(tokens, tokens[1:], strict=False), start=1):
+        for place, (left, right) in enumerate(itertools.pairwise(tokens), start=1):
             if self.ends_word[left] or self.starts_word[right]:
                 spaces.append(place)
             if self.ends_clause[left] and self.starts_clause[right]:

@@ -318,7 +318,9 @@ class RunConfig:
         from keras_addnorm.decoding import splitting as ways
 
         name = self.evaluation.splitting
-        return NoSplitting() if name == "none" else ways.get({"name": name, "language": self.source})
+        return (
+            NoSplitting() if name == "none" else ways.get({"name": name, "language": self.source})
+        )
 
     @classmethod
     def read(cls, path: str | Path) -> RunConfig:

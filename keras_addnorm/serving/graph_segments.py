@@ -1,7 +1,7 @@
 """Splits texts into segments and joins their translations, inside the graph of an export.
 
-`keras_addnorm.decoding.text_segments` does the same in Python: both apply the same substitutions and
-divide what is too long at the same tokens. All operations belong to TensorFlow's core.
+`keras_addnorm.decoding.text_segments` does the same in Python: both apply the same substitutions
+and divide what is too long at the same tokens. All operations belong to TensorFlow's core.
 
 Shape letters: B texts, R segments, N hypotheses, K tokens of all texts, L tokens of a row.
 """

@@ -206,7 +206,7 @@ class TranslationModule(tf.Module):
         if self._decoding.splitting.cuts_off:
             # A server puts requests together where rows have one size.
             width = tf.constant(self._decoding.max_length, tf.int64)
-        whole = whole.to_tensor(padding, tf.stack([-1, width]))
+        whole = whole.to_tensor(padding, shape=tf.stack([-1, width]))
         whole = tf.transpose(tf.reshape(whole, [count, num_rows, width]), [1, 0, 2])
         return tf.ensure_shape(whole, [None, count, tf.get_static_value(width)])
 
@@ -230,7 +230,7 @@ class TranslationModule(tf.Module):
         """Returns the ids that the encoder reads, (B, S), their pieces, and their number, (B,)."""
         ids, first_rows = self._source_rows(texts)
         whole = concat_rows(ids, self._lengths(ids), first_rows)
-        token_ids = whole.to_tensor(self._model.config.pad_id, tf.stack([-1, _width(whole)]))
+        token_ids = whole.to_tensor(self._model.config.pad_id, shape=tf.stack([-1, _width(whole)]))
         return {
             "token_ids": token_ids,
             "pieces": self._texts.source.pieces(token_ids),
@@ -251,7 +251,7 @@ class TranslationModule(tf.Module):
 
         states = self._in_batches(encode, [ids], outputs)["states"]
         whole = concat_rows(states, self._lengths(ids), first_rows)
-        states = whole.to_tensor(0.0, tf.stack([-1, _width(whole), width]))
+        states = whole.to_tensor(0.0, shape=tf.stack([-1, _width(whole), width]))
         lengths = tf.cast(whole.row_lengths(), tf.float32)
         mean = tf.math.divide_no_nan(tf.reduce_sum(states, 1), lengths[:, None])
         return {"pooled": mean, "states": states}

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import Splitting
-from keras_addnorm.serving.graph_segments import GraphSplitter, Segments
+from keras_addnorm.serving.graph_segments import GraphSplitter
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")

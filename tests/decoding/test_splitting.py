@@ -140,7 +140,9 @@ class Pieces:
         self.vocabulary_size = len(self.WORDS)
 
     def encode_batch(self, texts):
-        return [[self.WORDS.index(word) for word in text.split("|")] if text else [] for text in texts]
+        return [
+            [self.WORDS.index(word) for word in text.split("|")] if text else [] for text in texts
+        ]
 
 
 def divided(tokens, longest):

@@ -130,7 +130,9 @@ def test_the_score_of_a_text_is_that_of_all_its_tokens(model):
         found = PAIR.target.decode_batch(ids[:, k].tolist())
         assert text.split() == " ".join(found).split()
         sums = scores[:, k] * ((5 + lengths[:, k]) / 6) ** 0.6
-        np.testing.assert_allclose(score, sums.sum() / ((5 + lengths[:, k].sum()) / 6) ** 0.6, rtol=1e-5)
+        np.testing.assert_allclose(
+            score, sums.sum() / ((5 + lengths[:, k].sum()) / 6) ** 0.6, rtol=1e-5
+        )
     assert len(whole.n_best[0]) == 2
     assert whole.n_best[1] == [Translation("", 0.0)]
 

@@ -16,8 +16,8 @@ from keras_addnorm.serving.graph_segments import GraphSplitter, concat_rows, joi
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 SCRIPTS = {
-    "latin": "Dr. Cox paid $3.50 on 12. May, e.g. for “Fig. 2”… Why? “Oh!” he said. U.S. law; ok. 1. No",
-    "german": "Am 3. Mai z. B. kam Prof. Weiß (d. h. Karl IV. Müller). »Ja!« sagte er, bzw. Nr. 7. Er",
+    "latin": "Dr. Cox paid $3.50 on 12. May, e.g. for “Fig. 2”… Why? “Oh!” he said. U.S. law; 1. No",
+    "german": "Am 3. Mai z. B. kam Prof. Weiß (d. h. Karl IV. Müller). »Ja!« sagte er, Nr. 7. Er",
     "greek": "Τι κάνεις; Καλά. Α. Σ. Νίκος, π.χ. εδώ… «Ναι!» είπε. 3.5%",
     "russian": "А. С. Пушкин жил на ул. Мойка, д. 12. Да! «Нет?» — сказал он. И т. д. Конец",
     "chinese": "你好，世界！你去哪儿？？他说：“走吧。”价格是3.5元,真的吗?是的!(好)……再见。Ok. 好",
@@ -139,7 +139,15 @@ def test_translations_and_scores_are_joined(all_scripts):
     texts = ["Ja. Nein.\nOh. ", "Ja.", "\n", "Ja. Ja."]
     segments = GraphSplitter(*all_scripts, Sentences(), 30)(tf.constant(texts))
     assert segments.first_rows.numpy().tolist() == [0, 3, 4, 5, 7]
-    translations = [["a", "b"], ["", "d"], ["e", "f"], [" g", "h"], ["", ""], ["好。", "k"], ["l", "m"]]
+    translations = [
+        ["a", "b"],
+        ["", "d"],
+        ["e", "f"],
+        [" g", "h"],
+        ["", ""],
+        ["好。", "k"],
+        ["l", "m"],
+    ]
     scores = -np.arange(1.0, 15.0, dtype="float32").reshape(7, 2)
     scores[6, 1] = -np.inf
     lengths = np.arange(2, 16, dtype="int32").reshape(7, 2)
