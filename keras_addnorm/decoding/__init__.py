@@ -1,6 +1,6 @@
 """Decoding: searches over the cached decoder, with static shapes, on ids and on texts."""
 
-from keras_addnorm.decoding import constraints, length_penalties, strategies
+from keras_addnorm.decoding import constraints, length_penalties, splitting, strategies
 from keras_addnorm.decoding.beam import Beam
 from keras_addnorm.decoding.constraints import (
     Constraint,
@@ -25,6 +25,7 @@ from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import Scores, score
 from keras_addnorm.decoding.search import decode
 from keras_addnorm.decoding.shortlist import Shortlist
+from keras_addnorm.decoding.splitting import LongTexts, NoSplitting, Sentences, Splitting
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.translate import Translation, Translations, translate
 
@@ -42,13 +43,17 @@ __all__ = [
     "Greedy",
     "LengthPenalty",
     "Lexicon",
+    "LongTexts",
     "MaxLength",
     "MinLength",
     "NoPenalty",
     "NoRepeatNgram",
+    "NoSplitting",
     "Sample",
     "Scores",
+    "Sentences",
     "Shortlist",
+    "Splitting",
     "Strategy",
     "Translation",
     "Translations",
@@ -57,6 +62,7 @@ __all__ = [
     "generate",
     "length_penalties",
     "score",
+    "splitting",
     "strategies",
     "translate",
 ]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from keras import ops
 
-from keras_addnorm.decoding import strategies
+from keras_addnorm.decoding import length_penalties, strategies
 from keras_addnorm.decoding.constraints import ConstraintLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.shortlist import Shortlist
+from keras_addnorm.decoding.splitting import SplittingLike
 from keras_addnorm.decoding.strategies import StrategyLike
+from keras_addnorm.decoding.text_segments import join, make_segments
 
 
 class Translation(NamedTuple):
@@ -20,7 +24,8 @@ class Translation(NamedTuple):
 
     Args:
         text: The text.
-        score: Its sum of log-probabilities, divided by the length penalty.
+        score: Its sum of log-probabilities, divided by the length penalty. Of a text of several
+            segments, the sum over all of them, divided by the penalty of all their tokens.
     """
 
     text: str
@@ -34,7 +39,8 @@ class Translations:
     Args:
         texts: The best translation of each input; "" where the search found none.
         scores: Their scores, `(n,)`: sums of log-probabilities, divided by the length penalty.
-        n_best: All translations of each input that the strategy returned, the best first.
+        n_best: All translations of each input that the strategy returned, the best first. The k-th
+            of a text of several segments joins the k-th of each.
     """
 
     texts: list[str]
@@ -53,23 +59,30 @@ def translate(
     max_length: int | None = None,
     constraints: Iterable[ConstraintLike] = (),
     shortlist: Shortlist | None = None,
+    splitting: SplittingLike = "sentences",
     batch_size: int = 64,
     jit_compile: bool = True,
 ) -> Translations:
-    """Translate texts with a model and its tokenizer.
+    """Translate texts of any length with a model and its tokenizer.
+
+    A text is split into sentences, these are translated together and joined again, with the line
+    breaks of the text.
 
     Args:
         model: A `Seq2SeqTransformer`.
         tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`.
-        texts: The sentences. An empty one gives an empty translation with the score 0. One of
-            more than `config.max_length - 1` tokens is cut there.
+        texts: The texts. An empty one gives an empty translation with the score 0.
         strategy: How to search: a strategy, its name or its dict; with `num_return` N > 1, all N
             are in `n_best`.
         num_beams: The short way: number of hypotheses; 1, as `None`, is greedy search.
         length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
-        max_length: Number of tokens to generate at most; `None` for `config.max_length`.
-        constraints: Rules about the next token.
+        max_length: Number of tokens to generate for a sentence at most; `None` for
+            `config.max_length`.
+        constraints: Rules about the next token; they hold for each sentence.
         shortlist: The target tokens that are weighed for a batch, instead of all.
+        splitting: How texts are split: `"sentences"`; `"long_texts"` for only those of more than
+            `config.max_length - 1` tokens; `"none"` to cut those off; or a `Splitting`, such as
+            `Sentences("de")`, which knows German abbreviations.
         batch_size: Number of sentences that are decoded together.
         jit_compile: Whether TensorFlow compiles with XLA.
 
@@ -97,9 +110,9 @@ def translate(
     _check_vocabulary("source", source_tokenizer.vocabulary_size, config.source_vocabulary_size)
     _check_vocabulary("target", target_tokenizer.vocabulary_size, config.target_vocabulary_size)
 
-    rows = [_source_row(tokens, config) for tokens in source_tokenizer.encode_batch(texts)]
-    constraints = tuple(constraints)
-    n_best: list[list[Translation]] = [[] for _ in rows]
+    segments = make_segments(texts, source_tokenizer, splitting, config)
+    rows, constraints = segments.rows, tuple(constraints)
+    found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
         ids, scores = model.generate(
             _pad([rows[i] for i in batch], config.pad_id, min(batch_size, len(rows))),
@@ -112,19 +125,51 @@ def translate(
         # (B, N, T), also where there is no axis N
         ids = np.reshape(ids, (len(ids), strategy.num_return, -1))
         scores = np.reshape(scores, (-1, strategy.num_return))
-        for i, sentence_ids, sentence_scores in zip(batch, ids, scores, strict=False):
-            decoded = target_tokenizer.decode_batch(sentence_ids.tolist())
-            found = list(map(Translation, decoded, sentence_scores.tolist()))
-            n_best[i] = [found[0], *(each for each in found[1:] if each.score > -np.inf)]
+        lengths = (ids != config.pad_id).sum(-1)
+        for i, *of_row in zip(batch, ids, scores, lengths, strict=False):
+            decoded = target_tokenizer.decode_batch(of_row[0].tolist())
+            found[i] = list(map(_Hypothesis, decoded, of_row[1].tolist(), of_row[2].tolist()))
+    penalty = length_penalties.get(strategy.length_penalty)
+    n_best = []
+    for first, end in itertools.pairwise(segments.first_rows):
+        joined = _join(found[first:end], rows[first:end], segments.joints[first:end], penalty)
+        n_best.append([joined[0], *(each for each in joined[1:] if each.score > -np.inf)])
     return Translations(
-        [found[0].text for found in n_best],
-        np.array([found[0].score for found in n_best], dtype="float32"),
+        [best[0].text for best in n_best],
+        np.array([best[0].score for best in n_best], dtype="float32"),
         n_best,
     )
 
 
-def _source_row(tokens: list[int], config: Any) -> list[int]:
-    return [*tokens[: config.max_length - 1], config.end_id] if tokens else []
+class _Hypothesis(NamedTuple):
+    """A translation of a segment; its length is the number of tokens, the end token included."""
+
+    text: str
+    score: float
+    length: int
+
+
+def _join(
+    found: list[list[_Hypothesis]],
+    rows: list[list[int]],
+    joints: list[str],
+    penalty: length_penalties.LengthPenalty,
+) -> list[Translation]:
+    """Join the k-th hypotheses of all segments of a text, for each k."""
+    if len(found) == 1:
+        return [Translation(text, score) for text, score, _ in found[0]]
+    # Segments without tokens say nothing, whatever k is.
+    found = [
+        hypotheses if row else [_Hypothesis("", 0.0, 0)] * len(hypotheses)
+        for hypotheses, row in zip(found, rows, strict=True)
+    ]
+    joined = []
+    for hypotheses in zip(*found, strict=True):
+        texts, scores, lengths = zip(*hypotheses, strict=True)
+        divisors = ops.convert_to_numpy(penalty.divisor(np.array([*lengths, sum(lengths)])))
+        total = float((np.array(scores) * divisors[:-1]).sum() / divisors[-1])
+        joined.append(Translation(join(texts, joints), total))
+    return joined
 
 
 def _batches_by_length(rows: list[list[int]], batch_size: int) -> Iterator[list[int]]:

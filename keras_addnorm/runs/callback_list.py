@@ -128,6 +128,7 @@ def _score(prepared: Prepared) -> list[keras.callbacks.Callback]:
             prepared.tokenizers,
             texts,
             max_length=search.max_length,
+            splitting=prepared.config.splitting,
             batch_size=search.batch_size,
         ).texts
 

@@ -122,8 +122,10 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
         "num_beams": run.config.evaluation.num_beams,
         "length_penalty": run.config.evaluation.length_penalty,
         "shortlist": run.config.evaluation.shortlist,
+        "splitting": run.config.evaluation.splitting,
     }
     run.directory.write_scores(scores)
+    # One a line, also where a source has line breaks, which its translation keeps.
     lines = (" ".join(text.splitlines()) for text in found.translations)
     write_text(run.directory.translations, "".join(f"{line}\n" for line in lines))
 

@@ -48,6 +48,7 @@ def export(
             length_penalty=search.length_penalty,
             max_length=search.max_length,
             shortlist=run.shortlist,
+            splitting=run.config.splitting,
             card=_card(run, licence),
         )
 

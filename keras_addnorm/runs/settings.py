@@ -20,6 +20,7 @@ from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 
 if typing.TYPE_CHECKING:
     from keras_addnorm.data.buckets import Bucketing
+    from keras_addnorm.decoding import Splitting
 
 TOKENIZER_KINDS = ("bpe", "unigram")
 NORMALIZATIONS = ("nfc", "nfkc", "none")
@@ -47,6 +48,8 @@ BLEU_TOKENIZERS = (
     *("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
     *("spm", "flores101", "flores200"),
 )
+# How texts are split into segments; `keras_addnorm.decoding.splitting` has the objects.
+SPLITTINGS = ("sentences", "long_texts", "none")
 # Which devices train together; `keras_addnorm.distribution` has the objects.
 DISTRIBUTIONS = ("none", "data", "model")
 
@@ -264,6 +267,12 @@ class EvaluationConfig:
         off=0,
         minimum=4,
     )
+    splitting: str = setting(
+        "sentences",
+        "what a text is split into: sentences; long_texts = sentences if it is longer than the "
+        "model; none = it is cut off there",
+        choices=SPLITTINGS,
+    )
     batch_size: int = setting(64, "sentences translated at a time", minimum=1)
     samples: int = setting(10, "number of translations that are shown", minimum=0)
     bleu_tokenizer: str | None = setting(
@@ -345,6 +354,18 @@ class RunConfig:
             UserError: If a key is not known or a value is wrong; it names all of these.
         """
         return typing.cast(RunConfig, from_table(cls, settings))
+
+    @property
+    def splitting(self) -> Splitting:
+        """How source texts are split, as searches take it."""
+        # Imports Keras: --help does not need it.
+        from keras_addnorm.decoding import NoSplitting
+        from keras_addnorm.decoding import splitting as ways
+
+        name = self.evaluation.splitting
+        return (
+            NoSplitting() if name == "none" else ways.get({"name": name, "language": self.source})
+        )
 
     @classmethod
     def read(cls, path: str | Path) -> RunConfig:

@@ -23,7 +23,7 @@ def translate_texts(
 
     Args:
         run: A trained run.
-        texts: The texts; an empty one gives an empty translation with the score 0.
+        texts: The texts, of any length; an empty one gives an empty translation with the score 0.
         verbose: 1 for a progress bar, 0 for none.
 
     Returns:
@@ -45,6 +45,7 @@ def translate_texts(
             length_penalty=search.length_penalty,
             max_length=search.max_length,
             shortlist=run.shortlist,
+            splitting=run.config.splitting,
             batch_size=batch_size,
         )
         for index, text, score in zip(some, found.texts, found.scores, strict=True):

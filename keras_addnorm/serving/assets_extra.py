@@ -35,9 +35,9 @@ A TensorFlow SavedModel with its tokenizer inside. `model.json` says how it was 
 
 `serving_default` is the signature in the row below it. A signature that ends in `_xla` computes the
 same with XLA: faster, but stock TensorFlow Serving switches XLA off and then refuses it (start the
-server with `--xla_cpu_compilation_enabled` to allow it). A blank text gives "" and the score 0; a
-text of more than {max_source_tokens} tokens is cut there. A request of more than {batch_size} texts
-is decoded {batch_size} at a time. A score is a log-probability divided by the length penalty.
+server with `--xla_cpu_compilation_enabled` to allow it). A blank text gives "" and the score 0.
+{splitting} More than {batch_size} of them in a request are decoded {batch_size} at a time.
+A score is a log-probability divided by the length penalty.
 {shortlist}
 
 ## TensorFlow Serving
@@ -93,6 +93,17 @@ from keras_addnorm.serving import load_translator
 print(load_translator("{name}")(["a text"]))
 ```
 """
+
+_SPLITTINGS = {
+    "sentences": """\
+A text may be of any length: it is split into lines and sentences, whose translations are joined.
+`score` cuts a source off at {max_source_tokens} tokens.""",
+    "long_texts": """\
+A text of more than {max_source_tokens} tokens is split into lines and sentences, whose translations
+are joined. `score` cuts a source off at that length.""",
+    "none": """\
+A text of more than {max_source_tokens} tokens is cut there.""",
+}
 
 _SHORTLIST = """
 The search considers only the {size:,} target pieces that the texts of a batch are likely to need.
@@ -158,7 +169,9 @@ def write_extras(
             version=version,
             folder=FOLDER,
             signatures="\n".join(_describe(*item) for item in signatures.items()),
-            max_source_tokens=model.config.max_length - 1,
+            splitting=_splitting(settings["decoding"]["splitting"]["name"]).format(
+                max_source_tokens=model.config.max_length - 1
+            ),
             batch_size=largest,
             shortlist="" if size is None else _SHORTLIST.format(size=size),
         ),
@@ -206,6 +219,11 @@ def warmup_records(
         for argument in _inputs(signatures[signature]):
             request.inputs[argument].CopyFrom(tf.make_tensor_proto([text] * rows))
         yield log.SerializeToString()
+
+
+def _splitting(name: str) -> str:
+    """What the README says of a way of splitting; of one of the user's own only its name."""
+    return _SPLITTINGS.get(name, f"Texts are split in the way `{name}`.")
 
 
 def _word_of_one_token(tokenizer: Tokenizer) -> str:

@@ -92,8 +92,7 @@ class Client:
         """Translates texts.
 
         Args:
-            texts: The texts, brought into the form that models are trained on; a blank one gives an
-                empty translation with the score 0.
+            texts: The texts, of any length; a blank one gives an empty translation with the score 0.
 
         Returns:
             One translation a text, in order, as `load_translator` gives them.
@@ -102,11 +101,11 @@ class Client:
             TypeError: If `texts` is one string.
             ServingError: If the server does not answer, or refuses.
         """
-        from keras_addnorm.data import Tokenizer
+        from keras_addnorm.data.normalization import utf8_text
 
         if isinstance(texts, str | bytes):
             raise TypeError("Expected several texts; received one. Put it in a list: [text].")
-        normal = [Tokenizer.normalize(text) for text in texts]
+        normal = [utf8_text(text) for text in texts]
         if not normal:
             return []
         found = self.predict("serving_default", texts=normal)

@@ -14,7 +14,9 @@ from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
+from keras_addnorm.decoding import splitting as ways_of_splitting
 from keras_addnorm.decoding import strategies as decoding_strategies
+from keras_addnorm.decoding.splitting import SplittingLike
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable, merge_lora
 from keras_addnorm.models.checks import require_model, require_tokenizers
 from keras_addnorm.serving.assets_extra import write_extras
@@ -41,6 +43,7 @@ def export_saved_model(
     batch_buckets: Sequence[int] | None = None,
     length_buckets: Sequence[int] | None = None,
     shortlist: Shortlist | None = None,
+    splitting: SplittingLike = "sentences",
     storage: str = "float32",
     card: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -61,8 +64,10 @@ def export_saved_model(
     `serving_default` equals `keras_addnorm.decoding.translate`. It needs neither Keras nor this
     package nor XLA, which TensorFlow Serving switches off. The functions under XLA pad batch and
     length up to buckets: at most `len(batch_buckets) * len(length_buckets)` programs are compiled
-    for each of them. Requests of any size and texts of any length are taken: a request is decoded
-    `batch_buckets[-1]` texts at a time, and a text is cut at `config.max_length - 1` tokens.
+    for each of them. Requests of any size and texts of any length are taken: a text is split into
+    sentences, and those of a request are decoded `batch_buckets[-1]` at a time. T and S are the
+    tokens of the whole text. `score` splits nothing: it cuts a source at `config.max_length - 1`
+    tokens and a target at `max_length - 1`.
 
     Gains of the residual scheme (LayerScale, ReZero, DeepNorm, LN-scaling) and what LoRA has
     learned are merged into the kernels first; see `keras_addnorm.models.fold` and `merge_lora`.
@@ -82,12 +87,15 @@ def export_saved_model(
             their signature. The first one is `serving_default`, so it has to return one
             translation a text; others with `num_return` > 1, and `translate_nbest` in any case,
             return what the table says of `translate_nbest`.
-        max_length: Number of tokens to generate at most; `None` for `model.config.max_length`.
+        max_length: Number of tokens to generate for a sentence at most; `None` for
+            `model.config.max_length`.
         batch_buckets: Batch sizes under XLA; `None` for 1, 4, 16 and 64.
         length_buckets: Source lengths under XLA; `None` for 16, 32, 64, 128 and 256, up to
             `config.max_length`.
         shortlist: The target tokens that a search weighs for a batch, instead of all: faster, but
             not exact. Its lexicon becomes part of the export.
+        splitting: How texts are split, as in `keras_addnorm.decoding.translate`: `"sentences"`,
+            `"long_texts"`, `"none"`, or a `Splitting` such as `Sentences("de")`.
         storage: How weights are stored: `"float32"`, `"float16"` or `"int8"`. Computation stays in
             the model's own precision.
         card: What else `model.json` is to say: training data, scores, licence.
@@ -131,6 +139,7 @@ def export_saved_model(
         _max_length(model, max_length),
         Buckets.of(batch_buckets, length_buckets, model.config.max_length),
         shortlist,
+        ways_of_splitting.get(splitting),
     )
     if shortlist is not None:
         shortlist.check(model.config)

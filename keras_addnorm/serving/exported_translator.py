@@ -49,7 +49,8 @@ class Translator:
         """Translates texts, all in one batch.
 
         Args:
-            texts: The texts; a blank text gives an empty translation with the score 0.
+            texts: The texts, of any length; a blank one gives an empty translation with the score
+                0. An export made with `splitting="none"`, or by version 0.1.0, cuts long ones off.
 
         Returns:
             One translation a text, in order.

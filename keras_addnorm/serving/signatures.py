@@ -14,12 +14,22 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
-from keras_addnorm.decoding import Beam, Lexicon, Shortlist, Strategy
+from keras_addnorm.decoding import (
+    Beam,
+    Lexicon,
+    Sentences,
+    Shortlist,
+    Splitting,
+    Strategy,
+    length_penalties,
+    splitting,
+)
 from keras_addnorm.decoding.engine import Engine, TFGraphEngine, XLAEngine
 from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.serving.graph_segments import concat_rows, join, text_of_rows
 from keras_addnorm.serving.request_batches import Buckets, Function, Outputs, map_in_batches
 from keras_addnorm.serving.stored_weights import StoredWeights
 from keras_addnorm.serving.text_encoder import TEXTS, TextEncoder
@@ -42,12 +52,14 @@ class Decoding:
         max_length: Number of tokens at most, T.
         buckets: The shapes of the numeric core.
         shortlist: The target tokens that are weighed for a batch; `None` for all.
+        splitting: How texts are split.
     """
 
     strategies: Mapping[str, Strategy]
     max_length: int
     buckets: Buckets
     shortlist: Shortlist | None = None
+    splitting: Splitting = dataclasses.field(default_factory=Sentences)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for the card."""
@@ -58,6 +70,7 @@ class Decoding:
             "batch_buckets": list(self.buckets.batch),
             "length_buckets": list(self.buckets.length),
             "shortlist": None if self.shortlist is None else self.shortlist.size,
+            "splitting": splitting.serialize(self.splitting),
         }
 
 
@@ -79,7 +92,9 @@ class TranslationModule(tf.Module):
         storage: str,
     ) -> None:
         super().__init__(name="translation")
-        self._texts = TextEncoder(tokenizers, model.config.max_length - 1, decoding.max_length - 1)
+        self._texts = TextEncoder(
+            tokenizers, model.config.max_length - 1, decoding.max_length - 1, decoding.splitting
+        )
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
         self.weights = weights.stored
@@ -138,21 +153,62 @@ class TranslationModule(tf.Module):
         if several:
             outputs["alignments"] = tf.TensorSpec([None, count, longest], tf.int32)
 
+        penalty = length_penalties.get(strategy.length_penalty)
+
         def translate(texts: tf.Tensor) -> Outputs:
-            """Translates texts, (B,)."""
-            found = self._in_batches(find, [self._texts.source_ids(texts)], outputs)
-            ids = tf.reshape(found.pop("ids"), [-1, longest])
-            translations = self._texts.target.detokenize(ids)
+            """Translates texts, (B,), whose segments, (R,), are decoded together."""
+            segments = self._texts.segments(texts)
+            source_ids = self._texts.row_ids(segments.tokens)
+            found = self._in_batches(find, [source_ids], outputs)
+            ids, scores = found["ids"], found["scores"]
+            detokenized = self._texts.target.detokenize(tf.reshape(ids, [-1, longest]))
+            lengths = self._lengths(ids)  # (R, N)
+            translations, scores = join(
+                tf.reshape(detokenized, [-1, count]), scores, lengths, segments, penalty
+            )
             if not several:
-                return {"translations": translations, "scores": found["scores"][:, 0]}
-            pieces = self._texts.target.pieces(ids)
+                return {"translations": translations[:, 0], "scores": scores[:, 0]}
+            first_rows, alignments = segments.first_rows, found["alignments"]
+            # Where each segment begins in the tokens of its text, (R,).
+            begins = tf.cumsum(self._lengths(source_ids), exclusive=True)
+            begins -= tf.gather(begins, tf.gather(first_rows, text_of_rows(first_rows)))
+            alignments = tf.where(alignments < 0, -1, alignments + begins[:, None, None])
+            alignments = self._whole(alignments, lengths, first_rows, -1)
+            ids = self._whole(ids, lengths, first_rows, self._model.config.pad_id)
+            pieces = self._texts.target.pieces(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
             return {
-                "translations": tf.reshape(translations, [-1, count]),
-                "pieces": tf.reshape(pieces, [-1, count, longest]),
-                **found,
+                "translations": translations,
+                "scores": scores,
+                "alignments": alignments,
+                "pieces": tf.reshape(pieces, tf.shape(ids)),
             }
 
         return translate
+
+    def _lengths(self, ids: tf.Tensor) -> tf.Tensor:
+        """The number of tokens, end tokens included, along the last axis."""
+        return tf.reduce_sum(tf.cast(tf.not_equal(ids, self._model.config.pad_id), tf.int32), -1)
+
+    def _whole(
+        self, values: tf.Tensor, lengths: tf.Tensor, first_rows: tf.Tensor, padding: int
+    ) -> tf.Tensor:
+        """Puts the segments of a text one behind the other: (R, N, T) -> (B, N, T or longer)."""
+        count, num_rows = values.shape[1], tf.shape(first_rows, tf.int64)[0] - 1
+        rows = tf.range(count, dtype=tf.int64)[:, None] * first_rows[-1] + first_rows[:-1]
+        rows = tf.concat([tf.reshape(rows, [-1]), [count * first_rows[-1]]], 0)
+        # (R, N, T) -> (N R, T) -> (N B, T)
+        whole = concat_rows(
+            tf.reshape(tf.transpose(values, [1, 0, 2]), [-1, values.shape[2]]),
+            tf.reshape(tf.transpose(lengths), [-1]),
+            rows,
+        )
+        width = tf.maximum(whole.bounding_shape(1), self._decoding.max_length)
+        if self._decoding.splitting.cuts_off:
+            # A server puts requests together where rows have one size.
+            width = tf.constant(self._decoding.max_length, tf.int64)
+        whole = whole.to_tensor(padding, shape=tf.stack([-1, width]))
+        whole = tf.transpose(tf.reshape(whole, [count, num_rows, width]), [1, 0, 2])
+        return tf.ensure_shape(whole, [None, count, tf.get_static_value(width)])
 
     def _score(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
         """Scores given translations of the texts at the same places, each (B,)."""
@@ -172,32 +228,38 @@ class TranslationModule(tf.Module):
 
     def _tokenize(self, texts: tf.Tensor) -> Outputs:
         """Returns the ids that the encoder reads, (B, S), their pieces, and their number, (B,)."""
-        ids = self._texts.source_ids(texts)
-        is_token = tf.cast(tf.not_equal(ids, self._model.config.pad_id), tf.int32)
+        ids, first_rows = self._source_rows(texts)
+        whole = concat_rows(ids, self._lengths(ids), first_rows)
+        token_ids = whole.to_tensor(self._model.config.pad_id, shape=tf.stack([-1, _width(whole)]))
         return {
-            "token_ids": ids,
-            "pieces": self._texts.source.pieces(ids),
-            "lengths": tf.reduce_sum(is_token, 1),
+            "token_ids": token_ids,
+            "pieces": self._texts.source.pieces(token_ids),
+            "lengths": tf.cast(whole.row_lengths(), tf.int32),
         }
 
     def _encode(self, texts: tf.Tensor) -> Outputs:
         """Returns the encoder's output, (B, S, D), zero at padding, and its mean, (B, D)."""
-        ids = self._texts.source_ids(texts)
+        ids, first_rows = self._source_rows(texts)
         width = self._model.config.hidden_dim
         outputs = {"states": tf.TensorSpec([None, None, width], tf.float32)}
         longest = tf.shape(ids)[1]
 
         def encode(ids: tf.Tensor) -> Outputs:
-            states, mask = self._model.encode(ids)
-            states = tf.where(mask[..., None], tf.cast(states, tf.float32), 0.0)
-            return {"states": _with_columns(states, longest)}  # So that batches fit together.
+            states, _ = self._model.encode(ids)
+            # So that batches fit together.
+            return {"states": _with_columns(tf.cast(states, tf.float32), longest)}
 
         states = self._in_batches(encode, [ids], outputs)["states"]
-        lengths = tf.reduce_sum(
-            tf.cast(tf.not_equal(ids, self._model.config.pad_id), tf.float32), 1
-        )
+        whole = concat_rows(states, self._lengths(ids), first_rows)
+        states = whole.to_tensor(0.0, shape=tf.stack([-1, _width(whole), width]))
+        lengths = tf.cast(whole.row_lengths(), tf.float32)
         mean = tf.math.divide_no_nan(tf.reduce_sum(states, 1), lengths[:, None])
         return {"pooled": mean, "states": states}
+
+    def _source_rows(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the ids of the segments, (R, S), and the first of each text, (B + 1,)."""
+        segments = self._texts.segments(texts)
+        return self._texts.row_ids(segments.tokens), segments.first_rows
 
     def _in_batches(
         self, function: Function, ids: list[tf.Tensor], outputs: Mapping[str, tf.TensorSpec]
@@ -332,6 +394,11 @@ def finds_all_of(strategy: Strategy, other: Strategy) -> bool:
 def _with_columns(x: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
     missing = length - tf.shape(x)[1]
     return tf.pad(x, [[0, 0], [0, missing], *[[0, 0]] * (x.shape.rank - 2)])
+
+
+def _width(rows: tf.RaggedTensor) -> tf.Tensor:
+    """The length of the longest row, at least 1: signatures return no empty columns."""
+    return tf.maximum(rows.bounding_shape(1), 1)
 
 
 def _concrete(function: Function, *specs: tf.TensorSpec) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
+from keras_addnorm.decoding import Splitting
+from keras_addnorm.serving.graph_segments import GraphSplitter
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
@@ -17,18 +19,25 @@ class TextEncoder:
 
     Args:
         tokenizers: The tokenizers.
-        max_source_tokens: Longer sources are cut.
+        max_source_tokens: Longer sources are split, or cut where a row is one text.
         max_target_tokens: Longer targets are cut.
+        splitting: How sources are split.
     """
 
     def __init__(
-        self, tokenizers: TokenizerPair, max_source_tokens: int, max_target_tokens: int
+        self,
+        tokenizers: TokenizerPair,
+        max_source_tokens: int,
+        max_target_tokens: int,
+        splitting: Splitting,
     ) -> None:
         self.source = GraphTokenizer(tokenizers.source)
         self.target = self.source if tokenizers.is_joint else GraphTokenizer(tokenizers.target)
         self._pad_id, self._end_id = tokenizers.target.pad_id, tokenizers.target.end_id
         self._max_source_tokens = max_source_tokens
         self._max_target_tokens = max_target_tokens
+        splitter = GraphSplitter(tokenizers.source, self.source, splitting, max_source_tokens)
+        self.segments = tf.function(splitter, [TEXTS], autograph=False)
         self.source_ids = tf.function(self._source_ids, [TEXTS], autograph=False)
         self.target_ids = tf.function(self._target_ids, [TEXTS], autograph=False)
 
@@ -38,8 +47,11 @@ class TextEncoder:
         return list(dict.fromkeys([*self.source.tables, *self.target.tables]))
 
     def _source_ids(self, texts: tf.Tensor) -> tf.Tensor:
-        """The ids that the encoder reads, (B, S); the rows of blank texts are padding."""
-        tokens = self.source.tokenize(texts)
+        """The ids of whole texts, (B, S), which are cut; the rows of blank texts are padding."""
+        return self.row_ids(self.source.tokenize(texts))
+
+    def row_ids(self, tokens: tf.RaggedTensor) -> tf.Tensor:
+        """The ids that the encoder reads of sources that are tokens, (R, S)."""
         lengths = tf.minimum(tokens.row_lengths(), self._max_source_tokens)
         return self._with_ends(tokens, lengths, tf.where(lengths > 0, lengths, -1))
 

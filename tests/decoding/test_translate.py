@@ -85,10 +85,56 @@ def test_sources_are_tokens_and_an_end_and_empty_ones_are_padding(copying):
     np.testing.assert_array_equal(ids, [[0, 0, 0], [3, 4, END]])
 
 
-def test_a_long_source_is_cut_before_its_end(copying):
-    result = translate(copying, PAIR, ["abcdefgh", "abcde"])
+def test_without_splitting_a_long_source_is_cut_before_its_end(copying):
+    result = translate(copying, PAIR, ["abcdefgh", "abcde"], splitting="none")
     assert result.texts == ["abcde", "abcde"]
     np.testing.assert_array_equal(copying.requests[0][0][:2], 2 * [[3, 4, 5, 6, 7, END]])
+
+
+class Sentences(LetterTokenizer):
+    """Letters with capitals and full stops, which are no tokens of the source."""
+
+    def encode_batch(self, texts):
+        kept = ["".join(filter(str.isalpha, text)).lower() for text in texts]
+        return super().encode_batch(kept)
+
+
+SENTENCES = Pair(Sentences(V_SOURCE), LetterTokenizer(V_TARGET))
+
+
+def test_u1_every_sentence_of_a_paragraph_is_translated(copying):
+    text = "".join(f"Ab{'cdefg'[i % 5] * (i % 4)}. " for i in range(60))
+    result = translate(copying, SENTENCES, [text, "H", ""], batch_size=7)
+    expected = " ".join(f"ab{'cdefg'[i % 5] * (i % 4)}" for i in range(60))
+    assert result.texts == [expected, "h", ""]
+    lengths = [len(word) + 1 for word in expected.split()]
+    np.testing.assert_array_equal(result.scores, [-sum(lengths), -2, 0])
+    shapes = [ids.shape for ids, _ in copying.requests]
+    assert {rows for rows, _ in shapes} == {7} and sum(rows for rows, _ in shapes) >= 62
+
+
+def test_u1_line_breaks_and_long_words_stay(copying):
+    texts = ["Ab.\n\nCd!\n Abcdefgh", "abcdefgh"]
+    assert translate(copying, SENTENCES, texts).texts == ["ab\n\ncd\n abcdefgh", "abcdefgh"]
+
+
+def test_the_score_of_a_text_is_that_of_all_its_tokens(model):
+    """Also for the k-th translation, which joins the k-th of each sentence."""
+    strategy, sentences = Beam(3, 0.6, num_return=2), ["Abc. ", "Hi!\n", "Gfe"]
+    options = {"jit_compile": False, "batch_size": 4}
+    whole = translate(model, SENTENCES, ["".join(sentences), "..."], strategy, **options)
+    source = np.array([[3, 4, 5, END], [10, 11, END, 0], [9, 8, 7, END]])
+    ids, scores = model.generate(source, strategy, jit_compile=False)
+    lengths = (ids != 0).sum(-1)
+    for k, (text, score) in enumerate(whole.n_best[0]):
+        found = PAIR.target.decode_batch(ids[:, k].tolist())
+        assert text.split() == " ".join(found).split()
+        sums = scores[:, k] * ((5 + lengths[:, k]) / 6) ** 0.6
+        np.testing.assert_allclose(
+            score, sums.sum() / ((5 + lengths[:, k].sum()) / 6) ** 0.6, rtol=1e-5
+        )
+    assert len(whole.n_best[0]) == 2
+    assert whole.n_best[1] == [Translation("", 0.0)]
 
 
 def test_texts_of_like_length_share_a_batch(copying):

@@ -1,5 +1,6 @@
 """Every signature of an exported model against the model itself."""
 
+import itertools
 import os
 
 import keras
@@ -10,6 +11,7 @@ from exported import LENGTHS, MAX_LENGTH, ROWS, make_model
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_addnorm.decoding import Beam, Greedy, Lexicon, Shortlist, translate
+from keras_addnorm.decoding.text_segments import join, make_segments
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.optimize_graph import function_definitions
@@ -78,24 +80,87 @@ def pieces(tokenizer, ids):
     return [[tokenizer.pieces[i].text if i else "" for i in row] for row in ids]
 
 
+def segments_of(toy, texts):
+    """The rows that the encoder reads, and for each text which of them are its own."""
+    config = toy.model.config
+    segments = make_segments(texts, toy.tokenizers.source, "sentences", config)
+    own = [slice(*pair) for pair in itertools.pairwise(segments.first_rows)]
+    return segments, own
+
+
+def one_behind_the_other(rows, own, columns, padding):
+    """The rows of each text in one row."""
+    whole = [np.concatenate(rows[one]) for one in own]
+    return np.array([[*row, *[padding] * (columns - len(row))] for row in whole])
+
+
 @pytest.mark.parametrize(
     "name", ["translate_nbest", pytest.param("translate_nbest_xla", marks=pytest.mark.slow)]
 )
 def test_nbest_with_alignments(toy, module, sources, name):
     assert len(sources) == 200
     found = call(module, name, texts=sources)
+    segments, own = segments_of(toy, sources)
+    assert max(one.stop - one.start for one in own) > 2
     expected = toy.model.generate(
-        padded(rows(toy, sources), MAX_LENGTH),
+        padded(segments.rows, MAX_LENGTH),
         Beam(3, 0.6, num_return=3),
         max_length=T,
         return_details=True,
     )
-    texts = [toy.tokenizers.target.decode_batch(best.tolist()) for best in expected.ids]
-    assert strings(found["translations"]) == texts
-    np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-4)
-    np.testing.assert_array_equal(found["alignments"], expected.alignments)
-    named = [pieces(toy.tokenizers.target, best) for best in np.asarray(expected.ids)]
-    assert strings(found["pieces"]) == named
+    decoded = [toy.tokenizers.target.decode_batch(best.tolist()) for best in expected.ids]
+    lengths = (expected.ids != 0).sum(-1)
+    alone = np.array([one.stop - one.start == 1 for one in own])
+    assert 50 < alone.sum() < 150
+    columns = max(lengths[one].sum(0).max() for one in own)
+    assert found["alignments"].shape == (200, 3, columns) and columns > T
+    begins = [
+        begin
+        for one in own
+        for begin in np.cumsum([0, *map(len, segments.rows[one])])[: one.stop - one.start]
+    ]
+    for k in range(3):
+        texts = [join([best[k] for best in decoded[one]], segments.joints[one]) for one in own]
+        assert strings(found["translations"][:, k]) == texts
+        firsts = [one.start for one in own]
+        np.testing.assert_allclose(
+            found["scores"][alone, k], expected.scores[firsts, k][alone], atol=1e-4
+        )
+        sums = expected.scores[:, k] * ((5 + lengths[:, k]) / 6) ** 0.6
+        totals = [lengths[one, k].sum() for one in own]
+        np.testing.assert_allclose(
+            found["scores"][~alone, k],
+            np.array(
+                [sums[one].sum() / ((5 + n) / 6) ** 0.6 for one, n in zip(own, totals, strict=True)]
+            )[~alone],
+            atol=1e-4,
+        )
+        real = [slice(length) for length in lengths[:, k]]
+        alignments = [
+            expected.alignments[i, k, real[i]] + begins[i] for i in range(len(segments.rows))
+        ]
+        ids = [expected.ids[i, k, real[i]] for i in range(len(segments.rows))]
+        np.testing.assert_array_equal(
+            found["alignments"][:, k], one_behind_the_other(alignments, own, columns, -1)
+        )
+        named = pieces(toy.tokenizers.target, one_behind_the_other(ids, own, columns, 0))
+        assert strings(found["pieces"][:, k]) == named
+
+
+def test_a_short_text_has_the_shape_that_it_had_without_splitting(module):
+    found = call(module, "translate_nbest", texts=["Ba di.", ""])
+    assert found["alignments"].shape == found["pieces"].shape == (2, 3, T)
+
+
+def test_u1_a_served_model_translates_every_sentence(toy, module):
+    """And the graph gives what the class that loads it gives."""
+    sentences = [f"Ba {word}." for word in ("di", "ku", "ler", "mon")]
+    text = "\n\n".join([" ".join(15 * sentences), "Zz ba?"])
+    alone = strings(call(module, "serving_default", texts=[*sentences, "Zz ba?"])["translations"])
+    assert all(alone)
+    expected = "\n\n".join([" ".join(15 * alone[:4]), alone[4]])
+    assert strings(call(module, "serving_default", texts=["", text])["translations"])[1] == expected
+    assert [each.text for each in load_translator(toy.path)([text])] == [expected]
 
 
 @pytest.mark.parametrize("kind", ["", pytest.param("_xla", marks=pytest.mark.slow)])
@@ -155,7 +220,8 @@ def test_score_needs_a_target_for_each_source(module):
 
 def test_tokenize(toy, module, sources):
     found = call(module, "tokenize", texts=sources)
-    expected = rows(toy, sources)
+    segments, own = segments_of(toy, sources)
+    expected = [[token for row in segments.rows[one] for token in row] for one in own]
     np.testing.assert_array_equal(found["lengths"], [len(row) for row in expected])
     np.testing.assert_array_equal(found["token_ids"], padded(expected, max(map(len, expected))))
     assert strings(found["pieces"]) == pieces(toy.tokenizers.source, found["token_ids"])
@@ -163,15 +229,14 @@ def test_tokenize(toy, module, sources):
 
 def test_encode(toy, module, sources):
     found = call(module, "encode", texts=sources)
-    expected = rows(toy, sources)
-    for row, states, mean in zip(expected, found["states"], found["pooled"], strict=True):
-        assert not states[len(row) :].any()
-        if not row:
-            assert not mean.any()
-            continue
-        alone = np.asarray(toy.model.encode(np.array([row]))[0])[0]
-        np.testing.assert_allclose(states[: len(row)], alone, atol=1e-4)
-        np.testing.assert_allclose(mean, alone.mean(0), atol=1e-4)
+    segments, own = segments_of(toy, sources)
+    encoded = np.asarray(toy.model.encode(padded(segments.rows, MAX_LENGTH))[0])
+    encoded = [states[: len(row)] for states, row in zip(encoded, segments.rows, strict=True)]
+    for one, states, mean in zip(own, found["states"], found["pooled"], strict=True):
+        whole = np.concatenate(encoded[one])
+        assert not states[len(whole) :].any()
+        np.testing.assert_allclose(states[: len(whole)], whole, atol=1e-4)
+        np.testing.assert_allclose(mean, whole.mean(0) if len(whole) else 0, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -1,0 +1,152 @@
+r"""How a text is split into segments that are translated one by one.
+
+```python
+from keras_addnorm.decoding import splitting
+
+splitting.get("sentences")  # Sentences(language=None)
+splitting.get({"name": "sentences", "language": "de"})
+splitting.split("Dr. Cox waits. He is late!\n你好。再见。", "sentences")
+# ['Dr. Cox waits. ', 'He is late!\n', '你好。', '再见。']
+```
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+from keras_addnorm.basics import Table
+from keras_addnorm.decoding.sentence_rules import MARK, Rule, sentence_rules, substitute
+
+
+class Splitting(abc.ABC):
+    """A way to split texts. A subclass is a frozen dataclass.
+
+    It consists of substitutions, so that Python and an exported graph do the same.
+    """
+
+    @property
+    @abc.abstractmethod
+    def rules(self) -> tuple[Rule, ...]:
+        """The substitutions that put `MARK` between two segments."""
+
+    @property
+    @abc.abstractmethod
+    def keeps_what_fits(self) -> bool:
+        """Whether a text that the model can read as a whole is one segment."""
+
+    @property
+    @abc.abstractmethod
+    def cuts_off(self) -> bool:
+        """Whether the end of what is longer than the model is left out, not divided further."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentences(Splitting):
+    """Each sentence, and each line, is translated by itself.
+
+    A sentence that the model cannot read as a whole is divided: behind the last comma or the like
+    in the second half of what the model reads, else at the last space, else between two tokens.
+
+    Args:
+        language: The language of the texts, such as `"de"`, whose abbreviations are then known;
+            `None` for those that many languages share.
+    """
+
+    language: str | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The substitutions of the language."""
+        return sentence_rules(self.language)
+
+    @property
+    def keeps_what_fits(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def cuts_off(self) -> bool:
+        """No."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class LongTexts(Splitting):
+    """Only a text that the model cannot read as a whole is split, as `Sentences` does.
+
+    For models that were trained on paragraphs. A line break in a text that fits is a space.
+
+    Args:
+        language: As in `Sentences`.
+    """
+
+    language: str | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The substitutions of the language."""
+        return sentence_rules(self.language)
+
+    @property
+    def keeps_what_fits(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def cuts_off(self) -> bool:
+        """No."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSplitting(Splitting):
+    """A text is one segment; what is longer than the model is cut off."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """None."""
+        return ()
+
+    @property
+    def keeps_what_fits(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def cuts_off(self) -> bool:
+        """Yes."""
+        return True
+
+
+SplittingLike = str | dict[str, Any] | Splitting
+"""What `get` makes a way of splitting of."""
+
+_TABLE: Table[Splitting] = Table(
+    "way of splitting texts",
+    Splitting,  # type: ignore[type-abstract]
+    {"sentences": Sentences, "long_texts": LongTexts, "none": NoSplitting},
+)
+names = _TABLE.names
+register = _TABLE.register
+get = _TABLE.get
+serialize = _TABLE.serialize
+
+
+def split(text: str, splitting: SplittingLike = "sentences") -> list[str]:
+    """Split a text into segments, whatever a model can read.
+
+    Args:
+        text: The text.
+        splitting: How to split.
+
+    Returns:
+        The segments, each with the white space that follows it: joined they are the text without
+        the white space at its beginning. A blank text is one empty segment.
+    """
+    rules = get(splitting).rules
+    if not rules:
+        return [text]
+    first, *others = substitute(text, rules).split(MARK)
+    return [first, *filter(None, others)]

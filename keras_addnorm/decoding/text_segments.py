@@ -1,0 +1,174 @@
+"""From texts to the rows of token ids that a model reads, and from translated segments to texts.
+
+`keras_addnorm.serving.graph_segments` does the same in a graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from keras_addnorm.decoding import splitting as ways
+from keras_addnorm.decoding.sentence_rules import (
+    HAN,
+    JOIN_RULES,
+    MARK,
+    WHITE_SPACE,
+    substitute,
+)
+from keras_addnorm.decoding.splitting import SplittingLike
+
+# SentencePiece's mark for a space.
+_SPACE = "\u2581"
+# Behind one of these a sentence may be divided.
+_CLAUSE_ENDS = frozenset(".!?…,;:–—、，；：。！？｡､،؛؟۔।॥")
+
+
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """The segments of several texts.
+
+    Args:
+        rows: What the encoder reads of each: its tokens and the end token; nothing if it is blank.
+        joints: What follows its translation, for `join`.
+        first_rows: For each text the number of its first row, and at the end that of all rows.
+    """
+
+    rows: list[list[int]]
+    joints: list[str]
+    first_rows: list[int]
+
+
+def make_segments(
+    texts: Sequence[str], tokenizer: Any, splitting: SplittingLike, config: Any
+) -> Segments:
+    """Split texts into segments that a model can read.
+
+    Args:
+        texts: The texts.
+        tokenizer: The tokenizer of the source.
+        splitting: How to split.
+        config: The model's configuration.
+
+    Returns:
+        The segments, in order; at least one of each text.
+    """
+    way = ways.get(splitting)
+    longest = config.max_length - 1
+    pieces = [ways.split(text, way) for text in texts]
+    if way.rules and way.keeps_what_fits:
+        whole = tokenizer.encode_batch(list(texts))
+        pieces = [
+            [text] if len(tokens) <= longest else parts
+            for text, tokens, parts in zip(texts, whole, pieces, strict=True)
+        ]
+    encoded = iter(tokenizer.encode_batch([piece for parts in pieces for piece in parts]))
+    rows: list[list[int]] = []
+    joints: list[str] = []
+    first_rows = [0]
+    boundaries = None
+    for parts in pieces:
+        for piece in parts:
+            tokens = next(encoded)
+            if way.cuts_off:
+                tokens = tokens[:longest]
+            start = 0
+            if len(tokens) > longest:
+                boundaries = boundaries or Boundaries.of(tokenizer)
+                for end, joint in boundaries.divide(tokens, longest):
+                    rows.append([*tokens[start:end], config.end_id])
+                    joints.append(joint)
+                    start = end
+            rows.append([*tokens[start:], config.end_id] if tokens else [])
+            joints.append(MARK + piece[len(piece.rstrip(WHITE_SPACE)) :])
+        first_rows.append(len(rows))
+    return Segments(rows, joints, first_rows)
+
+
+def join(translations: Sequence[str], joints: Sequence[str]) -> str:
+    """Join the translations of a text's segments.
+
+    Line breaks between segments stay. Other white space between them stays, too, but behind scripts
+    that are written without it; where there was none, a space is put.
+
+    Args:
+        translations: The translation of each segment.
+        joints: What follows each of them: `MARK` and the white space of the source, or nothing
+            inside of a word.
+
+    Returns:
+        The text, without white space at its ends.
+    """
+    parts = [part for both in zip(translations, joints, strict=True) for part in both]
+    return substitute("".join(parts[:-1]), JOIN_RULES).strip(WHITE_SPACE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Boundaries:
+    """Where a sentence may be divided, by the ids of the two tokens there.
+
+    Args:
+        ends_clause: For each id, whether a token ends with a comma or the like.
+        ends_word: For each id, whether a token ends with a space.
+        starts_word: For each id, whether a token begins with one.
+        starts_clause: For each id, whether a clause can begin with it: at a space, or with a
+            character of a script that is written without spaces.
+    """
+
+    ends_clause: tuple[bool, ...]
+    ends_word: tuple[bool, ...]
+    starts_word: tuple[bool, ...]
+    starts_clause: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Boundaries:
+        """Return those of a tokenizer: a `Tokenizer`, or any with `pieces` that have a `text`."""
+        texts = [piece.text for piece in getattr(tokenizer, "pieces", ())]
+        texts += [""] * (tokenizer.vocabulary_size - len(texts))
+        return cls(
+            tuple(text[-1:] in _CLAUSE_ENDS for text in texts),
+            tuple(text.endswith(_SPACE) for text in texts),
+            tuple(text.startswith(_SPACE) for text in texts),
+            tuple(text.startswith(_SPACE) or HAN.match(text) is not None for text in texts),
+        )
+
+    def divide(self, tokens: Sequence[int], longest: int) -> Iterator[tuple[int, str]]:
+        """Divide a sentence that is too long.
+
+        Args:
+            tokens: Its tokens.
+            longest: Number of tokens of a part at most.
+
+        Yields:
+            Of each part but the last one, the number of tokens up to its end, and its joint.
+        """
+        spaces, clauses = [], []
+        for place, (left, right) in enumerate(itertools.pairwise(tokens), start=1):
+            if self.ends_word[left] or self.starts_word[right]:
+                spaces.append(place)
+            if self.ends_clause[left] and self.starts_clause[right]:
+                clauses.append(place)
+        start = 0
+        while len(tokens) - start > longest:
+            end = start + longest
+            clause, space = _last(clauses, end), _last(spaces, end)
+            if clause - start >= (longest + 1) // 2:
+                end = clause
+            elif space > start:
+                end = space
+            yield end, self._joint(tokens[end - 1], tokens[end])
+            start = end
+
+    def _joint(self, left: int, right: int) -> str:
+        if self.ends_word[left] or self.starts_word[right]:
+            return MARK + " "
+        return MARK if self.ends_clause[left] and self.starts_clause[right] else ""
+
+
+def _last(places: Sequence[int], end: int) -> int:
+    """Return the last of rising places that is not after `end`, 0 if there is none."""
+    index = bisect_right(places, end)
+    return places[index - 1] if index else 0
