@@ -109,6 +109,8 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
         "num_beams": run.config.evaluation.num_beams,
         "length_penalty": run.config.evaluation.length_penalty,
         "shortlist": run.config.evaluation.shortlist,
+        "min_length": run.config.evaluation.min_length,
+        "no_repeat_ngram": run.config.evaluation.no_repeat_ngram,
     }
     run.directory.write_scores(scores)
     write_text(run.directory.translations, "".join(f"{text}\n" for text in found.translations))

@@ -94,7 +94,7 @@ def prepare(
         with distribution.first_before_the_others("data"):
             training_pairs = load_pairs(config, split)
             validation_pairs = load_pairs(config, "validation")
-            tokenizers = load_or_train_tokenizers(config, directory, training_pairs)
+            tokenizers = load_or_train_tokenizers(config, directory, training_pairs, say)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         chosen_model = model_config(config, tokenizers)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from keras_addnorm.data import LineReport, TokenizerPair, line_reports, load_translation
+from keras_addnorm.data.sentencepiece_training import VocabularyTooLargeError
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
@@ -70,20 +72,28 @@ def left_out_lines(config: RunConfig, split: str) -> list[LineReport]:
 
 
 def load_or_train_tokenizers(
-    config: RunConfig, directory: RunDirectory, pairs: Any
+    config: RunConfig,
+    directory: RunDirectory,
+    pairs: Any,
+    say: Callable[[str], None] = lambda line: None,
 ) -> TokenizerPair:
     """Returns the run's tokenizers; the first call trains them on the training pairs.
 
     They are trained again where a killed process has left none, or one of two. A run that starts
-    from another one takes that run's tokenizers.
+    from another one takes that run's tokenizers. A vocabulary that is larger than the texts allow
+    becomes the largest that they do, except in a strict training.
 
     Args:
         config: The run's configuration.
         directory: Where they are kept.
         pairs: The training pairs.
+        say: Takes lines for the user.
 
     Returns:
         The tokenisers.
+
+    Raises:
+        UserError: If the texts do not allow such a vocabulary.
     """
     if directory.has_tokenizers():
         with as_user_errors():
@@ -92,6 +102,23 @@ def load_or_train_tokenizers(
         if config.training.start_from:
             tokenizers = TokenizerPair.load(RunDirectory(config.training.start_from).tokenizer)
         else:
-            tokenizers = TokenizerPair.train(pairs, **dataclasses.asdict(config.tokenizer))
+            tokenizers = _train_tokenizers(config, pairs, say)
     tokenizers.save(directory.tokenizer)
     return tokenizers
+
+
+def _train_tokenizers(
+    config: RunConfig, pairs: Any, say: Callable[[str], None]
+) -> TokenizerPair:
+    options = dataclasses.asdict(config.tokenizer)
+    while True:
+        try:
+            return TokenizerPair.train(pairs, **options)
+        except VocabularyTooLargeError as error:
+            if config.training.strict or error.largest >= options["vocabulary_size"]:
+                raise
+            say(
+                f"The training text has at most {error.largest:,} {config.tokenizer.kind} pieces, "
+                f"not {options['vocabulary_size']:,}: the vocabulary has {error.largest:,}."
+            )
+            options["vocabulary_size"] = error.largest
