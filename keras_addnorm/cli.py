@@ -201,16 +201,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     options.prepare()
             options.run(options)
         finally:
-            StatusLine().clear()
             sys.stdout.flush()
     except UserError as error:
         print(f"keras-addnorm: {in_words_of_a_command(str(error), options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if getattr(options, "resumes", False):
-            print(
-                "\nStopped. The same command goes on at the last checkpoint.", file=sys.stderr
-            )
+            print("\nStopped. The same command goes on at the last checkpoint.", file=sys.stderr)
         return getattr(stop, "exit_status", 130)
     except BrokenPipeError:
         # Whoever reads has had enough. What Python still holds back would be an error at the end.
@@ -365,7 +362,7 @@ def _add_evaluate(commands: Any, name: str) -> None:
     )
     _add_run_dir(parser)
     parser.add_argument("--split", default="test", help="split to translate (default: test)")
-    _add_settings(parser, _search_settings())
+    _add_settings(parser, _search_settings(), "evaluation")
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -421,7 +418,8 @@ def _check_translate(options: argparse.Namespace) -> None:
             )
         return
     refused = [f"--{flag}" for flag, one in options.flags.items() if one.key in given(options)]
-    if refused += ["--n-best"] * (options.n_best is not None):
+    refused += ["--n-best"] * (options.n_best is not None)
+    if refused:
         raise UserError(
             f"An exported model has its search inside: {', '.join(refused)} cannot be chosen "
             "here. Export it again, or translate with --run-dir."
@@ -429,12 +427,18 @@ def _check_translate(options: argparse.Namespace) -> None:
 
 
 def _prepare_to_translate() -> None:
-    StatusLine().show("Starting TensorFlow ...")
-    prepare_for_keras()
+    with StatusLine() as status:
+        status.show("Starting TensorFlow ...")
+        prepare_for_keras()
 
 
 def _translate(options: argparse.Namespace) -> None:
-    status, started = StatusLine(), time.perf_counter()
+    with StatusLine() as status:
+        _translate_showing(status, options)
+
+
+def _translate_showing(status: StatusLine, options: argparse.Namespace) -> None:
+    started = time.perf_counter()
     status.show(f"Loading {options.run_dir or options.model} ...")
     progress = functools.partial(_show_progress, status, started, len(options.texts) or None)
     translate = _translator(options, progress)

@@ -685,8 +685,8 @@ FAULTS = (
         "cli/exit_status",
         "a user's mistake exits with status 1",
         (
-            'file=sys.stderr)\n        return 2',
-            'file=sys.stderr)\n        return 1',
+            "file=sys.stderr)\n        return 2",
+            "file=sys.stderr)\n        return 1",
         ),
         tests="cli/test_cli.py::test_a_users_error_is_one_message_and_status_2",
     ),

@@ -18,7 +18,11 @@ from typing import Any
 import sentencepiece
 
 from keras_addnorm.basics.atomic import atomic_file
-from keras_addnorm.data.sentencepiece_training import ModelProto, train_model
+from keras_addnorm.data.sentencepiece_training import (
+    ModelProto,
+    VocabularyTooLargeError,
+    train_model,
+)
 from keras_addnorm.data.strings import describe, strings
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.vocabulary import (
@@ -96,6 +100,7 @@ class Tokenizer:
         vocabulary_size: int = 8000,
         kind: str = "unigram",
         character_coverage: float = 1.0,
+        allow_smaller: bool = False,
     ) -> Tokenizer:
         """Trains a vocabulary. The same texts give the same vocabulary.
 
@@ -106,6 +111,8 @@ class Tokenizer:
             character_coverage: Share of the characters of `texts` that the vocabulary must spell.
                 The rarest characters beyond it become unknown. Lower it (0.9995) for text of many
                 scripts.
+            allow_smaller: Whether a vocabulary larger than the texts allow becomes the largest that
+                they do, instead of an error.
 
         Returns:
             The trained tokenizer.
@@ -133,7 +140,13 @@ class Tokenizer:
                 "with a visible character. (An iterator that was read before is empty, too.)"
             )
         every = itertools.chain([first], sentences)
-        return cls(train_model(every, vocabulary_size, kind, character_coverage))
+        if not allow_smaller:
+            return cls(train_model(every, vocabulary_size, kind, character_coverage))
+        kept = list(every)
+        try:
+            return cls(train_model(iter(kept), vocabulary_size, kind, character_coverage))
+        except VocabularyTooLargeError as error:
+            return cls(train_model(iter(kept), error.largest, kind, character_coverage))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:

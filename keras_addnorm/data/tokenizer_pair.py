@@ -83,6 +83,7 @@ class TokenizerPair:
         kind: str = "unigram",
         joint: bool = True,
         character_coverage: float = 1.0,
+        allow_smaller: bool = False,
     ) -> TokenizerPair:
         """Trains the vocabularies of a set of sentence pairs.
 
@@ -93,6 +94,7 @@ class TokenizerPair:
             joint: Whether both languages share one vocabulary. Languages with a common alphabet
                 gain from it: names and numbers are spelled alike on both sides.
             character_coverage: As in `Tokenizer.train`.
+            allow_smaller: As in `Tokenizer.train`.
 
         Returns:
             The pair.
@@ -106,6 +108,7 @@ class TokenizerPair:
             "vocabulary_size": vocabulary_size,
             "kind": kind,
             "character_coverage": character_coverage,
+            "allow_smaller": allow_smaller,
         }
         if joint:
             return cls.joint(Tokenizer.train((text for pair in sides for text in pair), **options))

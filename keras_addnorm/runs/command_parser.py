@@ -19,7 +19,7 @@ class CommandParser(argparse.ArgumentParser):
         commands: The parsers of the commands by name, once there are some.
     """
 
-    commands: Mapping[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+    commands: Mapping[str, Any] = {}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(

@@ -183,7 +183,7 @@ def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
     flags: dict[str, Setting] = getattr(options, "flags", {})
     own = {name for name in vars(options) if "." not in name}
     for flag, one in flags.items():
-        if one.key in vars(options):
+        if one.table and one.key in vars(options):
             message = re.sub(rf"(?<![\w.]){re.escape(one.key)}(?![\w.])", f"--{flag}", message)
     arguments = {one.name: flag for flag, one in flags.items()}
     arguments |= {name: name.replace("_", "-") for name in own & _FLAGS_OF_COMMANDS}
@@ -205,4 +205,3 @@ def _as_flag(message: str, argument: str, flag: str) -> str:
     if "_" in argument:
         message = re.sub(rf"{before}{argument}{after}(?!\.)", f"--{flag}", message)
     return message
-

@@ -107,9 +107,7 @@ class TokenizerConfig:
 def _field_of_the_model(
     name: str, kind: type, help: str, default: Any = None, **limits: Any
 ) -> Setting:
-    return Setting(
-        f"model.{name}", name.replace("_", "-"), kind, help, default, Limits(**limits)
-    )
+    return Setting(f"model.{name}", name.replace("_", "-"), kind, help, default, Limits(**limits))
 
 
 # Where the default is None, it is the preset's.
@@ -128,9 +126,7 @@ _FIELDS_OF_THE_MODEL = (
     _field_of_the_model("hidden_dim", int, "width of the residual stream", minimum=1),
     _field_of_the_model("intermediate_dim", int, "width of the feed-forward", minimum=1),
     _field_of_the_model("num_heads", int, "number of attention heads", minimum=1),
-    _field_of_the_model(
-        "dropout", float, "share that dropout drops", 0.1, minimum=0, below=1
-    ),
+    _field_of_the_model("dropout", float, "share that dropout drops", 0.1, minimum=0, below=1),
 )
 
 

@@ -16,7 +16,8 @@ class StatusLine:
 
     Example:
         >>> import io
-        >>> StatusLine(io.StringIO()).show("No terminal: nothing is written.")
+        >>> with StatusLine(io.StringIO()) as status:  # At the end of the block it is gone.
+        ...     status.show("No terminal: nothing is written.")
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -45,6 +46,12 @@ class StatusLine:
             self._stream.write(_CLEAR)
             self._stream.flush()
             self._is_shown = False
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.clear()
 
 
 def bar(done: int, total: int | None, seconds: float) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_addnorm.data import LineReport, TokenizerPair, line_reports, load_translation
-from keras_addnorm.data.sentencepiece_training import VocabularyTooLargeError
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
@@ -107,18 +106,19 @@ def load_or_train_tokenizers(
     return tokenizers
 
 
-def _train_tokenizers(
-    config: RunConfig, pairs: Any, say: Callable[[str], None]
-) -> TokenizerPair:
-    options = dataclasses.asdict(config.tokenizer)
-    while True:
-        try:
-            return TokenizerPair.train(pairs, **options)
-        except VocabularyTooLargeError as error:
-            if config.training.strict or error.largest >= options["vocabulary_size"]:
-                raise
+def _train_tokenizers(config: RunConfig, pairs: Any, say: Callable[[str], None]) -> TokenizerPair:
+    wanted = config.tokenizer.vocabulary_size
+    tokenizers = TokenizerPair.train(
+        pairs, **dataclasses.asdict(config.tokenizer), allow_smaller=not config.training.strict
+    )
+    sizes = {"source": tokenizers.source, "target": tokenizers.target}
+    for side, tokenizer in (
+        {"": tokenizers.source}.items() if tokenizers.is_joint else sizes.items()
+    ):
+        if tokenizer.vocabulary_size < wanted:
+            whose = f" {side}" if side else ""
             say(
-                f"The training text has at most {error.largest:,} {config.tokenizer.kind} pieces, "
-                f"not {options['vocabulary_size']:,}: the vocabulary has {error.largest:,}."
+                f"The{whose} vocabulary has {tokenizer.vocabulary_size:,} pieces, not {wanted:,}: "
+                "there are no more in the training text."
             )
-            options["vocabulary_size"] = error.largest
+    return tokenizers

@@ -45,8 +45,8 @@ def train(
 
     Args:
         config: The configuration.
-        directory: Where everything is written, a path or a `RunDirectory`. Of several processes the first one writes, and all
-            have to see what it wrote.
+        directory: Where everything is written: a path, or a `RunDirectory`. Of several processes
+            the first one writes, and all have to see what it wrote.
         split: The training pairs, such as `train` or `train[:10%]`.
         say: Takes lines for the user.
         verbose: What `keras.Model.fit` prints.

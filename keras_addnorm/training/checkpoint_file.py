@@ -71,9 +71,7 @@ class TrainingState:
         return TrainingState(self.epoch)
 
 
-def save_checkpoint(
-    model: keras.Model, path: str | os.PathLike[str], state: TrainingState
-) -> None:
+def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: TrainingState) -> None:
     """Writes weights, optimiser and state, whole or not at all.
 
     Args:

@@ -26,7 +26,7 @@ _CTRANSLATE2 = ("--format", "ctranslate2")
 COMMANDS = ("demo", "train", "evaluate", "translate", "export", "serve", "inspect", "prune")
 
 
-# What people who type commands do not type: Python's constants and types, calls, arguments, classes.
+# What people who type commands do not type: Python's constants, types, calls, arguments, classes.
 PYTHON_WORDS = re.compile(
     r"\b(?:None|True|False|dict|tuple|str|int|bool|list of str)\b"
     r"|\b\w+\((?!e?s\))|\b(?!model\.|training\.)[a-z]+_[a-z_]+ ?=|\b[A-Z][a-z]+[A-Z]\w+"
@@ -73,7 +73,7 @@ def test_the_help_of_train_has_every_default_range_and_choice(capsys):
 
 def test_the_choices_of_flags_are_those_of_the_tables():
     """The tables import Keras, which --help does without."""
-    assert settings.SCHEMES == schemes.names()
+    assert schemes.names() == settings.SCHEMES
     assert {*settings.NORMS, "batch_norm"} == set(norms.names())  # batch_norm: encoders only
     sizes = {"source_vocabulary_size": 5, "target_vocabulary_size": 5}
     with pytest.raises(ValueError, match=f"one of {', '.join(settings.PRESETS)}"):

@@ -394,7 +394,7 @@ def test_a_metric_that_nothing_measures_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"scheme": "pre_nl"}, "Unknown scheme 'pre_nl'. Did you mean 'pre_ln'"),
+        ({"scheme": "pre_nl"}, "Unknown residual scheme 'pre_nl'. Did you mean 'pre_ln'"),
         ({"norm": "rmsnorm"}, "Unknown norm 'rmsnorm'. Did you mean 'rms_norm'"),
         ({"positions": "rotery"}, "rotery.*rotary"),
         ({"hiden_dim": 8}, "Unknown setting 'model.hiden_dim'. Did you mean 'model.hidden_dim'"),
@@ -421,13 +421,14 @@ def test_a_vocabulary_becomes_the_largest_that_the_text_allows(tmp_path):
     found = load_or_train_tokenizers(config, RunDirectory(tmp_path), pairs, said.append)
     size = found.source.vocabulary_size
     assert said == [
-        f"The training text has at most {size} bpe pieces, not 500: the vocabulary has {size}."
+        f"The vocabulary has {size} pieces, not 500: there are no more in the training text."
     ]
     with pytest.raises(ValueError, match=f"at most {size}"):
         TokenizerPair.train(pairs, vocabulary_size=size + 1, kind="bpe")
     apart = config.replace({"tokenizer.joint": False, "tokenizer.kind": "unigram"})
     found = load_or_train_tokenizers(apart, RunDirectory(tmp_path / "apart"), pairs, said.append)
-    assert found.source.vocabulary_size == found.target.vocabulary_size < size
+    assert found.source.vocabulary_size < found.target.vocabulary_size < size
+    assert [line.split()[1] for line in said[1:]] == ["source", "target"]
 
 
 def test_an_epoch_says_how_far_it_is(monkeypatch):

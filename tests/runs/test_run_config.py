@@ -120,9 +120,15 @@ def test_defaults_are_written_out():
         ({"training": {"epochs": "3"}}, r"training.epochs must be a whole number, received '3'\."),
         ({"training": {"epochs": True}}, "training.epochs must be a whole number, received true"),
         ({"training": {"epochs": 0}}, "training.epochs must be at least 1, received 0"),
-        ({"training": {"jit_compile": 1}}, "training.jit_compile must be true or false, received 1"),
+        (
+            {"training": {"jit_compile": 1}},
+            "training.jit_compile must be true or false, received 1",
+        ),
         ({"training": {"bucket_lengths": 16}}, "must be a list of whole numbers, received 16"),
-        ({"training": {"bucket_lengths": [16, 1.5]}}, "bucket_lengths must be a whole number, received 1.5"),
+        (
+            {"training": {"bucket_lengths": [16, 1.5]}},
+            "bucket_lengths must be a whole number, received 1.5",
+        ),
         (
             {"training": {"bucket_lengths": [1, 16]}},
             r"numbers of at least 2, received \[1, 16",
@@ -207,10 +213,10 @@ def test_tables_by_dotted_key():
 
 def test_replace_and_merge_leave_the_original_alone():
     config = RunConfig.from_dict(FULL)
-    changed = config.replace({"training.epochs": 9, "model.num_heads": 3})
+    changed = config.replace({"training.epochs": 9, "model.drop_path": 0.3})
     assert (config.training.epochs, changed.training.epochs) == (3, 9)
-    assert changed.model.overrides == {**config.model.overrides, "num_heads": 3}
-    assert "num_heads" not in config.model.overrides
+    assert changed.model.overrides == {**config.model.overrides, "drop_path": 0.3}
+    assert "drop_path" not in config.model.overrides
     with pytest.raises(UserError, match="'data' is a single value"):
         merge(FULL, {"data.name": 1})
 

@@ -114,7 +114,10 @@ def test_flags_become_settings(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "words"),
-    [((), "There is no exported model in"), (("--queue", "0"), "Expected a positive --queue; received 0")],
+    [
+        ((), "There is no exported model in"),
+        (("--queue", "0"), "Expected a positive --queue; received 0"),
+    ],
 )
 def test_what_the_user_can_mend(capsys, tmp_path, flags, words):
     assert cli.main(["serve", str(tmp_path), *flags]) == 2

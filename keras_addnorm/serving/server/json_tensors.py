@@ -221,7 +221,7 @@ def _to_bytes(value: Any, dtype: np.dtype) -> bytes:
     except UnicodeEncodeError as error:
         raise _TypeMismatchError(
             "that is no text: a surrogate without its other half, "
-            f"{value[error.start:error.end].encode('unicode_escape').decode()}"
+            f"{value[error.start : error.end].encode('unicode_escape').decode()}"
         ) from error
     except (binascii.Error, ValueError) as error:
         raise _TypeMismatchError(
