@@ -6,19 +6,22 @@ Heavy packages are imported only once a command is known, so that `--help` answe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
+import os
+import signal
 import sys
-import types
-import typing
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm import __version__
-from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.export import FORMATS
+from keras_addnorm.runs.command_parser import CommandParser
+from keras_addnorm.runs.directory import RunDirectory, require_writable, text_file
+from keras_addnorm.runs.errors import UserError, unknown_name
+from keras_addnorm.runs.export import FORMATS, STORAGES
 from keras_addnorm.runs.process_startup import (
     garbage_collection_paused,
     import_tensorflow_quietly,
@@ -27,9 +30,11 @@ from keras_addnorm.runs.process_startup import (
     quiet_tensorflow,
 )
 from keras_addnorm.runs.serve import serve_settings
-from keras_addnorm.runs.setting_fields import Setting, convert, list_settings
-from keras_addnorm.runs.settings import RunConfig
-from keras_addnorm.runs.toml_files import by_dotted_key, merge, parse_assignment, read_toml
+from keras_addnorm.runs.setting_fields import Setting, list_settings
+from keras_addnorm.runs.setting_flags import add_flags, given, in_words_of_a_command, whole_number
+from keras_addnorm.runs.settings import DEMO_PAIRS, RunConfig
+from keras_addnorm.runs.terminal import StatusLine, bar
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml
 
 # Lines of a file translated at once: enough that lines of similar length share batches.
 _LINES_AT_ONCE = 1024
@@ -47,6 +52,7 @@ Then, with your own sentence pairs in a folder (train.en, train.de, val.en, val.
   keras-addnorm export --run-dir runs/mine saved_models/mine
   keras-addnorm serve saved_models/mine
   keras-addnorm inspect runs/mine --html report.html
+  keras-addnorm prune --run-dir runs/mine
 
 Every command has its own --help with examples.
 """
@@ -66,7 +72,9 @@ Trains a model. --data takes a TensorFlow Datasets name (ted_hrlr_translate/pt_t
 parallel text (train.en, train.de, val.*, test.*, plain or .gz), or the built-in set (demo/en-de).
 
 Settings come from --config, from the flags below, and from --set for any other field of the model;
-later ones win: run directory, then file, then flags, then --set. RUN_DIR/config.toml records all
+later ones win: run directory, then file, then flags, then --set. A flag has the name of its setting
+in the file; where two tables have one of the same name, that of [training] has it, and the other
+begins with its table (--evaluation-max-length). RUN_DIR/config.toml records all
 of them. The same command again (or --resume without settings) resumes a run that was stopped or
 killed, and
 
@@ -80,7 +88,8 @@ examples:
   keras-addnorm train --config examples/multi30k_en_de.toml --data corpus --run-dir runs/mine
   keras-addnorm train --start-from runs/mine --data shop --run-dir runs/shop --epochs 5
   keras-addnorm train --data demo/en-fr --source en --target fr --run-dir runs/deep \\
-      --set model.scheme=deep_norm --set model.num_encoder_layers=12
+      --scheme deep_norm --norm rms_norm --num-encoder-layers 12
+  keras-addnorm train --config recipe.toml --run-dir runs/mine --set model.positions=rotary
 """
 
 _EVALUATE = """\
@@ -94,11 +103,16 @@ examples:
 
 _TRANSLATE = """\
 Translates the given texts, or each line of the standard input, with a run or an exported model.
-A long file is translated and printed in portions of about a thousand lines.
+A long file is translated and printed in portions of about a thousand lines. On a terminal the
+standard error says how far it is.
+
+--n-best prints up to N translations of each text, the best first, each on a line of its own: the
+number of the text, the score, and the translation, with tabs between.
 
 examples:
   keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
-  keras-addnorm translate --model saved_models/mine < lines.en > lines.de
+  keras-addnorm translate --model saved_models/mine --output lines.de < lines.en
+  keras-addnorm translate --run-dir runs/mine --num-beams 8 --n-best 3 --no-repeat-ngram 3 "A dog."
 """
 
 _EXPORT = """\
@@ -115,6 +129,7 @@ translates with it, and docs/runtimes.md says what each can do:
 examples:
   keras-addnorm export --run-dir runs/mine saved_models/mine
   keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
+  keras-addnorm export --run-dir runs/mine saved_models/mine --storage float16
   keras-addnorm export --run-dir runs/mine saved_models/mine --shortlist 1024
   keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
   keras-addnorm export --run-dir runs/mine onnx/mine --format onnx --max-length 64
@@ -153,6 +168,20 @@ examples:
   keras-addnorm inspect runs/mine --split test --batch-size 64 --json report.json
 """
 
+_PRUNE = """\
+Leaves sublayers out of a trained model and prints what each of them costs by itself, and what all
+of them cost together: loss and perplexity of sentence pairs of a split, and BLEU (greedy search).
+Without names, those sublayers are left out that `keras-addnorm inspect` calls nearly the identity.
+
+--save writes the pruned model as a run directory, for evaluate, translate, export, and for a
+training that makes up for it: train --start-from. See docs/monitor_prune_fold.md.
+
+examples:
+  keras-addnorm prune --run-dir runs/mine
+  keras-addnorm prune --run-dir runs/mine encoder/2/self_attention decoder/3/feed_forward
+  keras-addnorm prune --run-dir runs/mine encoder/2/self_attention --save runs/pruned
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
@@ -163,20 +192,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, or 2 if the user has to change something.
     """
-    own_process = arguments is None
-    parser = build_parser()
-    options = parser.parse_args(arguments)
+    options = argparse.Namespace()
     try:
-        if own_process:
-            with garbage_collection_paused():
-                options.prepare()
-        options.run(options)
+        try:
+            options = build_parser().parse_args(arguments)
+            options.check(options)
+            if arguments is None:
+                with garbage_collection_paused():
+                    options.prepare()
+            options.run(options)
+        finally:
+            sys.stdout.flush()
     except UserError as error:
-        print(f"keras-addnorm: {error}", file=sys.stderr)
+        print(f"keras-addnorm: {in_words_of_a_command(str(error), options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print("\nStopped. The same command goes on at the last checkpoint.", file=sys.stderr)
+        if getattr(options, "resumes", False):
+            print("\nStopped. The same command goes on at the last checkpoint.", file=sys.stderr)
         return getattr(stop, "exit_status", 130)
+    except BrokenPipeError:
+        # Whoever reads has had enough. What Python still holds back would be an error at the end.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     return 0
 
 
@@ -186,16 +224,17 @@ def build_parser() -> argparse.ArgumentParser:
     Returns:
         The parser; each command's function is its option `run`.
     """
-    parser = argparse.ArgumentParser(
-        prog="keras-addnorm",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(prog="keras-addnorm", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, add in _COMMANDS.items():
         add(commands, name)
+    parser.commands = commands.choices
     return parser
+
+
+def _nothing(options: argparse.Namespace) -> None:
+    """Checks nothing."""
 
 
 def _command(
@@ -205,21 +244,38 @@ def _command(
     description: str,
     run: Callable[[Any], None],
     prepare: Callable[[], None] = prepare_for_keras,
+    *,
+    usage: str = "[options]",
+    check: Callable[[Any], object] = _nothing,
+    resumes: bool = False,
 ) -> argparse.ArgumentParser:
+    """Adds a command.
+
+    `check` refuses what can be refused before Keras is imported; `resumes` says that the same
+    command goes on where it was stopped.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        name, help=summary, description=description, usage=f"%(prog)s {usage}"
     )
-    parser.set_defaults(run=run, prepare=prepare)
+    parser.set_defaults(run=run, prepare=prepare, check=check, resumes=resumes, parser=parser)
     return parser
 
 
 def _add_demo(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "the whole job on a built-in set", _DEMO, _demo)
+    parser = _command(
+        commands,
+        name,
+        "the whole job on a built-in set",
+        _DEMO,
+        _demo,
+        check=_check_demo,
+        resumes=True,
+    )
     parser.add_argument(
-        "--pair", default="en-de", help="en-de, en-fr or en-es (default: %(default)s)"
+        "--pair",
+        default="en-de",
+        metavar="{" + ",".join(DEMO_PAIRS) + "}",
+        help="the languages (default: %(default)s)",
     )
     parser.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="run directory (default: runs/demo-PAIR)"
@@ -234,6 +290,11 @@ def _add_demo(commands: Any, name: str) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="try that everything works, with a useless model"
     )
+
+
+def _check_demo(options: argparse.Namespace) -> None:
+    if options.pair not in DEMO_PAIRS:
+        raise unknown_name("--pair", options.pair, DEMO_PAIRS)
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -256,6 +317,9 @@ def _add_train(commands: Any, name: str) -> None:
         _TRAIN,
         _train,
         prepare=prepare_for_training,
+        usage="--run-dir DIR [options]",
+        check=_config_to_train,
+        resumes=True,
     )
     _add_run_dir(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
@@ -264,29 +328,42 @@ def _add_train(commands: Any, name: str) -> None:
         action="store_true",
         help="resume; an error if there is no run to resume",
     )
-    _add_settings(parser, list_settings(RunConfig))
+    _add_settings(parser, list_settings(RunConfig), "training")
+    parser.set_defaults(sets_anything=True)
+
+
+def _config_to_train(options: argparse.Namespace) -> RunConfig:
+    directory = RunDirectory(options.run_dir)
+    goes_on = options.resume or directory.config.exists()
+    settings = by_dotted_key(read_toml(options.config)) if options.config else {}
+    settings |= given(options)
+    start = settings.get("training.start_from")
+    before = directory if goes_on else RunDirectory(start) if start else None
+    return RunConfig.from_dict(merge(before.read_config().to_dict() if before else {}, settings))
 
 
 def _train(options: argparse.Namespace) -> None:
     directory = RunDirectory(options.run_dir)
-    goes_on = options.resume or directory.config.exists()
-    given = by_dotted_key(read_toml(options.config)) if options.config else {}
-    given |= _given(options)
-    start = given.get("training.start_from")
-    before = directory if goes_on else RunDirectory(start) if start else None
-    config = RunConfig.from_dict(merge(before.read_config().to_dict() if before else {}, given))
 
     from keras_addnorm.runs.train import train
 
-    train(config, directory, verbose=_verbosity())
+    train(_config_to_train(options), directory, verbose=_verbosity())
     print(f"Done. Weights: {directory.weights()}. Log: {directory.log}, {directory.curves}.")
 
 
 def _add_evaluate(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "score translations", _EVALUATE, _evaluate)
+    parser = _command(
+        commands,
+        name,
+        "score translations",
+        _EVALUATE,
+        _evaluate,
+        usage="--run-dir DIR [options]",
+        check=_config_of_run,
+    )
     _add_run_dir(parser)
     parser.add_argument("--split", default="test", help="split to translate (default: test)")
-    _add_settings(parser, _search_settings())
+    _add_settings(parser, _search_settings(), "evaluation")
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -300,21 +377,114 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _add_translate(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "translate texts or lines", _TRANSLATE, _translate)
+    parser = _command(
+        commands,
+        name,
+        "translate texts or lines",
+        _TRANSLATE,
+        _translate,
+        prepare=_prepare_to_translate,
+        usage="(--run-dir DIR | --model DIR) [options] [TEXT ...]",
+        check=_check_translate,
+    )
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("--run-dir", type=Path, metavar="DIR", help="a trained run")
     origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
     parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
+    parser.add_argument(
+        "--n-best",
+        type=whole_number,
+        metavar="N",
+        help="print the N best translations of each text, with --run-dir and N beams or more",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write to a file, which appears when all is translated",
+    )
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
-    _add_settings(parser, _search_settings())
+    _add_settings(parser, _search_settings(without=("samples",)), "evaluation")
+
+
+def _check_translate(options: argparse.Namespace) -> None:
+    if options.output is not None:
+        require_writable(options.output)
+    if options.run_dir is not None:
+        search = _config_of_run(options).evaluation
+        if options.n_best is not None and not 1 <= options.n_best <= search.num_beams:
+            raise UserError(
+                f"--n-best takes a number from 1 to the number of beams, {search.num_beams}; "
+                f"received {options.n_best}. Pass --num-beams {max(options.n_best, 1)} or more."
+            )
+        return
+    refused = [f"--{flag}" for flag, one in options.flags.items() if one.key in given(options)]
+    refused += ["--n-best"] * (options.n_best is not None)
+    if refused:
+        raise UserError(
+            f"An exported model has its search inside: {', '.join(refused)} cannot be chosen "
+            "here. Export it again, or translate with --run-dir."
+        )
+
+
+def _prepare_to_translate() -> None:
+    with StatusLine() as status:
+        status.show("Starting TensorFlow ...")
+        prepare_for_keras()
 
 
 def _translate(options: argparse.Namespace) -> None:
-    translate = _translator(options)
+    with StatusLine() as status:
+        _translate_showing(status, options)
+
+
+def _translate_showing(status: StatusLine, options: argparse.Namespace) -> None:
+    started = time.perf_counter()
+    status.show(f"Loading {options.run_dir or options.model} ...")
+    progress = functools.partial(_show_progress, status, started, len(options.texts) or None)
+    translate = _translator(options, progress)
+    # A person who types line by line wants to see each translation.
+    at_once = 1 if not options.texts and _is_terminal(sys.stdin) else _LINES_AT_ONCE
     lines = iter(options.texts or _lines_of_stdin())
-    while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
-        for text, score in translate(some):
-            print(f"{score:.4f}\t{text}" if options.scores else text, flush=True)
+    done = 0
+    with _output(options.output) as file:
+        while some := list(itertools.islice(lines, at_once)):
+            progress(done)
+            for number, found in enumerate(translate(some, done), done + 1):
+                # Nothing of ours stands in the line of a terminal that a translation goes to.
+                if _is_terminal(file):
+                    status.clear()
+                for line in _lines_of(number, found, options):
+                    print(line, file=file, flush=options.output is None)
+            done += len(some)
+
+
+def _lines_of(
+    number: int, found: Sequence[tuple[str, float]], options: argparse.Namespace
+) -> Iterator[str]:
+    for text, score in found:
+        if options.n_best is not None:
+            yield f"{number}\t{score:.4f}\t{text}"
+        else:
+            yield f"{score:.4f}\t{text}" if options.scores else text
+
+
+def _show_progress(status: StatusLine, started: float, total: int | None, done: int) -> None:
+    status.show(bar(done, total, time.perf_counter() - started))
+
+
+@contextlib.contextmanager
+def _output(path: Path | None) -> Iterator[Any]:
+    """The standard output, or a file that appears whole or not at all."""
+    if path is None:
+        yield sys.stdout
+        return
+    with text_file(path) as file:
+        yield file
+
+
+def _is_terminal(file: Any) -> bool:
+    return bool(getattr(file, "isatty", lambda: False)())
 
 
 def _lines_of_stdin() -> Iterator[str]:
@@ -331,74 +501,121 @@ def _lines_of_stdin() -> Iterator[str]:
 
 
 def _translator(
-    options: argparse.Namespace,
-) -> Callable[[Sequence[str]], Iterable[tuple[str, float]]]:
+    options: argparse.Namespace, progress: Callable[[int], None]
+) -> Callable[[Sequence[str], int], Iterable[Sequence[tuple[str, float]]]]:
+    """Returns the function from texts, and how many were before, to the translations of each."""
     if options.run_dir is None:
-        if _given(options):
-            raise UserError(
-                "An exported model has its search inside: "
-                f"{', '.join(_given(options))} cannot be changed. Export it again, or translate "
-                "with --run-dir."
-            )
         from keras_addnorm.runs.translate import load_export
 
-        return load_export(options.model)
+        translate = load_export(options.model)
+        return lambda texts, before: [[found] for found in translate(texts)]
     run = _load_run(options)
 
-    from keras_addnorm.runs.translate import translate_texts
+    from keras_addnorm.runs.translate import n_best_translations
 
-    return functools.partial(translate_texts, run)
+    return lambda texts, before: n_best_translations(
+        run, texts, options.n_best or 1, done=lambda count: progress(before + count)
+    )
 
 
 def _add_export(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "write a SavedModel", _EXPORT, _export)
+    parser = _command(
+        commands,
+        name,
+        "write a SavedModel",
+        _EXPORT,
+        _export,
+        usage="--run-dir DIR [options] DIRECTORY",
+        check=_check_export,
+    )
     _add_run_dir(parser)
     parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
-    parser.add_argument("--version", type=int, metavar="N", help="default: the next number")
     parser.add_argument(
         "--format",
         choices=tuple(FORMATS),
         default=next(iter(FORMATS)),
         help="default: %(default)s",
     )
-    parser.add_argument("--licence", metavar="TEXT", help="licence of the model, for its card")
-    _add_settings(parser, _search_settings())
+    group = parser.add_argument_group("of a SavedModel")
+    group.add_argument(
+        "--version", type=whole_number, metavar="N", help="its number (default: the next one)"
+    )
+    group.add_argument("--licence", metavar="TEXT", help="licence of the model, for its card")
+    group.add_argument(
+        "--storage",
+        choices=STORAGES,
+        help="how weights are stored; it computes as before (default: float32)",
+    )
+    without = ("samples", "batch_size", "min_length", "no_repeat_ngram")
+    _add_settings(parser, _search_settings(without), "evaluation")
+
+
+def _check_export(options: argparse.Namespace) -> None:
+    _config_of_run(options)
+    chosen = FORMATS[options.format]
+    flags = {one.key: flag for flag, one in options.flags.items()}
+    keys = [*_own_arguments(options), *given(options)]
+    if refused := [key for key in keys if not key.startswith(chosen.choices)]:
+        taken = [
+            f"--{flags.get(key, key)}"
+            for key in ("version", "licence", "storage", *flags)
+            if chosen.choices and key.startswith(chosen.choices)
+        ]
+        raise UserError(
+            f"An export with --format {options.format} has no "
+            f"{', '.join(f'--{flags.get(key, key)}' for key in refused)} inside. "
+            f"Expected {' or '.join(taken) or 'neither a version nor a setting'}. "
+            "Give the search to the runtime when you translate."
+        )
+
+
+def _own_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    own = {key: getattr(options, key) for key in ("version", "licence", "storage")}
+    return {name: value for name, value in own.items() if value is not None}
 
 
 def _export(options: argparse.Namespace) -> None:
-    chosen = FORMATS[options.format]
-    flags = {"version": options.version, "licence": options.licence}
-    own = {name: value for name, value in flags.items() if value is not None}
-    given = [*own, *_given(options)]
-    if refused := [key for key in given if not key.startswith(chosen.choices)]:
-        raise UserError(
-            f"An export with --format {options.format} has no {', '.join(refused)} inside. "
-            f"Expected {' or '.join(chosen.choices) or 'neither a version nor a setting'}. "
-            "Give the search to the runtime when you translate."
-        )
     run = _load_run(options)
-    print(chosen.write(run, options.directory, **own))
+    for rule in run.config.evaluation.constraints:
+        print(
+            f"Note: the export translates without evaluation.{rule['name']}, which this run has.",
+            file=sys.stderr,
+        )
+    print(FORMATS[options.format].write(run, options.directory, **_own_arguments(options)))
 
 
 def _add_serve(commands: Any, name: str) -> None:
     # A served model needs no Keras, and a server has to return memory, which the allocator settings
     # for training prevent.
     parser = _command(
-        commands, name, "serve a SavedModel", _SERVE, _serve, prepare=import_tensorflow_quietly
+        commands,
+        name,
+        "serve a SavedModel",
+        _SERVE,
+        _serve,
+        prepare=import_tensorflow_quietly,
+        usage="[options] DIRECTORY",
     )
     parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
-    _add_flags(parser.add_argument_group("settings"), serve_settings())
+    add_flags(parser, serve_settings(), titles={"": "settings"})
 
 
 def _serve(options: argparse.Namespace) -> None:
     from keras_addnorm.runs.serve import serve
 
-    given = {one.key for one in serve_settings()} & vars(options).keys()
-    serve(options.directory, **{key: getattr(options, key) for key in given})
+    serve(options.directory, **given(options))
 
 
 def _add_inspect(commands: Any, name: str) -> None:
-    parser = _command(commands, name, "inspect what Add & Norm does", _INSPECT, _inspect)
+    parser = _command(
+        commands,
+        name,
+        "inspect what Add & Norm does",
+        _INSPECT,
+        _inspect,
+        usage="[options] RUN_DIR",
+        check=lambda options: RunDirectory(options.run_dir).read_config(),
+    )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
@@ -410,7 +627,7 @@ def _add_inspect(commands: Any, name: str) -> None:
     )
     parser.add_argument(
         "--batch-size",
-        type=int,
+        type=whole_number,
         default=32,
         metavar="N",
         help="number of pairs (default: %(default)s)",
@@ -418,13 +635,10 @@ def _add_inspect(commands: Any, name: str) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> None:
-    directory = RunDirectory(options.run_dir)
-    directory.read_config()
-
     from keras_addnorm.runs.inspect import inspect, write
     from keras_addnorm.runs.trained_run import load_run
 
-    run = load_run(directory)
+    run = load_run(RunDirectory(options.run_dir))
     report = inspect(run, options.split, batch_size=options.batch_size, sentence=options.sentence)
     print(report)
     for path in write(report, run, html=options.html, json_file=options.json):
@@ -482,10 +696,7 @@ def _add_data(commands: Any, name: str) -> None:
         metavar="N",
         help="leave out pairs with a longer side (default: %(default)s)",
     )
-    _add_flags(
-        parser.add_argument_group("files"),
-        [one for one in list_settings(RunConfig) if one.key in _FILE_SETTINGS],
-    )
+    add_flags(parser, [one for one in list_settings(RunConfig) if one.key in _FILE_SETTINGS])
 
 
 def _data(options: argparse.Namespace) -> None:
@@ -510,6 +721,54 @@ def _data(options: argparse.Namespace) -> None:
             print(write_clean(corpus, report, options.out, options.keep))
 
 
+def _add_prune(commands: Any, name: str) -> None:
+    parser = _command(
+        commands,
+        name,
+        "leave sublayers out, and see what it costs",
+        _PRUNE,
+        _prune,
+        usage="--run-dir DIR [options] [SUBLAYER ...]",
+        check=_check_prune,
+    )
+    _add_run_dir(parser)
+    parser.add_argument(
+        "sublayers", nargs="*", metavar="SUBLAYER", help="such as encoder/2/self_attention"
+    )
+    parser.add_argument(
+        "--split", default="validation", help="split of the pairs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--pairs",
+        type=whole_number,
+        default=128,
+        metavar="N",
+        help="number of sentence pairs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--save", type=Path, metavar="DIR", help="write the pruned model as a run directory"
+    )
+
+
+def _check_prune(options: argparse.Namespace) -> None:
+    RunDirectory(options.run_dir).read_config()
+    if options.pairs < 1:
+        raise UserError(f"There is nothing to measure with --pairs {options.pairs}. Expected 1 up.")
+    if options.save is not None and options.save.exists():
+        raise UserError(f"--save {options.save} exists. Expected the name of a new folder.")
+
+
+def _prune(options: argparse.Namespace) -> None:
+    from keras_addnorm.runs.prune import prune, save
+    from keras_addnorm.runs.trained_run import load_run
+
+    run = load_run(RunDirectory(options.run_dir))
+    result = prune(run, options.sublayers, split=options.split, pairs=options.pairs)
+    print(result)
+    if options.save is not None:
+        print(f"Written: {save(result.model, run, options.save)}")
+
+
 # The ONE table of commands.
 _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "demo": _add_demo,
@@ -520,6 +779,7 @@ _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "serve": _add_serve,
     "inspect": _add_inspect,
     "data": _add_data,
+    "prune": _add_prune,
 }
 
 
@@ -529,79 +789,46 @@ def _add_run_dir(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _search_settings() -> list[Setting]:
-    return [one for one in list_settings(RunConfig) if one.key.startswith("evaluation.")]
+def _search_settings(without: Sequence[str] = ()) -> list[Setting]:
+    """The settings of [evaluation] that mean something to a command."""
+    settings = (one for one in list_settings(RunConfig) if one.table == "evaluation")
+    return [one for one in settings if one.name not in without]
 
 
-def _add_settings(parser: argparse.ArgumentParser, settings: Iterable[Setting]) -> None:
-    """Adds a flag for each setting, and one for those that have none."""
-    group = parser.add_argument_group("settings")
-    _add_flags(group, settings)
-    group.add_argument(
+def _add_settings(
+    parser: argparse.ArgumentParser, settings: Iterable[Setting], own_table: str
+) -> None:
+    """Adds a flag for each setting, and `--set`."""
+    settings = list(settings)
+    add_flags(parser, settings, own_table)
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="any setting by its name in the TOML file, such as model.hidden_dim=64",
+        help="a setting by its name in the TOML file, such as "
+        + ("model.positions=rotary" if own_table == "training" else f"{settings[0].key}=2"),
     )
 
 
-def _add_flags(group: Any, settings: Iterable[Setting]) -> None:
-    """Adds a flag for each setting; one that is not given stays out of the options."""
-    for one in settings:
-        limits = f"{one.limits}; " if one.limits else ""
-        text = f"{one.help} ({limits}default: {_shown(one.default)})"
-        shape: dict[str, Any] = {
-            "dest": one.key,
-            "default": argparse.SUPPRESS,
-            "help": text.replace("%", "%%"),
-        }
-        if one.kind is bool:
-            shape["action"] = argparse.BooleanOptionalAction
-        else:
-            shape |= _reader(one.kind)
-        group.add_argument(f"--{one.flag}", **shape)
-
-
-def _reader(kind: Any) -> dict[str, Any]:
-    """How a flag's text becomes a value."""
-    if isinstance(kind, types.UnionType):
-        return _reader(typing.get_args(kind)[0])
-    if typing.get_origin(kind) is tuple:
-        one = typing.get_args(kind)[0]
-        return {"nargs": "+", "type": one, "metavar": "N" if one is int else "TEXT"}
-    return {"type": kind, "metavar": kind.__name__.upper()}
-
-
-def _shown(default: Any) -> str:
-    if default in (None, (), ""):
-        return "none"
-    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
-
-
-def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given, by dotted key; `--set` wins over the flags."""
-    kinds = {one.key: one.kind for one in list_settings(RunConfig)}
-    given = {
-        key: convert(key, value, kinds[key]) for key, value in vars(options).items() if key in kinds
-    }
-    return given | dict(map(parse_assignment, options.set))
+def _config_of_run(options: argparse.Namespace) -> RunConfig:
+    """The configuration of a run; search settings that were given replace its own."""
+    return RunDirectory(options.run_dir).read_config().replace(given(options))
 
 
 def _load_run(options: argparse.Namespace) -> Any:
-    """Loads a run; search settings that were given replace its own."""
+    """Loads a run with `_config_of_run`."""
     import dataclasses
 
-    directory = RunDirectory(options.run_dir)
-    config = directory.read_config().replace(_given(options))
+    config = _config_of_run(options)
 
     from keras_addnorm.runs.trained_run import load_run
 
-    return dataclasses.replace(load_run(directory), config=config)
+    return dataclasses.replace(load_run(RunDirectory(options.run_dir)), config=config)
 
 
 def _verbosity() -> int:
-    """Keras' progress bars on a terminal; one line an epoch in a file."""
+    """Keras' progress bars on a terminal; a line now and then in a file."""
     return 1 if sys.stdout.isatty() else 2
 
 

@@ -12,6 +12,23 @@ from keras_addnorm.basics.suggestions import did_you_mean
 T = TypeVar("T")
 
 
+class UnknownNameError(ValueError):
+    """A name is not in a table.
+
+    Args:
+        message: The message for those who call Python.
+        kind: What the entries of the table are.
+        received: What was given.
+        names: The names there are.
+    """
+
+    def __init__(self, message: str, kind: str, received: Any, names: Iterable[str]) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.received = received
+        self.names = tuple(names)
+
+
 class Table(Generic[T]):
     """Names of classes that a choice is made among, with the fields that each of them has.
 
@@ -120,10 +137,13 @@ class Table(Generic[T]):
         name = fields.pop("name", None)
         if not isinstance(name, str) or name not in self._classes:
             instance = f", or a {self._base.__name__}" if self._takes_instances else ""
-            raise ValueError(
+            raise UnknownNameError(
                 f"There is no such {self._kind}. Expected one of {', '.join(self._classes)}, "
                 f"{'' if instance else 'or '}a dict with a 'name' among them{instance}. "
-                f"Received: {identifier!r}.{did_you_mean([name], self._classes)}"
+                f"Received: {identifier!r}.{did_you_mean([name], self._classes)}",
+                self._kind,
+                identifier if name is None else name,
+                self._classes,
             )
         known = list(self._fields(self._classes[name]))
         if unknown := [field for field in fields if field not in known]:

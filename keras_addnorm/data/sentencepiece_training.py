@@ -24,6 +24,19 @@ _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 SCORE_STEPS_PER_UNIT = 256
 
 
+class VocabularyTooLargeError(ValueError):
+    """The texts do not have as many pieces as a vocabulary is to have.
+
+    Args:
+        message: The message.
+        largest: The most pieces that a vocabulary of these texts can have.
+    """
+
+    def __init__(self, message: str, largest: int) -> None:
+        super().__init__(message)
+        self.largest = largest
+
+
 def train_model(
     texts: Iterator[str],
     vocabulary_size: int,
@@ -81,7 +94,7 @@ def train_model(
     except RuntimeError as error:
         if failures:
             raise failures[0] from None
-        raise ValueError(_training_error(str(error), vocabulary_size, kind)) from error
+        raise _training_error(str(error), vocabulary_size, kind) from error
     if failures:
         raise failures[0]
     model = ModelProto.FromString(buffer.getvalue())
@@ -97,21 +110,24 @@ def train_model(
     return trained
 
 
-def _training_error(message: str, vocabulary_size: int, kind: str) -> str:
+def _training_error(message: str, vocabulary_size: int, kind: str) -> ValueError:
     """Says in this library's terms what SentencePiece's message means."""
     if match := _TOO_LARGE.search(message):
-        return (
+        return VocabularyTooLargeError(
             f"vocabulary_size={vocabulary_size} is too large for this text: a {kind} vocabulary of "
             f"it has at most {match[1]} pieces. Pass vocabulary_size={match[1]} or less, or more "
-            "text."
+            "text.",
+            int(match[1]),
         )
     if match := _TOO_SMALL.search(message):
-        return (
+        return ValueError(
             f"vocabulary_size={vocabulary_size} is too small for this text: its characters and the "
             f"special pieces alone are {match[1]}. Pass a larger vocabulary_size, or a lower "
             "character_coverage to leave rare characters out."
         )
-    return f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: {message}"
+    return ValueError(
+        f"SentencePiece could not train a vocabulary of {vocabulary_size} pieces: {message}"
+    )
 
 
 def _round_scores(model: Any) -> None:

@@ -28,7 +28,11 @@ from keras_addnorm.data.normalization import (
     training_normalizer,
     utf8_text,
 )
-from keras_addnorm.data.sentencepiece_training import ModelProto, train_model
+from keras_addnorm.data.sentencepiece_training import (
+    ModelProto,
+    VocabularyTooLargeError,
+    train_model,
+)
 from keras_addnorm.data.strings import describe, strings
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.vocabulary import (
@@ -127,6 +131,7 @@ class Tokenizer:
         normalization: str = "nfc",
         user_defined_symbols: Sequence[str] = (),
         byte_fallback: bool = False,
+        allow_smaller: bool = False,
     ) -> Tokenizer:
         """Trains a vocabulary. The same texts give the same vocabulary.
 
@@ -145,6 +150,8 @@ class Tokenizer:
                 placeholder, and never changed.
             byte_fallback: Whether a character that the vocabulary lacks is split into the bytes of
                 its UTF-8, for which there are 256 more pieces, in place of the unknown one.
+            allow_smaller: Whether a vocabulary larger than the texts allow becomes the largest that
+                they do, instead of an error.
 
         Returns:
             The trained tokenizer.
@@ -176,17 +183,21 @@ class Tokenizer:
                 "with a visible character. (An iterator that was read before is empty, too.)"
             )
         every = itertools.chain([first], sentences)
-        return cls(
-            train_model(
-                every,
-                vocabulary_size,
-                kind,
-                character_coverage,
-                rule_name=rule.name,
-                symbols={normalizer.marks[symbol]: symbol for symbol in symbols},
-                byte_fallback=byte_fallback,
-            )
+        train = functools.partial(
+            train_model,
+            kind=kind,
+            character_coverage=character_coverage,
+            rule_name=rule.name,
+            symbols={normalizer.marks[symbol]: symbol for symbol in symbols},
+            byte_fallback=byte_fallback,
         )
+        if not allow_smaller:
+            return cls(train(every, vocabulary_size))
+        kept = list(every)
+        try:
+            return cls(train(iter(kept), vocabulary_size))
+        except VocabularyTooLargeError as error:
+            return cls(train(iter(kept), error.largest))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:

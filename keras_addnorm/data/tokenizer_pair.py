@@ -86,6 +86,7 @@ class TokenizerPair:
         normalization: str = "nfc",
         user_defined_symbols: Sequence[str] = (),
         byte_fallback: bool = False,
+        allow_smaller: bool = False,
     ) -> TokenizerPair:
         """Trains the vocabularies of a set of sentence pairs.
 
@@ -100,6 +101,7 @@ class TokenizerPair:
                 apart what is written differently.
             user_defined_symbols: As in `Tokenizer.train`, in each vocabulary.
             byte_fallback: As in `Tokenizer.train`.
+            allow_smaller: As in `Tokenizer.train`.
 
         Returns:
             The pair.
@@ -116,6 +118,7 @@ class TokenizerPair:
             "normalization": normalization,
             "user_defined_symbols": user_defined_symbols,
             "byte_fallback": byte_fallback,
+            "allow_smaller": allow_smaller,
         }
         if joint:
             return cls.joint(Tokenizer.train((text for pair in sides for text in pair), **options))

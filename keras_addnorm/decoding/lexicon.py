@@ -109,7 +109,7 @@ class Lexicon:
                 return cls(**arrays)
         except (zipfile.BadZipFile, EOFError, TypeError, ValueError) as error:
             raise ValueError(
-                f"Expected a lexicon that `Lexicon.save` wrote. Received: {path}, which is none, "
+                f"Expected a file with a whole lexicon. Received: {path}, which is none, "
                 "or not whole. Delete it, to have it estimated again."
             ) from error
 

@@ -205,6 +205,7 @@ def _attention_statistics(attention: Tensor, real: np.ndarray) -> AttentionStati
         entropy=tuple(entropy.tolist()),
         entropy_share=tuple(share.tolist()),
         similarity=tuple(map(tuple, similarity.tolist())),
+        free_weights=statistics.free_weights(weights, real),
     )
 
 

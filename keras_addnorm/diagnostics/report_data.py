@@ -35,11 +35,14 @@ class AttentionStatistics:
         entropy_share: The same as a share of log n, n the number of keys that a query can see: 1
             is looking everywhere evenly, 0 at one token.
         similarity: How alike each two heads look, from -1 to 1; see `head_similarity`.
+        free_weights: How many weights of a head are free: of each query, one fewer than the keys
+            that it can see. None if it was not counted.
     """
 
     entropy: tuple[float, ...]
     entropy_share: tuple[float, ...]
     similarity: tuple[tuple[float, ...], ...]
+    free_weights: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +137,8 @@ class Thresholds:
             epsilon, not by the deviation: it no longer normalises.
         head_similarity: Two heads whose attention weights are this alike copy each other; 1 is
             equality. The trained Multi30k model has at most 0.66, fresh models at most 0.71.
+        head_free_weights: With fewer free weights than these, as in one short sentence, two heads
+            may be alike by chance, and nothing is said of them.
         dead_units: A feed-forward sublayer with more than this share of dead units wastes them;
             the trained Multi30k model has at most 0.16.
     """
@@ -146,6 +151,7 @@ class Thresholds:
     norm_gain: float = 0.05
     norm_variance: float = 1e-5
     head_similarity: float = 0.95
+    head_free_weights: int = 200
     dead_units: float = 0.5
 
 

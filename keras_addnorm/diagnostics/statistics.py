@@ -125,6 +125,20 @@ def head_similarity(weights: Array, real: Array) -> Array:
     return similarity
 
 
+def free_weights(weights: Array, real: Array) -> int:
+    """Count the weights of a head that are free: a query's weights sum to 1.
+
+    Args:
+        weights: `(B, H, T, S)`.
+        real: Of the queries, `(B, T)`.
+
+    Returns:
+        The keys that the real queries can see, less one each.
+    """
+    keys = _visible(_queries(weights, real)).sum(axis=-1)
+    return int(np.maximum(keys - 1, 0).sum())
+
+
 def _rows(x: Array, real: Array) -> Array:
     # (B, T, D) -> (N, D), the real positions
     return np.asarray(x, "float64")[real]

@@ -164,6 +164,9 @@ def _copied_heads(sublayers: Sublayers, limits: Thresholds) -> Iterable[Verdict]
     for item in sublayers:
         if item.attention is None or len(item.attention.similarity) < 2:
             continue
+        free = item.attention.free_weights
+        if free is not None and free < limits.head_free_weights:
+            continue  # Too few to tell heads that are copies from heads that are alike by chance.
         similarity = np.tril(np.asarray(item.attention.similarity), -1)
         a, b = np.unravel_index(np.argmax(similarity), similarity.shape)
         if similarity[a, b] > limits.head_similarity:

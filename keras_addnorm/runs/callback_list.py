@@ -12,7 +12,7 @@ from keras_addnorm.decoding import translate
 from keras_addnorm.diagnostics import ResidualMonitor
 from keras_addnorm.distribution import is_first
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
+from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, ProgressLines, RunRecorder
 from keras_addnorm.runs.prepare import Prepared
 from keras_addnorm.runs.progress import epoch_line
 from keras_addnorm.runs.resuming import last_checkpoint
@@ -42,11 +42,12 @@ class TrainingCallbacks:
     stop_request: StopRequest
 
 
-def training_callbacks(prepared: Prepared) -> TrainingCallbacks:
+def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> TrainingCallbacks:
     """Makes the callbacks of a training.
 
     Args:
         prepared: The training.
+        says_how_far: Whether to say it within an epoch, each minute, where no bar does.
 
     Returns:
         The callbacks.
@@ -86,6 +87,7 @@ def training_callbacks(prepared: Prepared) -> TrainingCallbacks:
         *_of_the_first(
             keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
             recorder,
+            *([ProgressLines(say, position, training.epochs)] if says_how_far else []),
             keras.callbacks.LambdaCallback(
                 on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
             ),

@@ -6,7 +6,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ import keras
 
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.progress import duration
 from keras_addnorm.runs.weight_files import save_weights
 from keras_addnorm.training import plot_curves
+from keras_addnorm.training.resume import TrainingPosition
 
 
 def peak_memory_mebibytes() -> float:
@@ -85,6 +87,50 @@ class RunRecorder(keras.callbacks.Callback):
         self.best.keep(self.model, self.directory, self.rows)
         self.directory.write_log(self.rows)
         plot_curves(self.directory.log, self.directory.curves)
+
+
+class ProgressLines(keras.callbacks.Callback):
+    """Says within an epoch how far it is, for trainings whose output goes to a file.
+
+    Args:
+        say: Takes the lines.
+        position: Knows where the training is.
+        epochs: How many epochs there are to be.
+        seconds: How often.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        position: TrainingPosition,
+        epochs: int,
+        seconds: float = 60.0,
+    ) -> None:
+        super().__init__()
+        self.say = say
+        self.position = position
+        self.epochs = epochs
+        self.seconds = seconds
+        self._started = self._said = (0.0, 0)
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Starts the clock."""
+        self._started = self._said = time.monotonic(), self.position.batch
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Says a line if it is time."""
+        now, done = time.monotonic(), self.position.batch
+        if now - self._said[0] < self.seconds:
+            return
+        self._said = now, done
+        began, first = self._started
+        total = self.position.batches_per_epoch
+        left = (now - began) / max(done - first, 1) * (total - done)
+        loss = f", loss {float(logs['loss']):.4f}" if logs and "loss" in logs else ""
+        self.say(
+            f"Epoch {self.position.epoch + 1} of {self.epochs}: {done:,} of {total:,} batches"
+            f"{loss}; {duration(left)} left of it."
+        )
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.piece_labels import readable_pieces
-from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.settings import DEMO_PAIRS, RunConfig
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import TrainedRun
 
-PAIRS = ("en-de", "en-fr", "en-es")
+PAIRS = DEMO_PAIRS
 
 # English dates, times and places move when they are translated: something to see in the picture.
 DRAWN_SENTENCE = "Sophie was born in Italy on January 28, 1995."
@@ -111,8 +111,8 @@ class DemoResult:
 
 def demo(
     pair: str = "en-de",
-    directory: Path | None = None,
-    exports: Path = Path("saved_models/demo"),
+    directory: str | Path | None = None,
+    exports: str | Path = "saved_models/demo",
     *,
     quick: bool = False,
     say: Callable[[str], None] = print,
@@ -166,7 +166,7 @@ def demo(
     return DemoResult(run, evaluation, attention, exported, served, seconds)
 
 
-def draw_attention(run: TrainedRun, sentence: str, path: Path) -> Path:
+def draw_attention(run: TrainedRun, sentence: str, path: str | Path) -> Path:
     """Translates a sentence and draws the cross-attention of each piece.
 
     Args:

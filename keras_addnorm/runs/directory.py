@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.runs.errors import UserError, as_user_errors
@@ -31,10 +31,38 @@ def _number(text: str) -> float:
     return int(text) if text.isdecimal() else float(text)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: str | Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-    with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with text_file(path) as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def text_file(path: str | Path) -> Iterator[TextIO]:
+    """Opens a text file to write, which appears at the end of the block, whole or not at all."""
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        yield file
+
+
+def require_writable(path: str | Path) -> None:
+    """Checks that a file can be written.
+
+    Args:
+        path: The file; it need not exist.
+
+    Raises:
+        UserError: If it is a folder, or its folder cannot be written to.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
+    with as_user_errors():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UserError(
+            f"The folder {str(path.parent)!r} cannot be written to. Expected one that this user "
+            "may make files in. Change its permissions, or choose another."
+        )
 
 
 class RunDirectory:
@@ -64,6 +92,11 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+
+    @classmethod
+    def of(cls, directory: str | Path | RunDirectory) -> RunDirectory:
+        """Returns the run directory at a path; one is returned as it is."""
+        return directory if isinstance(directory, RunDirectory) else cls(directory)
 
     @property
     def config(self) -> Path:

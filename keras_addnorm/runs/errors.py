@@ -6,6 +6,9 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+from keras_addnorm.basics.table import UnknownNameError
 
 
 class UserError(ValueError):
@@ -24,13 +27,15 @@ def as_user_errors() -> Iterator[None]:
     """
     try:
         yield
-    except UserError:
+    except (UserError, BrokenPipeError):
         raise
+    except UnknownNameError as error:
+        raise unknown_name(error.kind, error.received, error.names) from error
     except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
         raise UserError(str(error)) from error
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
+def unknown_name(what: str, name: Any, known: Iterable[str]) -> UserError:
     """Builds the error for a name that is not in a list, with the nearest ones that are.
 
     Args:
@@ -42,13 +47,13 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UserError:
         The error, to be raised by the caller.
     """
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return UserError(f"Unknown {what} {name!r}.{hint} Expected one of: {', '.join(known)}.")
 
 
 @contextlib.contextmanager
-def full_disk_as_user_error(folder: Path) -> Iterator[None]:
+def full_disk_as_user_error(folder: str | Path) -> Iterator[None]:
     """Turns an error whose cause is a full disk into a `UserError`.
 
     Args:

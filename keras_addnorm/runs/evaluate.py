@@ -123,6 +123,8 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
         "length_penalty": run.config.evaluation.length_penalty,
         "shortlist": run.config.evaluation.shortlist,
         "splitting": run.config.evaluation.splitting,
+        "min_length": run.config.evaluation.min_length,
+        "no_repeat_ngram": run.config.evaluation.no_repeat_ngram,
     }
     run.directory.write_scores(scores)
     # One a line, also where a source has line breaks, which its translation keeps.

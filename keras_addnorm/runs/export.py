@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from keras_addnorm.runs.trained_run import TrainedRun
 
 
+STORAGES = ("float32", "float16", "int8")
+
+
 def export(
-    run: TrainedRun, directory: Path, version: int | None = None, licence: str | None = None
+    run: TrainedRun,
+    directory: str | Path,
+    version: int | None = None,
+    licence: str | None = None,
+    storage: str = "float32",
 ) -> Path:
     """Exports a run with the search that its configuration asks for.
 
@@ -28,6 +35,7 @@ def export(
         directory: The folder of the versions, such as `saved_models/<name>`.
         version: The version's number, or None for the next one.
         licence: Under which licence the model may be used, for its card.
+        storage: How the weights are stored, one of `STORAGES`.
 
     Returns:
         The folder of the new version.
@@ -49,6 +57,7 @@ def export(
             max_length=search.max_length,
             shortlist=run.shortlist,
             splitting=run.config.splitting,
+            storage=storage,
             card=_card(run, licence),
         )
 
@@ -65,7 +74,7 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
     }
 
 
-def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
+def export_for_ctranslate2(run: TrainedRun, directory: str | Path) -> Path:
     """Exports a run for CTranslate2, which gets the search settings when it translates.
 
     Args:
@@ -84,7 +93,7 @@ def export_for_ctranslate2(run: TrainedRun, directory: Path) -> Path:
         return export_ctranslate2(run.model, run.tokenizers, directory)
 
 
-def export_for_onnx(run: TrainedRun, directory: Path) -> Path:
+def export_for_onnx(run: TrainedRun, directory: str | Path) -> Path:
     """Exports a run as ONNX graphs, for at most as many tokens as its configuration allows.
 
     Args:
@@ -104,7 +113,7 @@ def export_for_onnx(run: TrainedRun, directory: Path) -> Path:
         return export_onnx(run.model, directory, tokenizer=run.tokenizers, max_length=limit)
 
 
-def export_for_litert(run: TrainedRun, directory: Path) -> Path:
+def export_for_litert(run: TrainedRun, directory: str | Path) -> Path:
     """Exports a run for LiteRT: for one text at a time, with the model's length limit.
 
     Args:
@@ -139,7 +148,7 @@ class Format:
 
 # The ONE table of formats.
 FORMATS = {
-    "saved_model": Format(export, choices=("version", "licence", "evaluation.")),
+    "saved_model": Format(export, choices=("version", "licence", "storage", "evaluation.")),
     "ctranslate2": Format(export_for_ctranslate2),
     "onnx": Format(export_for_onnx, choices=("evaluation.max_length",)),
     "litert": Format(export_for_litert, choices=("evaluation.max_length",)),

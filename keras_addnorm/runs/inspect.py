@@ -54,7 +54,11 @@ def inspect(
 
 
 def write(
-    report: Report, run: TrainedRun, *, html: Path | None = None, json_file: Path | None = None
+    report: Report,
+    run: TrainedRun,
+    *,
+    html: str | Path | None = None,
+    json_file: str | Path | None = None,
 ) -> list[Path]:
     """Writes a report to files, each whole or not at all.
 
@@ -77,7 +81,7 @@ def write(
         with as_user_errors():
             log = ResidualLog(run.directory.residuals).read()
             report.to_html(html, log=log, title=f"Add & Norm in {run.directory.path.name}")
-    return [path for path in (html, json_file) if path is not None]
+    return [Path(path) for path in (html, json_file) if path is not None]
 
 
 def _batch(run: TrainedRun, split: str, size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -96,7 +96,7 @@ def prepare(
             training_pairs, validation_pairs = pairs.training, pairs.validation
             for note in pairs.notes:
                 say(note)
-            tokenizers = load_or_train_tokenizers(config, directory, training_pairs)
+            tokenizers = load_or_train_tokenizers(config, directory, training_pairs, say)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         chosen_model = model_config(config, tokenizers)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import json
 import os
 import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from keras_addnorm.runs.errors import UserError
 
@@ -71,7 +73,8 @@ def prepare_for_training() -> None:
         _start_keras()
 
     try:
-        _quietly(start)
+        with backend_as_user_error():
+            _quietly(start)
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -79,14 +82,15 @@ def prepare_for_training() -> None:
 def prepare_for_keras() -> None:
     """Prepares the process of a command that computes with Keras."""
     restart_with_allocator_settings()
-    import_keras_quietly()
+    with backend_as_user_error():
+        import_keras_quietly()
 
 
 def import_keras_quietly() -> None:
     """Imports Keras without TensorFlow's messages about its build and missing GPUs.
 
     TensorFlow writes them to the file descriptor itself, before its log level takes effect.
-    Python's errors are raised as always. `TF_CPP_MIN_LOG_LEVEL`, if set, decides instead.
+    Python's errors are raised as always. `TF_CPP_MIN_LOG_LEVEL` of 0 or 1 asks for the messages.
     """
     # TensorFlow looks for a GPU when the first tensor is made.
     _quietly(_start_keras)
@@ -109,11 +113,65 @@ def quiet_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
+@contextlib.contextmanager
+def backend_as_user_error() -> Iterator[None]:
+    """Says which backend of Keras is missing, and who asked for it.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        UserError: If Keras cannot import its backend.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name, place = _chosen_backend()
+        if (error.name or "").partition(".")[0] not in _MODULES.get(name, (name,)):
+            raise
+        raise UserError(
+            f"Keras is to run on {name!r} (says {place}), which is not installed here: there is no "
+            f"module {error.name!r}. Install it (pip install {name}), or choose another backend: "
+            "KERAS_BACKEND=tensorflow."
+        ) from error
+    except ValueError as error:
+        if "Unable to import backend" not in str(error):
+            raise
+        name, place = _chosen_backend()
+        raise UserError(
+            f"Keras has no backend {name!r} (says {place}). Expected one of "
+            f"{', '.join(_MODULES)}, such as KERAS_BACKEND=tensorflow."
+        ) from error
+
+
+# The backends of Keras that layers run on, and the modules each of them is.
+_MODULES = {
+    "tensorflow": ("tensorflow",),
+    "jax": ("jax", "jaxlib"),
+    "torch": ("torch",),
+}
+
+
+def _chosen_backend() -> tuple[str, str]:
+    """The backend that Keras is told to take, and where it is told; Keras itself did not import."""
+    if name := os.environ.get("KERAS_BACKEND"):
+        return name, "KERAS_BACKEND"
+    home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
+    path = Path(home, "keras.json")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["backend"], str(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return "tensorflow", "Keras"
+
+
+# Log levels of TensorFlow that ask for what it says of its build.
+_TALKATIVE = ("0", "1")
+
+
 def _quietly(work: Callable[[], object]) -> None:
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") in _TALKATIVE:
         work()
         return
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     sys.stderr.flush()
     with tempfile.TemporaryFile() as nowhere:
         kept = os.dup(2)

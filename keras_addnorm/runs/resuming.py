@@ -100,7 +100,8 @@ def resume_or_start(
         say(_going_on(state, report.batches, training))
     elif training.start_from:
         weights = RunDirectory(training.start_from).weights()
-        model.load_weights(weights)
+        # The other run's optimiser is not in the file, and this training begins with a new one.
+        model.load_weights(weights, objects_to_skip=[model.optimizer])
         say(f"Starting from the weights in {weights}.")
     return state
 

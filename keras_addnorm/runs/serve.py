@@ -17,7 +17,7 @@ def serve_settings() -> list[Setting]:
     return list(list_settings(Settings))
 
 
-def serve(directory: Path, **settings: Any) -> None:
+def serve(directory: str | Path, **settings: Any) -> None:
     """Serves a folder of versions.
 
     Args:
@@ -33,6 +33,6 @@ def serve(directory: Path, **settings: Any) -> None:
     with as_user_errors():
         from keras_addnorm.serving.server import Server
     try:
-        Server(Settings(directory, **settings)).run()
+        Server(Settings(Path(directory), **settings)).run()
     except (OSError, ValueError, ServingError) as error:
         raise UserError(str(error)) from error

@@ -80,6 +80,8 @@ def setting(
     help: str,
     *,
     flag: str | None = None,
+    alias: str | None = None,
+    metavar: str | None = None,
     **limits: Any,
 ) -> Any:
     """Makes the dataclass field of a setting.
@@ -88,12 +90,20 @@ def setting(
         default: The default.
         help: The help text.
         flag: The name of its flag, where it differs from the field's.
+        alias: An older name of its flag, which is still understood.
+        metavar: What stands for its value in the help; by default it follows from the type.
         **limits: Fields of `Limits`.
 
     Returns:
         The field.
     """
-    metadata = {"help": help, "flag": flag, "limits": Limits(**limits) if limits else None}
+    metadata = {
+        "help": help,
+        "flag": flag,
+        "alias": alias,
+        "metavar": metavar,
+        "limits": Limits(**limits) if limits else None,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -143,6 +153,9 @@ def _refusal(key: str, value: Any, limits: Limits) -> str | None:
 
 
 def _shown(value: Any) -> str:
+    """A value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return repr(list(value) if isinstance(value, tuple) else value)
 
 
@@ -157,6 +170,8 @@ class Setting:
         help: Its help text.
         default: Its default.
         limits: The values that it may have; None for all of its type.
+        alias: An older name of its flag.
+        metavar: What stands for its value in the help; None if it follows from the type.
     """
 
     key: str
@@ -165,13 +180,31 @@ class Setting:
     help: str
     default: Any
     limits: Limits | None = None
+    alias: str | None = None
+    metavar: str | None = None
+
+    @property
+    def table(self) -> str:
+        """The name of its table; empty for the outermost."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """Its name in the table."""
+        return self.key.rpartition(".")[2]
+
+    def complaints(self, value: Any) -> list[str]:
+        """Says what is wrong with a value of the right type: one message, or none."""
+        message = None if self.limits is None else _refusal(self.key, value, self.limits)
+        return [] if message is None else [message]
 
 
 def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
     """Lists the settings of a configuration class, those of its tables included.
 
     Args:
-        config_class: A configuration dataclass.
+        config_class: A configuration dataclass. Where it has a method `more_settings`, those follow
+            its fields.
         prefix: The dotted key of its table, with the final dot.
 
     Yields:
@@ -190,7 +223,11 @@ def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
                 metadata["help"],
                 item.default,
                 metadata.get("limits"),
+                metadata.get("alias"),
+                metadata.get("metavar"),
             )
+    if hasattr(config_class, "more_settings"):
+        yield from config_class.more_settings()
 
 
 def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
@@ -256,7 +293,10 @@ def convert(key: str, value: Any, kind: Any) -> Any:
         return float(value)
     elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
-    name = kind.__name__
+    name = _WORDS.get(kind)
     if typing.get_origin(kind) is tuple:
         name = f"a list of {'whole numbers' if typing.get_args(kind)[0] is int else 'texts'}"
-    raise UserError(f"{key} must be {name}, received {value!r} ({type(value).__name__}).")
+    raise UserError(f"{key} must be {name}, received {_shown(value)}.")
+
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

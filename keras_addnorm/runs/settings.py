@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.runs.setting_fields import Rule, check_settings, convert, from_table, setting
+from keras_addnorm.runs.setting_fields import (
+    Limits,
+    Rule,
+    Setting,
+    SettingsError,
+    check_settings,
+    convert,
+    from_table,
+    setting,
+)
 from keras_addnorm.runs.toml_files import merge, read_toml, to_toml
 from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 
@@ -52,6 +61,38 @@ BLEU_TOKENIZERS = (
 SPLITTINGS = ("sentences", "long_texts", "none")
 # Which devices train together; `keras_addnorm.distribution` has the objects.
 DISTRIBUTIONS = ("none", "data", "model")
+# The names of what a model is made of, for flags: the tables themselves would import Keras.
+DEMO_PAIRS = ("en-de", "en-fr", "en-es")
+PRESETS = ("tiny", "small", "base", "big")
+SCHEMES = (
+    "post_ln",
+    "pre_ln",
+    "sandwich_ln",
+    "peri_ln",
+    "res_post_norm",
+    "sub_ln",
+    "mix_ln",
+    "ln_scaling",
+    "deep_norm",
+    "admin",
+    "rezero",
+    "layer_scale",
+    "no_norm",
+    "no_residual",
+    "plain",
+)
+# Not batch_norm, which an encoder alone can have: `--set model.norm=...`.
+NORMS = ("layer_norm", "rms_norm", "std_layer_norm", "scale_norm", "dynamic_tanh", "none")
+# Of Keras' initialisers, those for kernels.
+INITIALIZERS = (
+    "glorot_uniform",
+    "glorot_normal",
+    "he_uniform",
+    "he_normal",
+    "lecun_uniform",
+    "lecun_normal",
+    "orthogonal",
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +100,11 @@ class TokenizerConfig:
     """How text is split into tokens."""
 
     kind: str = setting(
-        "bpe", "kind of SentencePiece model", flag="tokenizer", choices=TOKENIZER_KINDS
+        "bpe",
+        "kind of SentencePiece model",
+        flag="tokenizer-kind",
+        alias="tokenizer",
+        choices=TOKENIZER_KINDS,
     )
     vocabulary_size: int = setting(
         6000, "number of subword pieces, with the four reserved ones", minimum=5
@@ -81,12 +126,54 @@ class TokenizerConfig:
         check_settings(self, "tokenizer")
 
 
+def _field_of_the_model(
+    name: str, kind: type, help: str, default: Any = None, **limits: Any
+) -> Setting:
+    return Setting(f"model.{name}", name.replace("_", "-"), kind, help, default, Limits(**limits))
+
+
+# Where the default is None, it is the preset's.
+_FIELDS_OF_THE_MODEL = (
+    _field_of_the_model("scheme", str, "the scheme of Add & Norm", "post_ln", choices=SCHEMES),
+    _field_of_the_model("norm", str, "the norm in it", "layer_norm", choices=NORMS),
+    _field_of_the_model(
+        "kernel_initializer",
+        str,
+        "initial values of the kernels",
+        "glorot_uniform",
+        choices=INITIALIZERS,
+    ),
+    _field_of_the_model("num_encoder_layers", int, "depth of the encoder", minimum=1),
+    _field_of_the_model("num_decoder_layers", int, "depth of the decoder", minimum=1),
+    _field_of_the_model("hidden_dim", int, "width of the residual stream", minimum=1),
+    _field_of_the_model("intermediate_dim", int, "width of the feed-forward", minimum=1),
+    _field_of_the_model("num_heads", int, "number of attention heads", minimum=1),
+    _field_of_the_model("dropout", float, "share that dropout drops", 0.1, minimum=0, below=1),
+)
+
+
 @dataclass(frozen=True)
 class ModelChoice:
     """A preset and what to change in it: any field of `Seq2SeqConfig` but the vocabulary sizes."""
 
-    preset: str = setting("tiny", "size of the model: tiny, small, base or big")
+    preset: str = setting("tiny", "size of the model", choices=PRESETS)
     overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_settings(self, "model")
+        numbers = [one for one in _FIELDS_OF_THE_MODEL if one.kind is not str]
+        given = [one for one in numbers if one.name in self.overrides]
+        wrong = []
+        for one in given:
+            value = convert(one.key, self.overrides[one.name], one.kind)
+            wrong += one.complaints(value)
+        if wrong:
+            raise SettingsError(wrong)
+
+    @staticmethod
+    def more_settings() -> tuple[Setting, ...]:
+        """Returns the fields of `Seq2SeqConfig` that have a flag."""
+        return _FIELDS_OF_THE_MODEL
 
     @classmethod
     def from_table(cls, settings: Mapping[str, Any]) -> ModelChoice:
@@ -111,7 +198,7 @@ class TrainingConfig:
         None,
         "length in tokens of the longest training pair; by default 128, or the largest of "
         "bucket_lengths",
-        flag="max-pair-length",
+        alias="max-pair-length",
         minimum=2,
     )
     bucket_lengths: tuple[int, ...] = setting(
@@ -210,7 +297,9 @@ class TrainingConfig:
         1, "make the rows of a batch a multiple of N, so that N devices can share them", minimum=1
     )
     start_from: str = setting(
-        "", "for fine-tuning: run directory whose tokenizers and weights the run starts with"
+        "",
+        "for fine-tuning: run directory whose tokenizers and weights the run starts with",
+        metavar="DIR",
     )
     seed: int = setting(42, "seed of weights, dropout and shuffling", minimum=0, maximum=2**32 - 1)
 
@@ -261,6 +350,12 @@ class EvaluationConfig:
         "length limit of a translation in tokens; by default the model's max_length",
         minimum=1,
     )
+    min_length: int = setting(
+        0, "tokens that a translation has at least, its end included; 0 = any number", minimum=0
+    )
+    no_repeat_ngram: int = setting(
+        0, "no N tokens in a row come twice in a translation; 0 = they may", minimum=0
+    )
     shortlist: int = setting(
         0,
         "number of target tokens that a batch chooses from: faster, not exact; 0 = all",
@@ -282,7 +377,19 @@ class EvaluationConfig:
     )
 
     def __post_init__(self) -> None:
-        check_settings(self, "evaluation")
+        limit = self.max_length
+        fits = limit is None or self.min_length <= limit
+        rule = Rule("min_length", fits, f"at most evaluation.max_length = {limit}")
+        check_settings(self, "evaluation", [rule])
+
+    @property
+    def constraints(self) -> tuple[dict[str, Any], ...]:
+        """The rules about the next token, as a search takes them."""
+        rules = {
+            "min_length": {"length": self.min_length},
+            "no_repeat_ngram": {"size": self.no_repeat_ngram},
+        }
+        return tuple({"name": name, **rule} for name, rule in rules.items() if any(rule.values()))
 
 
 @dataclass(frozen=True)
@@ -313,9 +420,10 @@ class RunConfig:
     data: str = setting(
         "demo",
         "file of sentence pairs, folder of parallel text, data set name, demo, or - for stdin",
+        metavar="FILE|DIR|NAME",
     )
-    source: str = setting("en", "language to translate from")
-    target: str = setting("de", "language to translate to")
+    source: str = setting("en", "language to translate from", metavar="LANG")
+    target: str = setting("de", "language to translate to", metavar="LANG")
     data_format: str = setting(
         "auto", "format of files whose names do not tell it", choices=DATA_FORMATS
     )

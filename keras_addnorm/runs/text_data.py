@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import filecmp
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -255,20 +256,28 @@ def reader_choice(
 
 
 def load_or_train_tokenizers(
-    config: RunConfig, directory: RunDirectory, pairs: Any
+    config: RunConfig,
+    directory: RunDirectory,
+    pairs: Any,
+    say: Callable[[str], None] = lambda line: None,
 ) -> TokenizerPair:
     """Returns the run's tokenizers; the first call trains them on the training pairs.
 
     They are trained again where a killed process has left none, or one of two. A run that starts
-    from another one takes that run's tokenizers.
+    from another one takes that run's tokenizers. A vocabulary that is larger than the texts allow
+    becomes the largest that they do, except in a strict training.
 
     Args:
         config: The run's configuration.
         directory: Where they are kept.
         pairs: The training pairs.
+        say: Takes lines for the user.
 
     Returns:
         The tokenisers.
+
+    Raises:
+        UserError: If the texts do not allow such a vocabulary.
     """
     if directory.has_tokenizers():
         with as_user_errors():
@@ -277,6 +286,24 @@ def load_or_train_tokenizers(
         if config.training.start_from:
             tokenizers = TokenizerPair.load(RunDirectory(config.training.start_from).tokenizer)
         else:
-            tokenizers = TokenizerPair.train(pairs, **dataclasses.asdict(config.tokenizer))
+            tokenizers = _train_tokenizers(config, pairs, say)
     tokenizers.save(directory.tokenizer)
+    return tokenizers
+
+
+def _train_tokenizers(config: RunConfig, pairs: Any, say: Callable[[str], None]) -> TokenizerPair:
+    wanted = config.tokenizer.vocabulary_size
+    tokenizers = TokenizerPair.train(
+        pairs, **dataclasses.asdict(config.tokenizer), allow_smaller=not config.training.strict
+    )
+    sizes = {"source": tokenizers.source, "target": tokenizers.target}
+    for side, tokenizer in (
+        {"": tokenizers.source}.items() if tokenizers.is_joint else sizes.items()
+    ):
+        if tokenizer.vocabulary_size < wanted:
+            whose = f" {side}" if side else ""
+            say(
+                f"The{whose} vocabulary has {tokenizer.vocabulary_size:,} pieces, not {wanted:,}: "
+                "there are no more in the training text."
+            )
     return tokenizers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from keras_addnorm import distribution
 from keras_addnorm.distribution import is_first
@@ -22,14 +23,14 @@ from keras_addnorm.runs.progress import summary
 from keras_addnorm.runs.resuming import has_stopped
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import keep_standard_input
-from keras_addnorm.runs.trained_run import TrainedRun, load_run
+from keras_addnorm.runs.trained_run import TrainedRun, load_run, require_model_config
 from keras_addnorm.runs.weight_files import save_average
 from keras_addnorm.training.guard import NonFiniteError
 
 
 def train(
     config: RunConfig,
-    directory: RunDirectory,
+    directory: str | Path | RunDirectory,
     *,
     split: str = "train",
     say: Callable[[str], None] = print,
@@ -45,8 +46,8 @@ def train(
 
     Args:
         config: The configuration.
-        directory: Where everything is written. Of several processes the first one writes, and all
-            have to see what it wrote.
+        directory: Where everything is written: a path, or a `RunDirectory`. Of several processes
+            the first one writes, and all have to see what it wrote.
         split: The training pairs, such as `train` or `train[:10%]`.
         say: Takes lines for the user.
         verbose: What `keras.Model.fit` prints.
@@ -58,12 +59,14 @@ def train(
         UserError: If the configuration, the data or the devices cannot be used, or the directory
             holds a run of other data, another tokeniser or another model.
     """
+    directory = RunDirectory.of(directory)
     config = keep_standard_input(config, directory)
-    # What settings and directory tell is checked before anything is written; `prepare` checks the
-    # model, the batches and the disk.
+    # What settings and directory tell is checked before anything is read or written; `prepare`
+    # checks the batches and the disk.
     require_same_run(config, directory)
     require_consistent(config.training)
     require_start(config, directory)
+    require_model_config(config)
     devices = usable_devices(config.training)
     if not is_first():
         say, verbose = _silence, 0
@@ -85,7 +88,7 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
         The callbacks, which know what was written.
     """
     training, state = prepared.config.training, prepared.state
-    callbacks = training_callbacks(prepared)
+    callbacks = training_callbacks(prepared, says_how_far=verbose == 2)
     # Each of several processes would stop at another batch.
     alone = distribution.process_count() == 1
     with callbacks.stop_request.listening() if alone else contextlib.nullcontext():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
@@ -13,7 +14,7 @@ from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory, write_text
-from keras_addnorm.runs.errors import as_user_errors, unknown_name
+from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import run_pairs
 
@@ -37,20 +38,38 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
     Raises:
         UserError: If the preset or an override is unknown or wrong.
     """
+    sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
+    return _model_config(config, *sizes, is_joint=tokenizers.is_joint)
+
+
+def require_model_config(config: RunConfig) -> None:
+    """Checks all that is chosen of a model, before there are tokenizers.
+
+    Args:
+        config: The run's configuration.
+
+    Raises:
+        UserError: If the preset or an override is unknown or wrong.
+    """
+    size = config.tokenizer.vocabulary_size
+    _model_config(config, size, size, is_joint=config.tokenizer.joint)
+
+
+def _model_config(config: RunConfig, source: int, target: int, *, is_joint: bool) -> Seq2SeqConfig:
     known = {field.name for field in dataclasses.fields(Seq2SeqConfig)} - _DERIVED
     for name in config.model.overrides:
         if name not in known:
             raise unknown_name("setting", f"model.{name}", {f"model.{key}" for key in known})
     settings = {
-        "share_embeddings": tokenizers.is_joint,
+        "share_embeddings": is_joint,
         "max_length": max(256, config.training.bucketing.longest),
         **config.model.overrides,
     }
     with as_user_errors():
         return Seq2SeqConfig.preset(
             config.model.preset,
-            source_vocabulary_size=tokenizers.source.vocabulary_size,
-            target_vocabulary_size=tokenizers.target.vocabulary_size,
+            source_vocabulary_size=source,
+            target_vocabulary_size=target,
             **settings,
         )
 
@@ -109,11 +128,11 @@ def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:
     )
 
 
-def load_run(directory: RunDirectory) -> TrainedRun:
+def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
     """Loads a trained run.
 
     Args:
-        directory: The run directory.
+        directory: The run directory, or its path.
 
     Returns:
         Its parts.
@@ -121,8 +140,15 @@ def load_run(directory: RunDirectory) -> TrainedRun:
     Raises:
         UserError: If it is not a run directory, or nothing has been trained in it yet.
     """
+    directory = RunDirectory.of(directory)
     config = directory.read_config()
     weights = directory.weights()
+    if not directory.has_tokenizers():
+        raise UserError(
+            f"There are no tokenizers in {str(directory.tokenizer)!r}. Expected 'tokenizer.model', "
+            "or 'source.model' and 'target.model', as a training leaves them. Copy them there, or "
+            f"train again in another folder than {str(directory.path)!r}."
+        )
     with as_user_errors():
         tokenizers = TokenizerPair.load(directory.tokenizer)
         model = Seq2SeqTransformer(

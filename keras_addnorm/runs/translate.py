@@ -7,7 +7,7 @@ from pathlib import Path
 
 import keras
 
-from keras_addnorm.decoding import translate
+from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.serving import load_translator
@@ -29,32 +29,59 @@ def translate_texts(
     Returns:
         Text and score of each translation, in order.
     """
+    bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="sentence")
+    return [found[0] for found in n_best_translations(run, texts, done=bar.update)]
+
+
+def n_best_translations(
+    run: TrainedRun,
+    texts: Sequence[str],
+    n_best: int = 1,
+    *,
+    done: Callable[[int], object] = lambda count: None,
+) -> list[list[tuple[str, float]]]:
+    """Translates texts, each in several ways.
+
+    Args:
+        run: A trained run, whose configuration says how to search.
+        texts: The texts.
+        n_best: The most translations of each, at most `evaluation.num_beams`.
+        done: Takes the number of texts that are translated so far.
+
+    Returns:
+        For each text, in order, its translations and their scores, the best first.
+    """
     search = run.config.evaluation
     batch_size = min(search.batch_size, max(1, len(texts)))
     # Texts of like length together, so that little is padding; each goes back to its place.
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-    results: list[tuple[str, float]] = [("", 0.0)] * len(texts)
-    bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="sentence")
+    results: list[list[tuple[str, float]]] = [[] for _ in texts]
+    several = Beam(search.num_beams, search.length_penalty, num_return=n_best)
     for start in range(0, len(order), _BATCHES_AT_ONCE * batch_size):
         some = order[start : start + _BATCHES_AT_ONCE * batch_size]
-        found = translate(
-            run.model,
-            run.tokenizers,
-            [texts[index] for index in some],
-            num_beams=search.num_beams,
-            length_penalty=search.length_penalty,
-            max_length=search.max_length,
-            shortlist=run.shortlist,
-            splitting=run.config.splitting,
-            batch_size=batch_size,
-        )
-        for index, text, score in zip(some, found.texts, found.scores, strict=True):
-            results[index] = text, float(score)
-        bar.add(len(some))
+        with as_user_errors():
+            found = translate(
+                run.model,
+                run.tokenizers,
+                [texts[index] for index in some],
+                several if n_best > 1 else None,
+                num_beams=search.num_beams if n_best == 1 else None,
+                length_penalty=search.length_penalty if n_best == 1 else None,
+                max_length=search.max_length,
+                constraints=search.constraints,
+                shortlist=run.shortlist,
+                splitting=run.config.splitting,
+                batch_size=batch_size,
+            )
+        for index, translations in zip(some, found.n_best, strict=True):
+            results[index] = [(each.text, each.score) for each in translations]
+        done(start + len(some))
     return results
 
 
-def load_export(directory: Path) -> Callable[[Sequence[str]], list[tuple[str, float]]]:
+def load_export(
+    directory: str | Path,
+) -> Callable[[Sequence[str]], list[tuple[str, float]]]:
     """Loads an exported model, whose search is part of it.
 
     Args:

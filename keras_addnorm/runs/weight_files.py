@@ -16,7 +16,7 @@ from keras_addnorm.training import average_checkpoints
 from keras_addnorm.training.checkpoints import STATE_NAME
 
 
-def save_weights(model: keras.Model, path: Path) -> None:
+def save_weights(model: keras.Model, path: str | Path) -> None:
     """Writes a model's weights without its optimiser's, whole or not at all.
 
     Keras would save Adam's two moments as well: three times the size.
@@ -25,19 +25,21 @@ def save_weights(model: keras.Model, path: Path) -> None:
         model: A built model.
         path: Where to, ending in `.weights.h5`.
     """
+    path = Path(path)
     with _folder_beside(path) as folder, whole_values(model.variables):
         everything = Path(folder, path.name)
         model.save_weights(everything)
         _copy_weights(everything, path)
 
 
-def save_average(checkpoints: Sequence[Path], path: Path) -> None:
+def save_average(checkpoints: Sequence[str | Path], path: str | Path) -> None:
     """Writes the mean of checkpoints' weights, whole or not at all.
 
     Args:
         checkpoints: The files, of one model.
         path: Where to, ending in `.weights.h5`.
     """
+    path = Path(path)
     with _folder_beside(path) as folder:
         everything = Path(folder, path.name)
         average_checkpoints(checkpoints, everything)

@@ -92,7 +92,8 @@ class Client:
         """Translates texts.
 
         Args:
-            texts: The texts, of any length; a blank one gives an empty translation with the score 0.
+            texts: The texts, of any length; a blank one gives an empty translation with the
+                score 0.
 
         Returns:
             One translation a text, in order, as `load_translator` gives them.

@@ -95,7 +95,7 @@ def load_translator(directory: str | os.PathLike[str]) -> Translator:
         if not versions:
             raise FileNotFoundError(
                 f"There is no exported model in '{directory}'. Expected folders named by a number, "
-                f"such as '{directory / '1'}', as export_saved_model writes them; found "
+                f"such as '{directory / '1'}', as an export has them; found "
                 f"{sorted(os.listdir(directory)) if directory.is_dir() else 'no such folder'}."
             )
         path = directory / str(versions[-1])
@@ -104,5 +104,5 @@ def load_translator(directory: str | os.PathLike[str]) -> Translator:
     except (OSError, KeyError, tf.errors.OpError) as error:
         raise ValueError(
             f"'{path}' holds no translation model: {error}. Expected a SavedModel with the "
-            "signature 'serving_default'. Export it again with export_saved_model."
+            "signature 'serving_default'. Export it again."
         ) from error

@@ -6,6 +6,7 @@ that is no number, on the same file system, and renamed when it is whole: `basic
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
@@ -19,15 +20,16 @@ def version_number(name: str) -> int | None:
     return number if str(number) == name and number <= _LARGEST else None
 
 
-def existing_versions(directory: Path) -> list[int]:
+def existing_versions(directory: str | os.PathLike[str]) -> list[int]:
     """Return the numbers of the versions in a directory, rising; none if there is no directory."""
+    directory = Path(directory)
     if not directory.is_dir():
         return []
     folders = (entry.name for entry in directory.iterdir() if entry.is_dir())
     return sorted(number for number in map(version_number, folders) if number is not None)
 
 
-def choose_version(directory: Path, version: int | None) -> int:
+def choose_version(directory: str | os.PathLike[str], version: int | None) -> int:
     """Checks the number of a new version, or finds the next one.
 
     Args:
@@ -42,6 +44,7 @@ def choose_version(directory: Path, version: int | None) -> int:
         FileExistsError: If the version exists.
         NotADirectoryError: If `directory` is a file.
     """
+    directory = Path(directory)
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(
             f"Cannot export into '{directory}': it is a file. Pass a folder, such as "
@@ -51,8 +54,8 @@ def choose_version(directory: Path, version: int | None) -> int:
         version = max(existing_versions(directory), default=0) + 1
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= _LARGEST:
         raise ValueError(
-            "Expected a positive int as version, at most 2**63 - 1, or None for the next one; "
-            f"received {version!r}."
+            "A version has a positive number of at most 2**63 - 1, or version=None for the next "
+            f"one. Received: {version!r}."
         )
     if (directory / str(version)).exists():
         raise _exists(directory / str(version))

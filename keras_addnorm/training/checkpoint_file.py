@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ class TrainingState:
         return TrainingState(self.epoch)
 
 
-def save_checkpoint(model: keras.Model, path: Path, state: TrainingState) -> None:
+def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: TrainingState) -> None:
     """Writes weights, optimiser and state, whole or not at all.
 
     Args:
@@ -87,7 +88,7 @@ def save_checkpoint(model: keras.Model, path: Path, state: TrainingState) -> Non
             file.attrs[_DIGEST] = _digest(file)
 
 
-def read_checkpoint(path: Path) -> TrainingState:
+def read_checkpoint(path: str | os.PathLike[str]) -> TrainingState:
     """Checks a checkpoint and reads where the training was.
 
     Args:
@@ -115,7 +116,7 @@ def read_checkpoint(path: Path) -> TrainingState:
 
 
 def newest_checkpoint(
-    directory: Path, on_damaged: Callable[[Path, Exception], None]
+    directory: str | os.PathLike[str], on_damaged: Callable[[Path, Exception], None]
 ) -> tuple[Path, TrainingState] | None:
     """Finds the newest checkpoint that is whole.
 
@@ -134,7 +135,9 @@ def newest_checkpoint(
     return None
 
 
-def load_checkpoint(model: keras.Model, path: Path, batch: tuple[Any, ...]) -> None:
+def load_checkpoint(
+    model: keras.Model, path: str | os.PathLike[str], batch: tuple[Any, ...]
+) -> None:
     """Loads weights and optimiser into a compiled model that has all its variables.
 
     Args:
@@ -156,14 +159,15 @@ def build_variables(model: keras.Model, batch: tuple[Any, ...]) -> None:
     model._symbolic_build(data_batch=batch)
 
 
-def place_in_name(path: Path) -> tuple[int, int]:
+def place_in_name(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Returns the epochs and batches done that the name of a checkpoint says; (-1, -1) if none."""
-    match = _FILE.fullmatch(path.name)
+    match = _FILE.fullmatch(Path(path).name)
     return (int(match[1]), int(match[2] or 0)) if match else (-1, -1)
 
 
-def checkpoint_files(directory: Path) -> list[Path]:
+def checkpoint_files(directory: str | os.PathLike[str]) -> list[Path]:
     """Lists the checkpoints of a directory, oldest first."""
+    directory = Path(directory)
     if not directory.is_dir():
         return []
     found = (path for path in directory.iterdir() if _FILE.fullmatch(path.name))

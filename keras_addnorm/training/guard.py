@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,13 @@ class NonFiniteGuard(keras.callbacks.Callback):
         self,
         position: TrainingPosition,
         batch: Callable[[int, int], tuple[Any, ...]],
-        directory: Path,
+        directory: str | os.PathLike[str],
         checkpoint: Callable[[], Path | None],
     ) -> None:
         super().__init__()
         self.position = position
         self.batch = batch
-        self.directory = directory
+        self.directory = Path(directory)
         self.checkpoint = checkpoint
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:

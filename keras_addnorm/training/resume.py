@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -169,7 +170,7 @@ class Checkpoints(keras.callbacks.Callback):
 
     def __init__(
         self,
-        directory: Path,
+        directory: str | os.PathLike[str],
         position: TrainingPosition,
         *,
         keep: int = 2,
@@ -179,7 +180,7 @@ class Checkpoints(keras.callbacks.Callback):
         stop_request: StopRequest | None = None,
     ) -> None:
         super().__init__()
-        self.directory = directory
+        self.directory = Path(directory)
         self.position = position
         self.every_batches = every_batches
         self.every_minutes = every_minutes

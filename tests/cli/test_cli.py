@@ -1,5 +1,6 @@
 """The command: what it prints, what it hands on, and how it says no."""
 
+import dataclasses
 import io
 import json
 import os
@@ -10,17 +11,26 @@ import textwrap
 import types
 from pathlib import Path
 
+import keras
 import pytest
 
-from keras_addnorm import __version__, cli
+from keras_addnorm import __version__, cli, norms, schemes
 from keras_addnorm.decoding import Beam
 from keras_addnorm.models import Seq2SeqConfig
-from keras_addnorm.runs import RunConfig, RunDirectory
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, process_startup, settings
 from keras_addnorm.runs.setting_fields import list_settings
+from keras_addnorm.runs.setting_flags import flags_of
 from keras_addnorm.serving.export import _strategies
 
 _CTRANSLATE2 = ("--format", "ctranslate2")
-COMMANDS = ("demo", "train", "evaluate", "translate", "export")
+COMMANDS = ("demo", "train", "evaluate", "translate", "export", "serve", "inspect", "prune")
+
+
+# What people who type commands do not type: Python's constants, types, calls, arguments, classes.
+PYTHON_WORDS = re.compile(
+    r"\b(?:None|True|False|dict|tuple|str|int|bool|list of str)\b"
+    r"|\b\w+\((?!e?s\))|\b(?!model\.|training\.)[a-z]+_[a-z_]+ ?=|\b[A-Z][a-z]+[A-Z]\w+"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +58,9 @@ def test_help_teaches(capsys, command):
 def test_the_help_of_train_has_every_default_range_and_choice(capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", "--help"])
-    words = " ".join(capsys.readouterr().out.split()).replace("- ", "-").split("settings: ")[1]
-    for one in list_settings(RunConfig):
-        text = re.search(rf"--{one.flag}[ ,].*?default: [^)]*", words)[0]
+    words = " ".join(capsys.readouterr().out.split()).replace("- ", "-").split(" data: ")[1]
+    for flag, one in flags_of(list_settings(RunConfig), "training").items():
+        text = re.search(rf"--{flag}[ ,].*?default: [^)]*", words)[0]
         limits = one.limits
         if limits is not None:
             shown = [limits.minimum, limits.maximum, limits.above, limits.off, *limits.choices]
@@ -59,11 +69,76 @@ def test_the_help_of_train_has_every_default_range_and_choice(capsys):
                 assert re.search(rf"(?<![\w.]){re.escape(str(part))}(?![\w.])", text), (text, part)
         if one.default not in (None, "", ()):
             assert text.endswith(f"default: {one.default}"), text
-    with pytest.raises(ValueError, match="Expected one of") as caught:
-        Seq2SeqConfig.preset("none", source_vocabulary_size=5, target_vocabulary_size=5)
-    presets = str(caught.value).split("one of ")[1].split(".")[0].split(", ")
-    text = re.search(r"--preset .*?\)", words)[0]
-    assert "tiny" in presets and all(preset in text for preset in presets)
+
+
+def test_the_choices_of_flags_are_those_of_the_tables():
+    """The tables import Keras, which --help does without."""
+    assert schemes.names() == settings.SCHEMES
+    assert {*settings.NORMS, "batch_norm"} == set(norms.names())  # batch_norm: encoders only
+    sizes = {"source_vocabulary_size": 5, "target_vocabulary_size": 5}
+    with pytest.raises(ValueError, match=f"one of {', '.join(settings.PRESETS)}"):
+        Seq2SeqConfig.preset("none", **sizes)
+    for name in settings.INITIALIZERS:
+        assert keras.initializers.get(name) is not None
+    fields = {field.name: field.default for field in dataclasses.fields(Seq2SeqConfig)}
+    for one in settings.ModelChoice.more_settings():
+        assert fields[one.name] == one.default or one.default is None, one.key
+
+
+def _flags(name):
+    return set(cli.build_parser().commands[name]._option_string_actions)
+
+
+def test_a_command_offers_only_what_means_something_to_it():
+    search = {"--num-beams", "--length-penalty", "--max-length", "--shortlist"}
+    rules = {"--min-length", "--no-repeat-ngram"}
+    expected = {
+        "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"},
+        "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
+        | {"--n-best", "--output"},
+        "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"},
+        "prune": {"--run-dir", "--split", "--pairs", "--save"},
+        "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size"},
+        "demo": {"--pair", "--run-dir", "--export-dir", "--quick"},
+    }
+    for name, flags in expected.items():
+        given = {"--set"} if name in ("evaluate", "translate", "export") else set()
+        assert _flags(name) - {"-h", "--help"} == flags | given, name
+
+
+def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
+    """Once, `train --max-length` limited the translations of an evaluation."""
+    for name, own in (("train", "training"), ("evaluate", "evaluation"), ("serve", "")):
+        parser = cli.build_parser().commands[name]
+        flags = parser.get_default("flags")
+        assert len({one.key for one in flags.values()}) == len(flags)
+        for flag, one in flags.items():
+            name_of_setting = one.name.replace("_", "-")
+            assert flag in (name_of_setting, f"{one.table}-{name_of_setting}"), one.key
+            assert flag == name_of_setting or one.table != own, one.key
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--run-dir", "r", "--max-len", "40"], "it has no --max-len. Did you mean"),
+        (["train", "--run-dir", "r", "--epoch", "4"], "Did you mean '--epochs'?"),
+        (["train", "--run-dir", "r", "--epochs", "four"], "invalid whole number value: 'four'"),
+        (["train", "--run-dir", "r", "--dropout", "x"], "invalid number value: 'x'"),
+        (["translate", "--run-dir", "r", "--samples", "3"], "--samples, which is a flag of train"),
+        (["export", "--run-dir", "r", "d", "--hidden-dim", "4"], "--hidden-dim, which is a flag"),
+        (["inspect", "r", "more"], "received 'more', for which there is no use"),
+        (["evaluate"], "required: --run-dir"),
+        (["export", "--run-dir", "r", "d", "--storage", "int4"], "'int8'"),
+    ],
+)
+def test_an_unknown_flag_is_named_in_a_line(capsys, arguments, words):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line and line.startswith(f"keras-addnorm {arguments[0]}: ")
+    assert line.endswith(f"See keras-addnorm {arguments[0]} --help.")
 
 
 def test_the_search_is_the_same_in_exports_and_runs():
@@ -99,7 +174,9 @@ def test_flags_become_settings(monkeypatch, tmp_path):
         *("--run-dir", tmp_path, "--data", "corpus", "--source", "fr", "--target", "es"),
         *("--preset", "small", "--tokenizer", "unigram", "--no-joint", "--bucket-lengths", 8, 16),
         *("--no-jit-compile", "--clipnorm", 1, "--max-length", 31, "--peak-learning-rate", "1e-3"),
-        *("--set", "model.hidden_dim=64", "--set", "model.scheme=deep_norm", "--set", "data=last"),
+        *("--evaluation-max-length", 33, "--scheme", "deep_norm", "--norm", "rms_norm"),
+        *("--kernel-initializer", "he_normal", "--dropout", "0.25"),
+        *("--set", "model.hidden_dim=64", "--set", "model.positions=rotary", "--set", "data=last"),
     )
     assert config == RunConfig.from_dict(
         {
@@ -107,14 +184,23 @@ def test_flags_become_settings(monkeypatch, tmp_path):
             "source": "fr",
             "target": "es",
             "tokenizer": {"kind": "unigram", "joint": False},
-            "model": {"preset": "small", "hidden_dim": 64, "scheme": "deep_norm"},
+            "model": {
+                "preset": "small",
+                "hidden_dim": 64,
+                "scheme": "deep_norm",
+                "norm": "rms_norm",
+                "kernel_initializer": "he_normal",
+                "dropout": 0.25,
+                "positions": "rotary",
+            },
             "training": {
+                "max_length": 31,
                 "bucket_lengths": [8, 16],
                 "jit_compile": False,
                 "clipnorm": 1.0,
                 "peak_learning_rate": 0.001,
             },
-            "evaluation": {"max_length": 31},
+            "evaluation": {"max_length": 33},
         }
     )
 
@@ -163,35 +249,71 @@ def test_the_recipes_are_configurations(languages):
     [
         (["demo", "--pair", "en-ed"], "Unknown --pair 'en-ed'. Did you mean"),
         (["train", "--run-dir", "DIR", "--set", "training.epoch=3"], "'training.epochs'"),
-        (["train", "--run-dir", "DIR", "--epochs", "0"], "training.epochs must be at least 1"),
+        (["train", "--run-dir", "DIR", "--epochs", "0"], ": --epochs must be at least 1"),
+        (["train", "--run-dir", "DIR", "--set", "training.epochs=0"], "training.epochs must be"),
+        (["train", "--run-dir", "DIR", "--scheme", "pre_nl"], "--scheme 'pre_nl'. Did you mean"),
+        (["train", "--run-dir", "DIR", "--preset", "tinny"], "--preset 'tinny'. Did you mean"),
+        (["train", "--run-dir", "DIR", "--hidden-dim", "0"], "--hidden-dim must be at least 1"),
         (["train", "--run-dir", "DIR", "--config", "none.toml"], "no configuration file"),
         (["train", "--run-dir", "DIR", "--data", "./nowhere"], "nowhere"),
         (["train", "--run-dir", "DIR", "--resume"], "is not a run directory"),
         (["evaluate", "--run-dir", "DIR"], "is not a run directory"),
         (["translate", "--run-dir", "DIR", "text"], "is not a run directory"),
         (["translate", "--model", "DIR", "text"], "There is no exported model"),
-        (["translate", "--model", "DIR", "--num-beams", "2", "a"], "evaluation.num_beams cannot"),
+        (["translate", "--model", "DIR", "--num-beams", "2", "a"], "inside: --num-beams cannot"),
+        (["translate", "--model", "DIR", "--n-best", "2", "a"], "inside: --n-best cannot"),
+        (["evaluate", "--run-dir", "RUN", "--set", "model.hidden_dim=3"], "has no setting 'model."),
+        (["translate", "--run-dir", "RUN", "--n-best", "9", "a"], "Pass --num-beams 9 or more"),
+        (["translate", "--run-dir", "RUN", "--output", "DIR", "a"], "is a folder. Expected the"),
+        (["translate", "--run-dir", "RUN", "--min-length", "9", "--max-length", "5"], "at most"),
+        (["prune", "--run-dir", "DIR"], "is not a run directory"),
+        (["prune", "--run-dir", "RUN", "--save", "DIR"], "Expected the name of a new folder"),
+        (["prune", "--run-dir", "RUN", "--pairs", "0"], "--pairs 0"),
+        (["inspect", "DIR"], "is not a run directory"),
         (["export", "--run-dir", "DIR", "DIR"], "is not a run directory"),
         (
-            ["export", "--run-dir", "DIR", "d", "--format", "ctranslate2", "--version", "1"],
-            "search",
+            ["export", "--run-dir", "RUN", "d", "--format", "ctranslate2", "--storage", "int8"],
+            "has no --storage inside. Expected neither a version nor a setting",
         ),
         (
-            ["export", "--run-dir", "DIR", "d", "--format", "ctranslate2", "--num-beams", "1"],
+            ["export", "--run-dir", "RUN", "d", "--format", "ctranslate2", "--num-beams", "1"],
             "when",
         ),
         (
-            ["export", "--run-dir", "DIR", "d", "--format", "onnx", "--num-beams", "1"],
-            "Expected evaluation.max_length",
+            ["export", "--run-dir", "RUN", "d", "--format", "onnx", "--num-beams", "1"],
+            "Expected --max-length",
         ),
     ],
 )
 def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, message):
-    status, out, err = _main(capsys, *(str(tmp_path) if a == "DIR" else a for a in arguments))
+    run = tmp_path / "run"
+    RunDirectory(run).write_config(RunConfig())
+    places = {"DIR": str(tmp_path), "RUN": str(run)}
+    status, out, err = _main(capsys, *(places.get(a, a) for a in arguments))
     assert status == 2
+    assert not PYTHON_WORDS.findall(err)
     assert err.startswith("keras-addnorm: ")
     assert message in err
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--run-dir", "RUN", "--scheme", "pre_nl"],
+        ["train", "--run-dir", "RUN", "--epochs", "0"],
+        ["evaluate", "--run-dir", "RUN", "--num-beams", "0"],
+        ["translate", "--run-dir", "DIR", "text"],
+        ["export", "--run-dir", "RUN", "d", "--format", "onnx", "--licence", "MIT"],
+        ["demo", "--pair", "en-xx"],
+    ],
+)
+def test_what_can_be_refused_at_once_is_refused_before_keras_is_imported(tmp_path, arguments):
+    RunDirectory(tmp_path / "run").write_config(RunConfig())
+    places = {"DIR": str(tmp_path), "RUN": str(tmp_path / "run")}
+    options = cli.build_parser().parse_args([places.get(a, a) for a in arguments])
+    with pytest.raises(UserError):
+        options.check(options)
 
 
 @pytest.mark.parametrize("name", ["onnx", "litert"])
@@ -200,6 +322,7 @@ def test_other_runtimes_get_the_model_and_its_limit(capsys, monkeypatch, tmp_pat
         return arguments, choices
 
     config = RunConfig.from_dict({"evaluation": {"max_length": 17}})
+    RunDirectory(tmp_path).write_config(config)
     run = types.SimpleNamespace(model="model", tokenizers="tokenizers", config=config)
     monkeypatch.setattr(cli, "_load_run", lambda _: run)
     monkeypatch.setattr(f"keras_addnorm.interop.export_{name}", export)
@@ -241,14 +364,134 @@ def test_a_long_file_is_translated_in_portions(capsys, monkeypatch, shouting):
     assert out.splitlines() == [*(f"LINE {index}" for index in range(1024, 1500)), "THE END"]
 
 
-def test_a_keyboard_interrupt_is_no_error(capsys, monkeypatch):
+def test_u4_only_a_training_goes_on_after_ctrl_c(capsys, monkeypatch, tmp_path):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("keras_addnorm.runs.demo.demo", interrupted)
-    status, _, err = _main(capsys, "demo")
-    assert status == 130
-    assert "goes on at the last checkpoint" in err
+    monkeypatch.setattr("keras_addnorm.runs.train.train", interrupted)
+    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", interrupted)
+    for arguments in (["demo"], ["train", "--run-dir", tmp_path]):
+        status, _, err = _main(capsys, *arguments)
+        assert (status, "goes on at the last checkpoint" in err) == (130, True)
+    assert _main(capsys, "translate", "--model", "some", "text") == (130, "", "")
+
+
+def test_u3_a_reader_that_has_enough_is_no_error(capsys, monkeypatch, shouting):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    assert cli.main(["translate", "--model", "some", "a", "b"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_person_sees_how_far_a_translation_is(monkeypatch, shouting):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    assert cli.main(["translate", "--model", "some", "a", "b"]) == 0
+    shown = screen.getvalue().split("\r\x1b[K")
+    assert "Loading some ..." in shown
+    assert any(line.startswith("Translating: [") and "of 2 texts" in line for line in shown)
+    assert shown[-1] == "", "nothing of it stays"
+
+
+def test_who_types_line_by_line_gets_each_translation(capsys, monkeypatch, shouting):
+    typed = Terminal("one\ntwo\n")
+    monkeypatch.setattr("sys.stdin", typed)
+    assert _main(capsys, "translate", "--model", "some")[:2] == (0, "ONE\nTWO\n")
+    assert shouting == [1, 1]
+
+
+def test_m6_an_output_file_is_whole_or_not_there(capsys, monkeypatch, shouting, tmp_path):
+    path = tmp_path / "folder" / "lines.de"
+    assert _main(capsys, "translate", "--model", "m", "--output", path, "ä", "b")[:2] == (0, "")
+    assert path.read_text(encoding="utf-8") == "Ä\nB\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff\n"), "utf-8"))
+    assert _main(capsys, "translate", "--model", "m", "--output", path)[0] == 2
+    assert path.read_text(encoding="utf-8") == "Ä\nB\n"
+    assert os.listdir(path.parent) == ["lines.de"]
+
+
+def test_m6_the_best_translations_of_each_text(capsys, monkeypatch, tmp_path):
+    RunDirectory(tmp_path).write_config(RunConfig())
+    seen = []
+
+    def n_best(run, texts, count, done):
+        seen.append((run.config.evaluation.constraints, count))
+        return [[(f"{text}{i}", -i - 0.5) for i in range(count)] for text in texts]
+
+    @dataclasses.dataclass
+    class Run:
+        config: RunConfig
+
+    monkeypatch.setattr("keras_addnorm.runs.trained_run.load_run", lambda _: Run(RunConfig()))
+    monkeypatch.setattr("keras_addnorm.runs.translate.n_best_translations", n_best)
+    rules = ["--min-length", 3, "--no-repeat-ngram", 2]
+    status, out, _ = _main(
+        capsys, "translate", "--run-dir", tmp_path, "--n-best", 2, *rules, "a", "b"
+    )
+    lines = ["1\t-0.5000\ta0", "1\t-1.5000\ta1", "2\t-0.5000\tb0", "2\t-1.5000\tb1"]
+    assert (status, out.splitlines()) == (0, lines)
+    constraints = {"name": "min_length", "length": 3}, {"name": "no_repeat_ngram", "size": 2}
+    assert seen == [(constraints, 2)]
+
+
+def test_storage_goes_to_the_export(capsys, monkeypatch, tmp_path):
+    def export(*_, **choices):
+        return choices
+
+    RunDirectory(tmp_path).write_config(RunConfig())
+    directory = types.SimpleNamespace(read_scores=dict)
+    run = types.SimpleNamespace(
+        model=0, tokenizers=0, config=RunConfig(), shortlist=None, directory=directory
+    )
+    monkeypatch.setattr(cli, "_load_run", lambda _: run)
+    monkeypatch.setattr("keras_addnorm.serving.export_saved_model", export)
+    arguments = ("export", "--run-dir", tmp_path, "d", "--storage", "int8")
+    status, out, _ = _main(capsys, *arguments)
+    assert (status, "'storage': 'int8'" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "config", "words"),
+    [
+        ({"KERAS_BACKEND": "torch"}, None, "'torch' (says KERAS_BACKEND), which is not installed"),
+        ({}, "jax", "'jax' (says HOME/keras.json), which is not installed"),
+        ({"KERAS_BACKEND": "abacus"}, None, "no backend 'abacus' (says KERAS_BACKEND)"),
+    ],
+)
+def test_u5_a_missing_backend_is_a_sentence(monkeypatch, tmp_path, environment, config, words):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if config:
+        (tmp_path / "keras.json").write_text(json.dumps({"backend": config}))
+    name = config or environment["KERAS_BACKEND"]
+    error = ModuleNotFoundError(f"No module named {name!r}", name=name)
+    if name == "abacus":
+        error = ValueError("Unable to import backend : abacus")
+
+    with pytest.raises(UserError) as caught, process_startup.backend_as_user_error():
+        raise error
+    assert words.replace("HOME", str(tmp_path)) in str(caught.value)
+    assert "KERAS_BACKEND=tensorflow" in str(caught.value)
+
+
+@pytest.mark.parametrize("level", [None, "2", "3", "1", "0"])
+def test_a_log_level_asks_for_no_more_noise_than_none(capfd, monkeypatch, level):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    if level is not None:
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
+    process_startup._quietly(lambda: os.write(2, b"oneDNN custom operations are on"))
+    assert ("oneDNN" in capfd.readouterr().err) == (level in ("0", "1"))
 
 
 def _print_in_a_command(tmp_path, show, **environment):

@@ -19,6 +19,7 @@ from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.optimization import compile_model, go_on_with_learning_rate
 from keras_addnorm.runs.progress import duration, epoch_line, summary
 from keras_addnorm.runs.resuming import _going_on, _starting_anew
+from keras_addnorm.runs.text_data import load_or_train_tokenizers
 from keras_addnorm.runs.train import train
 from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.checkpoint_file import TrainingState
@@ -390,6 +391,62 @@ def test_a_metric_that_nothing_measures_is_refused(tmp_path):
         train(config, RunDirectory(tmp_path), verbose=0)
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"scheme": "pre_nl"}, "Unknown residual scheme 'pre_nl'. Did you mean 'pre_ln'"),
+        ({"norm": "rmsnorm"}, "Unknown norm 'rmsnorm'. Did you mean 'rms_norm'"),
+        ({"positions": "rotery"}, "rotery.*rotary"),
+        ({"hiden_dim": 8}, "Unknown setting 'model.hiden_dim'. Did you mean 'model.hidden_dim'"),
+        ({"hidden_dim": 10, "num_heads": 3}, "num_heads"),
+        ({"attention": {"windo": 3}}, "windo"),
+    ],
+)
+def test_a_model_is_refused_before_data_are_read(monkeypatch, tmp_path, model, message):
+    monkeypatch.setattr("keras_addnorm.runs.prepare.load_pairs", lambda *_: pytest.fail("read"))
+    config = RunConfig.from_dict({"model": model})
+    with pytest.raises(UserError, match=message) as caught:
+        train(config, tmp_path / "run", verbose=0)
+    assert not any(word in str(caught.value) for word in ("ResidualScheme", "dict", "None"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_vocabulary_becomes_the_largest_that_the_text_allows(tmp_path):
+    pairs = [("a small house", "ein kleines Haus"), ("a small mouse", "eine Maus")]
+    config = RunConfig.from_dict({"tokenizer": {"vocabulary_size": 500}})
+    strict = config.replace({"training.strict": True})
+    with pytest.raises(UserError, match="vocabulary_size=500 is too large"):
+        load_or_train_tokenizers(strict, RunDirectory(tmp_path / "strict"), pairs)
+    said = []
+    found = load_or_train_tokenizers(config, RunDirectory(tmp_path), pairs, said.append)
+    size = found.source.vocabulary_size
+    assert said == [
+        f"The vocabulary has {size} pieces, not 500: there are no more in the training text."
+    ]
+    with pytest.raises(ValueError, match=f"at most {size}"):
+        TokenizerPair.train(pairs, vocabulary_size=size + 1, kind="bpe")
+    apart = config.replace({"tokenizer.joint": False, "tokenizer.kind": "unigram"})
+    found = load_or_train_tokenizers(apart, RunDirectory(tmp_path / "apart"), pairs, said.append)
+    assert found.source.vocabulary_size < found.target.vocabulary_size < size
+    assert [line.split()[1] for line in said[1:]] == ["source", "target"]
+
+
+def test_an_epoch_says_how_far_it_is(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    position = SimpleNamespace(batch=40, epoch=2, batches_per_epoch=100)
+    said = []
+    lines = callbacks.ProgressLines(said.append, position, epochs=5)
+    lines.on_epoch_begin(2)
+    for batch in range(60):
+        position.batch, now[0] = 41 + batch, now[0] + 2.5
+        lines.on_train_batch_end(batch, {"loss": 1.25})
+    assert said == [
+        "Epoch 3 of 5: 64 of 100 batches, loss 1.2500; 1 min 30 s left of it.",
+        "Epoch 3 of 5: 88 of 100 batches, loss 1.2500; 30 s left of it.",
+    ]
+
+
 def test_what_is_said_when_a_run_goes_on():
     training = RunConfig().replace({"training.early_stopping": 3}).training
     waited = {"early_stopping": {"wait": 3.0}}
@@ -579,7 +636,8 @@ def before(monkeypatch, tmp_path):
     """A run to start from: its tokenisers, its model and some weights."""
     model, *_ = what_fit_trains(monkeypatch, tmp_path / "before", {"subword_sampling": 0.1})
     directory = RunDirectory(tmp_path / "before")
-    model.save_weights(directory.best_weights)
+    # As a training does: without an optimiser. Keras warns of that where it looks for one.
+    weight_files.save_weights(model, directory.best_weights)
     return model, directory
 
 

@@ -17,7 +17,18 @@ FULL = {
     "source": "fr",
     "target": "es",
     "tokenizer": {"kind": "unigram", "vocabulary_size": 31, "joint": False},
-    "model": {"preset": "small", "hidden_dim": 12, "scheme": {"name": "deep_norm"}},
+    "model": {
+        "preset": "small",
+        "hidden_dim": 12,
+        "scheme": {"name": "deep_norm"},
+        "norm": "rms_norm",
+        "kernel_initializer": "he_normal",
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 1,
+        "intermediate_dim": 20,
+        "num_heads": 3,
+        "dropout": 0.2,
+    },
     "training": {
         "epochs": 3,
         "tokens_per_batch": 101,
@@ -60,6 +71,8 @@ FULL = {
         "num_beams": 2,
         "length_penalty": 0.3,
         "max_length": 17,
+        "min_length": 2,
+        "no_repeat_ngram": 3,
         "shortlist": 300,
         "batch_size": 8,
         "samples": 0,
@@ -104,12 +117,18 @@ def test_defaults_are_written_out():
         ({"training": {"epoch": 3}}, r"Unknown setting 'training.epoch'.*'training.epochs'"),
         ({"tokenizer": {"kind": "bpee"}}, "Unknown tokenizer.kind 'bpee'. Did you mean 'bpe'"),
         ({"training": {"schedule": "inverse"}}, "Expected one of: constant, cosine, inverse_sq"),
-        ({"training": {"epochs": "3"}}, r"training.epochs must be int, received '3' \(str\)"),
-        ({"training": {"epochs": True}}, r"training.epochs must be int, received True"),
+        ({"training": {"epochs": "3"}}, r"training.epochs must be a whole number, received '3'\."),
+        ({"training": {"epochs": True}}, "training.epochs must be a whole number, received true"),
         ({"training": {"epochs": 0}}, "training.epochs must be at least 1, received 0"),
-        ({"training": {"jit_compile": 1}}, "training.jit_compile must be bool, received 1"),
+        (
+            {"training": {"jit_compile": 1}},
+            "training.jit_compile must be true or false, received 1",
+        ),
         ({"training": {"bucket_lengths": 16}}, "must be a list of whole numbers, received 16"),
-        ({"training": {"bucket_lengths": [16, 1.5]}}, "bucket_lengths must be int, received 1.5"),
+        (
+            {"training": {"bucket_lengths": [16, 1.5]}},
+            "bucket_lengths must be a whole number, received 1.5",
+        ),
         (
             {"training": {"bucket_lengths": [1, 16]}},
             r"numbers of at least 2, received \[1, 16",
@@ -126,6 +145,14 @@ def test_defaults_are_written_out():
         ({"training": {"cooldown_epochs": -1}}, "cooldown_epochs must be at least 0, received -1"),
         ({"training": {"cooldown_epochs": 1, "schedule": "constant"}}, "0 with .* 'constant'"),
         ({"training": 3}, "'training' must be a table, received 3"),
+        ({"model": {"preset": "tinny"}}, "Unknown model.preset 'tinny'. Did you mean 'tiny'"),
+        ({"model": {"hidden_dim": 0}}, "model.hidden_dim must be at least 1, received 0"),
+        ({"model": {"dropout": 1.5}}, "model.dropout must be at least 0 and below 1, received 1.5"),
+        ({"model": {"num_heads": "4"}}, "model.num_heads must be a whole number, received '4'"),
+        (
+            {"evaluation": {"max_length": 4, "min_length": 5}},
+            "evaluation.min_length must be at most evaluation.max_length = 4, received 5",
+        ),
         ({"tokenizer": {"vocabulary_size": 4}}, "vocabulary_size must be at least 5, received 4"),
         ({"training": {"beta_2": 1.0}}, "beta_2 must be at least 0 and below 1, received 1.0"),
         ({"evaluation": {"max_length": 0}}, "evaluation.max_length must be at least 1, received 0"),
@@ -186,10 +213,10 @@ def test_tables_by_dotted_key():
 
 def test_replace_and_merge_leave_the_original_alone():
     config = RunConfig.from_dict(FULL)
-    changed = config.replace({"training.epochs": 9, "model.num_heads": 3})
+    changed = config.replace({"training.epochs": 9, "model.drop_path": 0.3})
     assert (config.training.epochs, changed.training.epochs) == (3, 9)
-    assert changed.model.overrides == {**config.model.overrides, "num_heads": 3}
-    assert "num_heads" not in config.model.overrides
+    assert changed.model.overrides == {**config.model.overrides, "drop_path": 0.3}
+    assert "drop_path" not in config.model.overrides
     with pytest.raises(UserError, match="'data' is a single value"):
         merge(FULL, {"data.name": 1})
 

@@ -1,7 +1,10 @@
 """`keras-addnorm inspect`: a batch of the run's own data, through its model, into files."""
 
+import importlib
+import inspect as inspect_module
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +13,13 @@ from keras_addnorm import cli
 from keras_addnorm.diagnostics import Report, ResidualLog, ResidualRow
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.runs import RunConfig, RunDirectory
+from keras_addnorm.runs import RunConfig, RunDirectory, weight_files
 from keras_addnorm.runs.inspect import inspect
 from keras_addnorm.runs.text_data import load_or_train_tokenizers, load_pairs
 from keras_addnorm.runs.trained_run import load_run, model_config, save_model_config
-from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
+from keras_addnorm.serving.versions import choose_version, existing_versions
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy, checkpoint_file
+from keras_addnorm.training.resume import Checkpoints
 
 PAIRS = [
     ("a red house", "ein rotes Haus"),
@@ -138,3 +143,81 @@ def test_help_teaches(capsys):
     text = capsys.readouterr().out
     assert "\n  keras-addnorm inspect runs/mine --html report.html" in text
     assert Path("docs/diagnostics.md").as_posix() in text
+
+
+@pytest.fixture
+def echoed(monkeypatch):
+    """Translations without a search: the reference, word by word less with each pruned sublayer."""
+    meant = dict(PAIRS)
+
+    def translate(model, tokenizers, texts, **_):
+        missing = len(model.config.pruned_sublayers)
+        return SimpleNamespace(texts=[" ".join(meant[t].split()[missing:]) for t in texts])
+
+    monkeypatch.setattr("keras_addnorm.runs.prune.translate", translate)
+
+
+def test_the_command_prunes_and_the_rest_is_a_run(directory, capsys, tmp_path, echoed):
+    names = ["encoder/0/self_attention", "decoder/0/feed_forward"]
+    path = str(tmp_path / "pruned")
+    arguments = ["prune", "--run-dir", str(directory.path), *names, "--pairs", "3", "--save", path]
+    assert cli.main(arguments) == 0
+    heads, *rows, written = capsys.readouterr().out.splitlines()
+    scores = ["loss", "cost", "perplexity", "cost", "bleu", "cost"]
+    assert heads.split() == ["without", "weights", *scores]
+    without = [row.split("  ")[0] for row in rows]
+    assert without == ["(nothing)", *names, "all 2"]
+    bleu = [float(row.split()[-2]) for row in rows]
+    assert bleu[0] == 100 > bleu[1] == bleu[2] >= bleu[3]
+    assert written == f"Written: {path}"
+
+    whole, pruned = load_run(directory), load_run(path)
+    assert set(pruned.model.config.pruned_sublayers) == set(names)
+    assert pruned.config.replace({"model": {}}) == whole.config.replace({"model": {}})
+    assert pruned.tokenizers == whole.tokenizers
+    assert pruned.model.count_params() < whole.model.count_params()
+    kept = {weight.path: weight for weight in whole.model.weights}
+    for weight in pruned.model.weights:
+        np.testing.assert_array_equal(weight, kept[weight.path])
+
+
+def test_without_names_only_what_is_nearly_the_identity_is_pruned(directory, capsys):
+    assert cli.main(["prune", "--run-dir", str(directory.path), "--pairs", "3"]) == 2
+    err = capsys.readouterr().err
+    assert "No sublayer of this model is nearly the identity" in err
+    assert "coder/0/" in err
+    arguments = ["prune", "--run-dir", str(directory.path), "encoder/0/self_atention"]
+    assert cli.main(arguments) == 2
+    assert "Did you mean 'encoder/0/self_attention'" in capsys.readouterr().err
+
+
+def test_a_string_is_a_folder_wherever_one_is_taken(directory, tmp_path):
+    run = load_run(str(directory.path))
+    assert run.directory.path == directory.path
+    weight_files.save_weights(run.model, str(tmp_path / "a.weights.h5"))
+    weight_files.save_average([str(tmp_path / "a.weights.h5")], str(tmp_path / "b.weights.h5"))
+    assert {path.name for path in tmp_path.iterdir()} == {"a.weights.h5", "b.weights.h5"}
+    model = Seq2SeqTransformer(run.model.config)
+    model.compile("adam", MaskedSparseCategoricalCrossentropy())
+    folder = str(tmp_path / "checkpoints")
+    Checkpoints(folder, None)
+    checkpoint_file.save_checkpoint(
+        model, str(tmp_path / "epoch-0002.weights.h5"), checkpoint_file.TrainingState(2)
+    )
+    path, state = checkpoint_file.newest_checkpoint(str(tmp_path), print)
+    assert (path.name, state.epoch) == ("epoch-0002.weights.h5", 2)
+    assert checkpoint_file.read_checkpoint(str(path)) == state
+    assert existing_versions(str(tmp_path)) == []
+    assert choose_version(str(tmp_path), None) == 1
+
+
+def test_no_public_function_takes_a_path_only():
+    """What is annotated `Path` alone would fail with a string, or seem to."""
+    for name in ("train", "evaluate", "translate", "export", "inspect", "prune", "demo", "serve"):
+        module = importlib.import_module(f"keras_addnorm.runs.{name}")
+        for function in vars(module).values():
+            if inspect_module.isfunction(function) and function.__module__ == module.__name__:
+                for parameter in inspect_module.signature(function).parameters.values():
+                    is_path = "Path" in str(parameter.annotation)
+                    is_public = not function.__name__.startswith("_")
+                    assert not (is_public and is_path) or "str" in parameter.annotation, function

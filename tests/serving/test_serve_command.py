@@ -100,7 +100,7 @@ def test_flags_become_settings(monkeypatch, tmp_path):
     monkeypatch.setattr(
         serve_module, "serve", lambda directory, **settings: handed.update(settings, d=directory)
     )
-    flags = ["--port", "1", "--host", "0.0.0.0", "--max-body-bytes", "5", "--no-warm-up"]
+    flags = ["--port", "1", "--host", "0.0.0.0", "--max-body-bytes", "5", "--no-warm-up", "--cors"]
     assert cli.main(["serve", str(tmp_path), *flags]) == 0
     assert handed == {
         "d": tmp_path,
@@ -108,12 +108,16 @@ def test_flags_become_settings(monkeypatch, tmp_path):
         "host": "0.0.0.0",
         "max_body_bytes": 5,
         "warm_up": False,
+        "cors": True,
     }
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
-    [((), "There is no exported model in"), (("--queue", "0"), "Expected a positive queue")],
+    [
+        ((), "There is no exported model in"),
+        (("--queue", "0"), "Expected a positive --queue; received 0"),
+    ],
 )
 def test_what_the_user_can_mend(capsys, tmp_path, flags, words):
     assert cli.main(["serve", str(tmp_path), *flags]) == 2

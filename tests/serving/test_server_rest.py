@@ -1,12 +1,14 @@
 """The server over REST: what TensorFlow Serving answers, and nothing that kills it."""
 
 import base64
+import gzip
 import http.client
 import json
 import math
 import re
 import socket
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,8 +16,10 @@ from paused_signature import paused
 from small_models import fetch, scores, shout, write_version
 
 from keras_addnorm.serving import load_translator
+from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings, running
 from keras_addnorm.serving.server.app import _listen
+from keras_addnorm.serving.server.rest import _inflated
 
 LIMIT = 100_000
 QUEUE = 2
@@ -330,6 +334,93 @@ def test_bad_bodies(server, name):
     for secret in ("Traceback", "node ", ".py", str(server.settings.directory)):
         assert secret not in answer["error"]
     assert predict(server, {"inputs": ["a"]})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"b64": "_-8="}, "no base64 of the standard alphabet"),
+        ({"b64": "YQ=a"}, "no base64"),
+        ({"b64": "é"}, "no base64"),
+        ("\ud83d", "a surrogate without its other half, \\ud83d"),
+        (1, "not of type string"),
+    ],
+)
+def test_u6_a_text_that_is_none_says_why(server, value, words):
+    status, answer = predict(server, {"inputs": [value]})
+    assert (status, words in answer["error"]) == (400, True), answer
+
+
+@pytest.mark.parametrize("text", ["YWI=", "YWI", "Y W\nI"])
+def test_u6_base64_needs_no_padding(server, text):
+    assert predict(server, {"inputs": [{"b64": text}]})[1]["outputs"]["translations"] == ["AB"]
+
+
+PREDICT = "/v1/models/shouter:predict"
+BODY = b'{"inputs": ["a"]}'
+ZIPPED = gzip.compress(BODY)
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "status", "words"),
+    [
+        ("gzip", ZIPPED, 200, '["A"]'),
+        ("GZIP", ZIPPED, 200, '["A"]'),
+        ("gzip", gzip.compress(BODY[:7]) + gzip.compress(BODY[7:]), 200, '["A"]'),
+        ("identity", BODY, 200, '["A"]'),
+        ("gzip", BODY, 400, "The body is no gzip"),
+        ("gzip", ZIPPED[:-9], 400, "it ends too early"),
+        ("gzip", ZIPPED + b"more", 400, "The body is no gzip"),
+        ("gzip", b"", 400, "it ends too early"),
+        ("gzip", gzip.compress(b" " * (LIMIT + 1)), 413, f"larger than {LIMIT} bytes"),
+        ("gzip", gzip.compress(b" " * LIMIT) * 2, 413, f"larger than {LIMIT} bytes"),
+        ("br", BODY, 415, "'Content-Encoding: gzip'"),
+        ("gzip, gzip", gzip.compress(ZIPPED), 415, "received the coding 'gzip, gzip'"),
+    ],
+)
+def test_f10_bodies_under_gzip_are_inflated_up_to_the_limit(server, coding, body, status, words):
+    found, headers, answer = fetch(server, PREDICT, body, {"Content-Encoding": coding})
+    assert (found, words in json.dumps(answer)) == (status, True), answer
+    assert headers["accept-encoding"] == ("gzip" if status == 415 else None)
+
+
+def test_f10_a_bomb_is_not_inflated():
+    """A little more than the limit is made of it, not all."""
+    bomb = gzip.compress(bytes(20_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServingError, match=f"larger than {LIMIT} bytes"):
+            _inflated(bomb, LIMIT)
+        assert tracemalloc.get_traced_memory()[1] < 10 * LIMIT
+    finally:
+        tracemalloc.stop()
+
+
+def preflight(server, path):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    asked = {"Origin": "http://elsewhere", "Access-Control-Request-Method": "POST"}
+    asked["Access-Control-Request-Headers"] = "content-type"
+    connection.request("OPTIONS", path, headers=asked)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer
+
+
+def test_m7_pages_of_other_origins_may_call_where_it_is_switched_on(server, tmp_path):
+    answer = preflight(server, PREDICT)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (405, None)
+    write_version(tmp_path, 1)
+    settings = Settings(tmp_path, "shouter", port=0, grpc_port=None, cors=True, warm_up=False)
+    with running(settings) as open_server:
+        answer = preflight(open_server, PREDICT)
+        assert answer.status == 200
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert "POST" in answer.headers["access-control-allow-methods"]
+        assert "Content-Type" in answer.headers["access-control-allow-headers"]
+        for body, status in ((BODY, 200), (b"{", 400)):
+            found, headers, _ = fetch(open_server, PREDICT, body, {"Origin": "http://elsewhere"})
+            assert (found, headers["access-control-allow-origin"]) == (status, "*")
 
 
 def test_random_bodies(server):

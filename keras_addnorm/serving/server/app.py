@@ -47,7 +47,7 @@ class Server:
         if not existing_versions(settings.directory):
             raise FileNotFoundError(
                 f"There is no exported model in '{settings.directory}'. Expected folders named by "
-                f"a number, such as '{settings.directory / '1'}', as export_saved_model writes."
+                f"a number, such as '{settings.directory / '1'}', as an export has them."
             )
         self.settings = settings
         self.port = settings.port

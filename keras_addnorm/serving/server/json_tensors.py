@@ -183,9 +183,8 @@ def _tensor(value: Any, name: str, spec: Spec) -> np.ndarray:
     try:
         values = [convert(leaf, np.dtype(dtype)) for leaf in leaves]
     except _TypeMismatchError as error:
-        raise _invalid(f"Input '{name}' has a value that is not of type {spec.dtype.name}") from (
-            error
-        )
+        reason = str(error) or f"that is not of type {spec.dtype.name}"
+        raise _invalid(f"Input '{name}' has a value {reason}") from error
     array = np.empty(len(values), dtype)
     array[:] = values
     return array.reshape(shape)
@@ -208,7 +207,7 @@ def _flatten(value: Any, name: str) -> tuple[list[int], list[Any]]:
 
 
 class _TypeMismatchError(ValueError):
-    pass
+    """A value does not fit; the message, if any, says why."""
 
 
 def _to_bytes(value: Any, dtype: np.dtype) -> bytes:
@@ -219,8 +218,16 @@ def _to_bytes(value: Any, dtype: np.dtype) -> bytes:
             # As in TensorFlow Serving, white space and missing padding do not matter.
             text = "".join(value["b64"].split())
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (UnicodeEncodeError, binascii.Error) as error:  # half a surrogate pair; no base64
-        raise _TypeMismatchError from error
+    except UnicodeEncodeError as error:
+        raise _TypeMismatchError(
+            "that is no text: a surrogate without its other half, "
+            f"{value[error.start : error.end].encode('unicode_escape').decode()}"
+        ) from error
+    except (binascii.Error, ValueError) as error:
+        raise _TypeMismatchError(
+            "whose 'b64' is no base64 of the standard alphabet, which ends with + and / and not "
+            f"with the - and _ of URLs: {error}"
+        ) from error
     raise _TypeMismatchError
 
 

@@ -6,11 +6,14 @@ import asyncio
 import json
 import re
 import urllib.parse
+import zlib
 from typing import Any
 
 from google.protobuf import json_format, message
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -38,10 +41,22 @@ _LARGE_BODY = 64 * 1024
 _DRAINED = 8
 
 
+# What TensorFlow Serving allows with --enable_cors_support, and bodies under gzip.
+_OTHER_ORIGINS = (
+    Middleware(
+        CORSMiddleware,
+        allow_origins=("*",),
+        allow_methods=("GET", "POST"),
+        allow_headers=("Content-Type", "Content-Encoding"),
+    ),
+)
+
+
 def make_app(service: Service) -> Starlette:
     """Makes the ASGI application that answers with a service."""
     handlers = _Handlers(service)
     return Starlette(
+        middleware=_OTHER_ORIGINS if service.settings.cors else (),
         routes=[
             Route("/", handlers.page, methods=["GET"]),
             Route("/healthz", handlers.healthz, methods=["GET"]),
@@ -61,6 +76,19 @@ class _TooLargeError(ServingError):
 
     def __init__(self, limit: int) -> None:
         super().__init__("RESOURCE_EXHAUSTED", f"The request is larger than {limit} bytes.")
+
+
+class _CodingError(ServingError):
+    """A body under a coding that is not understood."""
+
+    http_status = 415
+
+    def __init__(self, coding: str) -> None:
+        super().__init__(
+            "INVALID_ARGUMENT",
+            f"Expected a body as it is, or with 'Content-Encoding: gzip'; received the coding "
+            f"'{coding[:100]}'.",
+        )
 
 
 class _Handlers:
@@ -132,6 +160,9 @@ class _Handlers:
 
     async def _body(self, request: Request) -> bytes:
         limit = self._service.settings.max_body_bytes
+        coding = request.headers.get("content-encoding", "").strip().lower() or "identity"
+        if coding not in ("identity", "gzip", "x-gzip"):
+            raise _CodingError(coding)
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > _DRAINED * limit:
             raise _TooLargeError(limit)
@@ -150,7 +181,27 @@ class _Handlers:
             raise ServingError("CANCELLED", "The client has gone.") from None
         if size > limit:
             raise _TooLargeError(limit)
-        return bytes(body)
+        if coding == "identity":
+            return bytes(body)
+        return await asyncio.to_thread(_inflated, bytes(body), limit)
+
+
+def _inflated(body: bytes, limit: int) -> bytes:
+    """Inflates gzip; a small body can hold gigabytes, of which no more than the limit is made."""
+    found = bytearray()
+    try:
+        while True:
+            gzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+            found += gzip.decompress(body, limit + 1 - len(found))
+            if len(found) > limit:
+                raise _TooLargeError(limit)
+            if not gzip.eof:
+                raise zlib.error("it ends too early")
+            body = gzip.unused_data
+            if not body:
+                return bytes(found)
+    except zlib.error as error:
+        raise ServingError("INVALID_ARGUMENT", f"The body is no gzip: {error}.") from None
 
 
 def _parts(pattern: re.Pattern[str], request: Request) -> tuple[str, ...]:
@@ -196,8 +247,10 @@ def _json(content: Any, status: int = 200) -> Response:
 
 def _error(error: ServingError) -> Response:
     response = _json({"error": error.message}, error.http_status)
-    if isinstance(error, _TooLargeError):  # the client may still send the rest of the body
+    if isinstance(error, _TooLargeError | _CodingError):  # the client may still send the body
         response.headers["connection"] = "close"
+    if isinstance(error, _CodingError):
+        response.headers["accept-encoding"] = "gzip"
     return response
 
 

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import gc
 import logging
+import os
 import weakref
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class Versions:
 
     def __init__(
         self,
-        directory: Path,
+        directory: str | os.PathLike[str],
         name: str,
         *,
         warm_up: bool = True,
@@ -64,7 +65,7 @@ class Versions:
         self.name = name
         self.current: LoadedVersion | None = None
         # Resolved once: the folder itself may be a link, but links in it may not lead out of it.
-        self._directory = directory.resolve()
+        self._directory = Path(directory).resolve()
         self._warm_up = warm_up
         self._timeout = timeout
         self._intra_op_threads = intra_op_threads

@@ -50,13 +50,18 @@ class Settings:
     )
     poll_seconds: float = _setting(1.0, "seconds between two looks for a new version in the folder")
     grace_seconds: float = _setting(30.0, "seconds that requests in flight may take after a stop")
+    cors: bool = _setting(
+        False, "let web pages of any origin call it, as --enable_cors_support of TensorFlow Serving"
+    )
     warm_up: bool = _setting(True, "compute a version's warm-up requests before it is served")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", Path(self.directory))
         for field in _POSITIVE:
             if not getattr(self, field) > 0:
-                raise ValueError(f"Expected a positive {field}; received {getattr(self, field)!r}.")
+                raise ValueError(
+                    f"Expected a positive `{field}`; received {getattr(self, field)!r}."
+                )
         if self.intra_op_threads < 0:
             raise ValueError(
                 f"Expected intra_op_threads >= 0; received {self.intra_op_threads}. 0 is one for "

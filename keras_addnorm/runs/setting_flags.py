@@ -1,0 +1,207 @@
+"""Settings as flags of a command: what it offers, what was given, and the words of its messages."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from keras_addnorm.basics.suggestions import did_you_mean
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.setting_fields import Setting, SettingsError, convert
+from keras_addnorm.runs.toml_files import parse_assignment
+
+_TITLES = {
+    "": "data",
+    "tokenizer": "tokenizer",
+    "model": "model",
+    "training": "training",
+    "evaluation": "search for translations",
+}
+# More names than this stand in the help text, not in place of the value.
+_FEW_CHOICES = 7
+
+
+def flags_of(settings: Iterable[Setting], own_table: str) -> dict[str, Setting]:
+    """Names the flags of a command.
+
+    A flag has the name of its setting. Where two tables have a setting of one name, that of the
+    command's own table has it, and the others begin with the name of their table.
+
+    Args:
+        settings: The settings that the command offers.
+        own_table: The table that the command is about.
+
+    Returns:
+        The settings by flag, without dashes.
+    """
+    settings = list(settings)
+    counts = Counter(one.flag for one in settings)
+    return {
+        one.flag
+        if counts[one.flag] == 1 or one.table == own_table
+        else f"{one.table}-{one.flag}": one
+        for one in settings
+    }
+
+
+def add_flags(
+    parser: argparse.ArgumentParser,
+    settings: Iterable[Setting],
+    own_table: str = "",
+    titles: Mapping[str, str] = _TITLES,
+) -> None:
+    """Adds a flag for each setting, grouped by table; one that is not given stays out.
+
+    Args:
+        parser: The parser of a command.
+        settings: The settings that the command offers.
+        own_table: The table that the command is about.
+        titles: The headings of the groups, by table.
+    """
+    flags = flags_of(settings, own_table)
+    parser.set_defaults(flags=flags)
+    for table, group in itertools.groupby(flags.items(), lambda item: item[1].table):
+        _add_group(parser.add_argument_group(titles.get(table, table)), group, flags)
+
+
+def _add_group(group: Any, flags: Iterable[tuple[str, Setting]], taken: Mapping[str, Any]) -> None:
+    for flag, one in flags:
+        names = [flag] + [one.alias] * (one.alias is not None and one.alias not in taken)
+        shape: dict[str, Any] = {
+            "dest": one.key,
+            "default": argparse.SUPPRESS,
+            "help": _help(one).replace("%", "%%"),
+        }
+        if one.kind is bool:
+            shape["action"] = argparse.BooleanOptionalAction
+        else:
+            shape |= _reader(one.kind, one)
+        group.add_argument(*(f"--{name}" for name in names), **shape)
+
+
+def _help(one: Setting) -> str:
+    choices = one.limits.choices if one.limits else ()
+    is_shown = choices and len(choices) <= _FEW_CHOICES
+    limits = f"{one.limits}; " if one.limits and str(one.limits) and not is_shown else ""
+    default = _shown(one.default)
+    if one.table == "model" and one.default is None:
+        default = "the preset's"
+    return f"{one.help} ({limits}default: {default})"
+
+
+def _shown(default: Any) -> str:
+    if default in (None, (), ""):
+        return "none"
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+def _reader(kind: Any, one: Setting) -> dict[str, Any]:
+    """How a flag's text becomes a value."""
+    if isinstance(kind, types.UnionType):
+        return _reader(typing.get_args(kind)[0], one)
+    if typing.get_origin(kind) is tuple:
+        return {"nargs": "+", **_reader(typing.get_args(kind)[0], one)}
+    if kind is not str:
+        read, metavar = {int: (whole_number, "N"), float: (number, "X")}[kind]
+        return {"type": read, "metavar": one.metavar or metavar}
+    choices = one.limits.choices if one.limits else ()
+    if choices and len(choices) <= _FEW_CHOICES:
+        return {"metavar": "{" + ",".join(choices) + "}"}
+    return {"metavar": one.metavar or ("NAME" if choices else "TEXT")}
+
+
+def whole_number(text: str) -> int:
+    """Reads a whole number; argparse says its name to people."""
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Reads a number; argparse says its name to people."""
+    return float(text)
+
+
+whole_number.__name__ = "whole number"
+
+
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings that were given.
+
+    Args:
+        options: The parsed command line of a command with `add_flags`.
+
+    Returns:
+        The values by dotted key; `--set` wins over the flags.
+
+    Raises:
+        UserError: If one has the wrong type, or a name that does not exist, or `--set` names one
+            that the command does not have.
+    """
+    settings: dict[str, Setting] = {one.key: one for one in options.flags.values()}
+    assignments = dict(map(parse_assignment, getattr(options, "set", ())))
+    if not getattr(options, "sets_anything", False):
+        _require_known(assignments, settings)
+    found, wrong = {}, []
+    for key in settings.keys() & vars(options).keys():
+        found[key] = convert(key, getattr(options, key), settings[key].kind)
+        # Others are checked with those of the file. In a file, a model may have a scheme by any
+        # name that was registered.
+        if key.startswith("model."):
+            wrong += settings[key].complaints(found[key])
+    if wrong:
+        raise SettingsError(wrong)
+    return found | assignments
+
+
+def _require_known(assignments: Mapping[str, Any], settings: Mapping[str, Setting]) -> None:
+    for key in assignments:
+        if key not in settings:
+            raise UserError(
+                f"This command has no setting {key!r}.{did_you_mean([key], settings)} Expected one "
+                f"of: {', '.join(settings)}."
+            )
+
+
+def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
+    """Names flags in the place of Python's arguments and of settings that were given as flags.
+
+    `vocabulary_size=600` becomes `--vocabulary-size 600`, `version=None` becomes "no --version".
+    The key of a setting, such as `training.epochs`, stays where a file or `--set` gave it.
+
+    Args:
+        message: What a function of the library said.
+        options: The parsed command line.
+
+    Returns:
+        The message for people who have typed a command.
+    """
+    flags: dict[str, Setting] = getattr(options, "flags", {})
+    own = {name for name in vars(options) if "." not in name}
+    for flag, one in flags.items():
+        if one.table and one.key in vars(options):
+            message = re.sub(rf"(?<![\w.]){re.escape(one.key)}(?![\w.])", f"--{flag}", message)
+    arguments = {one.name: flag for flag, one in flags.items()}
+    arguments |= {name: name.replace("_", "-") for name in own & _FLAGS_OF_COMMANDS}
+    for argument, flag in arguments.items():
+        message = _as_flag(message, argument, flag)
+    return message
+
+
+# Flags of commands that are arguments of functions, too.
+_FLAGS_OF_COMMANDS = {"version", "storage", "licence", "batch_size", "pair", "split"}
+
+
+def _as_flag(message: str, argument: str, flag: str) -> str:
+    """Replaces an argument where it stands as one: with a value, in backquotes, or as `a_b`."""
+    before, after = r"(?<![\w.\-/'\"])", r"(?![\w\-/'\"])"
+    message = re.sub(rf"{before}{argument} ?= ?None{after}", f"no --{flag}", message)
+    message = re.sub(rf"{before}{argument}=(?=[\w'\"])", f"--{flag} ", message)
+    message = message.replace(f"`{argument}`", f"--{flag}")
+    if "_" in argument:
+        message = re.sub(rf"{before}{argument}{after}(?!\.)", f"--{flag}", message)
+    return message

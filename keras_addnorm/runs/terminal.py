@@ -1,0 +1,72 @@
+"""One line at the standard error that says what a command is doing, if a person watches."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+_CLEAR = "\r\x1b[K"
+
+
+class StatusLine:
+    """A line of a terminal that is written over again and again; nothing elsewhere.
+
+    Args:
+        stream: Where to; by default the standard error.
+
+    Example:
+        >>> import io
+        >>> with StatusLine(io.StringIO()) as status:  # At the end of the block it is gone.
+        ...     status.show("No terminal: nothing is written.")
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._is_shown = False
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the stream is a terminal."""
+        return self._stream.isatty()
+
+    def show(self, text: str) -> None:
+        """Writes the line over the one before.
+
+        Args:
+            text: What the command is doing.
+        """
+        if self.is_watched:
+            self._stream.write(_CLEAR + text)
+            self._stream.flush()
+            self._is_shown = True
+
+    def clear(self) -> None:
+        """Takes the line away, before something else is written to the terminal."""
+        if self._is_shown:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+            self._is_shown = False
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.clear()
+
+
+def bar(done: int, total: int | None, seconds: float) -> str:
+    """Writes how far a translation is.
+
+    Args:
+        done: Number of texts that are translated.
+        total: Number of all texts; None if the end is not known yet.
+        seconds: How long it took so far.
+
+    Returns:
+        One line.
+    """
+    speed = f"{done / seconds:,.0f} texts/s" if done and seconds > 0 else "compiling"
+    if total is None:
+        return f"Translating: {done:,} texts, {speed}"
+    full = 20 * done // max(total, 1)
+    return f"Translating: [{'=' * full}{' ' * (20 - full)}] {done:,} of {total:,} texts, {speed}"
