@@ -80,7 +80,9 @@ def translation_model(**options):
 def fill(model):
     rng = np.random.default_rng(5)
     for weight in model.weights:
-        weight.assign(array(weight) + rng.normal(scale=0.2, size=tuple(weight.shape)))
+        start = array(weight)
+        middle = start if np.ptp(start) == 0 else 0  # Initial gains stay; kernels are ours.
+        weight.assign(middle + rng.normal(scale=0.3, size=start.shape))
     return model
 
 
@@ -119,11 +121,8 @@ def habit(function):
 @habit
 def config_round_trip(make, folder):
     model, inputs, _ = make()
-    config = model.get_config()
-    again = type(model).from_config(config)
-    assert keras.saving.serialize_keras_object(again.get_config()) == (
-        keras.saving.serialize_keras_object(config)
-    )
+    again = type(model).from_config(model.get_config())
+    assert again.get_config() == model.get_config()
     again.set_weights(model.get_weights())
     np.testing.assert_array_equal(outputs(again, inputs), outputs(model, inputs))
 
@@ -265,9 +264,8 @@ def backup_and_restore(make, folder):
 @habit
 def sub_model(make, folder):
     model, inputs, _ = make()
-    inner = keras.Model(model.inputs, model.layers[-2].output)
-    flat = keras.tree.flatten(inputs)
-    assert np.isfinite(array(inner(flat if len(flat) > 1 else flat[0]))).all()
+    inner = keras.Model(model.input, model.layers[-2].output)
+    assert np.isfinite(array(inner(inputs))).all()
     outer = keras.Model(model.input, model(model.input))
     np.testing.assert_array_equal(outputs(outer, inputs), outputs(model, inputs))
 
@@ -302,13 +300,13 @@ def export(make, folder):
 
 
 @pytest.mark.fast_cases(44)
-@pytest.mark.parametrize(("name", "what"), itertools.product(MODELS, HABITS))
+@pytest.mark.parametrize(("name", "what"), [*itertools.product(MODELS, HABITS)])
 def test_habit(name, what, tmp_path):
     HABITS[what](MODELS[name], tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "what"), itertools.product(MODELS, SLOW_HABITS))
+@pytest.mark.parametrize(("name", "what"), [*itertools.product(MODELS, SLOW_HABITS)])
 def test_slow_habit(name, what, tmp_path):
     SLOW_HABITS[what](MODELS[name], tmp_path)
 

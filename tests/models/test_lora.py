@@ -121,7 +121,9 @@ def test_f1_weights_that_have_no_place_in_the_copy_are_refused():
     layer = model.encoder.layers[0].feed_forward.output_projection
     layer._tracker.unlock()
     layer.extra = layer.add_weight((3,), name="extra")
-    with pytest.raises(ValueError, match=r"has weights that one of its config does not have.*extra"):
+    with pytest.raises(
+        ValueError, match=r"has weights that one of its config does not have.*extra"
+    ):
         rebuild(model)
 
 
