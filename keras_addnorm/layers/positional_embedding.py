@@ -81,7 +81,8 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
         for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
             if size < 1:
                 raise ValueError(f"`{name}` has to be positive. Expected >= 1. Received: {size}")
-        super().__init__(vocabulary_size, hidden_dim, **kwargs)
+        # The table has an initialiser of its own. Another default of Keras would draw a seed.
+        super().__init__(vocabulary_size, hidden_dim, embeddings_initializer="zeros", **kwargs)
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.max_length = max_length

@@ -81,10 +81,8 @@ def substitute(decoder: Any, replace: Replace) -> Any:
 def variables_of(decoder: Any) -> list[keras.Variable]:
     """Return the variables of a decoder, each once; see `layers_and_variables_of`."""
     layers, variables = layers_and_variables_of(decoder)
-    found = {id(variable): variable for variable in variables}
-    for layer in layers:
-        found.update((id(variable), variable) for variable in layer.variables)
-    return list(found.values())
+    all_variables = [*(variable for layer in layers for variable in layer.variables), *variables]
+    return list({id(variable): variable for variable in all_variables}.values())
 
 
 def layers_and_variables_of(

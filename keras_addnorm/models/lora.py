@@ -1,0 +1,89 @@
+"""LoRA for whole models: `enable_lora` before a fine-tuning, `merge_lora` after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_addnorm.layers.chosen import chosen_layers
+from keras_addnorm.layers.lora import lora_layers, lora_variables
+from keras_addnorm.models.checks import require_model
+from keras_addnorm.models.rebuild import rebuild, require_floats
+from keras_addnorm.models.seq2seq import Seq2SeqTransformer
+
+
+def enable_lora(
+    model: keras.Model, rank: int, lora_alpha: float | None = None, filters: Any = None
+) -> None:
+    """Switch LoRA on in the projections and embeddings of a model, and freeze all other weights.
+
+    It calls `layer.enable_lora` of Keras, which puts two matrices beside a kernel or a table: the
+    layer computes with `W + (lora_alpha / rank) A B`. `compile` and `fit` then train these matrices
+    alone.
+
+    Args:
+        model: A `Seq2SeqTransformer`, or any built Keras model. It changes.
+        rank: Width of the matrices.
+        lora_alpha: What scales their product; `None` for `rank`.
+        filters: Which layers to adapt: a regular expression of their names, such as
+            `"query|value"`, a list of them, a function of a layer, or `None` for all.
+
+    Raises:
+        ValueError: If no layer is chosen, or one has LoRA already.
+
+    Example:
+        >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
+        >>> model = Seq2SeqTransformer(
+        ...     Seq2SeqConfig.preset("tiny", source_vocabulary_size=11, target_vocabulary_size=11)
+        ... )
+        >>> enable_lora(model, rank=4, filters="query|value")
+        >>> sum(weight.shape.num_elements() for weight in model.trainable_weights)
+        24576
+
+    Reference:
+        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
+    """
+    chosen = list(filter(chosen_layers("enable_lora", filters), model._flatten_layers()))
+    if not chosen:
+        raise ValueError(
+            "There is no layer to adapt. Expected names of layers with an `enable_lora`, such as "
+            f"'query_projection'. Received: filters={filters!r}"
+        )
+    for layer in chosen:
+        layer.enable_lora(rank, lora_alpha)
+    learned = {id(matrix) for layer in lora_layers(model) for matrix in lora_variables(layer)}
+    for weight in model.weights:
+        weight.trainable = id(weight) in learned
+
+
+def merge_lora(model: Seq2SeqTransformer) -> Seq2SeqTransformer:
+    """Return a model whose kernels and embeddings contain what LoRA has learned.
+
+    `W + (alpha / rank) A B` takes the place of `W`: the same outputs, without the extra products.
+    `fold`, `prune` and all exports do so by themselves.
+
+    Args:
+        model: The model, which does not change.
+
+    Returns:
+        A new model, not compiled; `model` itself if it has no LoRA.
+
+    Raises:
+        TypeError: If it is no `Seq2SeqTransformer`.
+        ValueError: If it is quantised.
+
+    Example:
+        >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
+        >>> model = Seq2SeqTransformer(
+        ...     Seq2SeqConfig.preset("tiny", source_vocabulary_size=11, target_vocabulary_size=11)
+        ... )
+        >>> model.decoder_embedding.enable_lora(4)
+        >>> len(model.weights) - len(merge_lora(model).weights)
+        2
+
+    Reference:
+        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, section 4.1.
+    """
+    require_floats(require_model(model))
+    return rebuild(model) if lora_layers(model) else model
