@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keras_addnorm.data import LineReport
+from keras_addnorm.data.characters import has_invisible
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.errors import UserError
 
@@ -26,6 +27,8 @@ class DataCheck:
         copies: Both sides are the same text.
         broken_text: A side has characters that stand for bytes of another encoding.
         in_validation: The pair is in the validation data, too.
+        invisible: A side has controls, marks of direction, soft hyphens and the like, which the
+            tokenizer leaves out.
         not_utf8: A side's line has bytes that are no UTF-8. Left out of the training.
     """
 
@@ -36,6 +39,7 @@ class DataCheck:
     broken_text: int
     in_validation: int
     not_utf8: int = 0
+    invisible: int = 0
 
     @classmethod
     def of(
@@ -59,7 +63,7 @@ class DataCheck:
         held_out = set(validation)
         # Hashes: the texts themselves need not be in memory all at once.
         seen: set[int] = set()
-        duplicates = copies = broken = shared = 0
+        duplicates = copies = broken = shared = invisible = 0
         for pair in training:
             key = hash(pair)
             duplicates += key in seen
@@ -67,6 +71,7 @@ class DataCheck:
             copies += bool(pair[0].strip()) and pair[0] == pair[1]
             broken += any(_REPLACEMENT in text for text in pair)
             shared += pair in held_out
+            invisible += any(map(has_invisible, pair))
         lines = list(lines)
         return cls(
             empty=report.empty + sum(split.empty for split in lines),
@@ -76,6 +81,7 @@ class DataCheck:
             broken_text=broken,
             in_validation=shared,
             not_utf8=sum(split.invalid_utf8 for split in lines),
+            invisible=invisible,
         )
 
     def __str__(self) -> str:

@@ -171,10 +171,11 @@ class TranslationModule(tf.Module):
         return {"scores": tf.reduce_sum(found["token_log_probabilities"], 1), **found}
 
     def _tokenize(self, texts: tf.Tensor) -> Outputs:
-        """Returns the ids that the encoder reads, (B, S), their pieces, and their number, (B,)."""
+        """Returns the texts as they are read, their ids, (B, S), pieces, and number, (B,)."""
         ids = self._texts.source_ids(texts)
         is_token = tf.cast(tf.not_equal(ids, self._model.config.pad_id), tf.int32)
         return {
+            "normalized": self._texts.source.normalize(texts),
             "token_ids": ids,
             "pieces": self._texts.source.pieces(ids),
             "lengths": tf.reduce_sum(is_token, 1),

@@ -156,6 +156,7 @@ def test_score_needs_a_target_for_each_source(module):
 def test_tokenize(toy, module, sources):
     found = call(module, "tokenize", texts=sources)
     expected = rows(toy, sources)
+    assert strings(found["normalized"]) == list(map(toy.tokenizers.source.normalizer, sources))
     np.testing.assert_array_equal(found["lengths"], [len(row) for row in expected])
     np.testing.assert_array_equal(found["token_ids"], padded(expected, max(map(len, expected))))
     assert strings(found["pieces"]) == pieces(toy.tokenizers.source, found["token_ids"])
