@@ -41,7 +41,7 @@ from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import TrainedRun, load_run, save_model_config
 from keras_addnorm.runs.translate import translate_texts
 from keras_addnorm.runs.weight_files import save_weights
-from keras_addnorm.training import Adam, MinimumRisk, TranslationScore
+from keras_addnorm.training import Adam, MinimumRisk, TranslationScore, bleu_tokenizer
 
 SENTENCES_AT_ONCE = 1024
 
@@ -112,11 +112,11 @@ def found_translations(
 
 
 def chosen(
-    found: Sequence[dict[str, float]], reference: str, number: int
+    found: Sequence[dict[str, float]], reference: str, number: int, tokenizer: str = "13a"
 ) -> tuple[list[str], list[float]]:
     """The most probable candidates and, in any case, that of the highest reward; with rewards."""
     scores = {text: score for each in found for text, score in each.items() if text != reference}
-    bleu = BLEU(smooth_method="add-k", smooth_value=1.0, effective_order=True)
+    bleu = BLEU(smooth_method="add-k", smooth_value=1.0, effective_order=True, tokenize=tokenizer)
     rewards = {text: bleu.sentence_score(text, [reference]).score / 100 for text in scores if text}
     probable = sorted(rewards, key=lambda text: -scores[text])
     best = max(probable, key=lambda text: rewards[text], default=None)
@@ -195,6 +195,7 @@ def sentences_of(
         file = candidates / f"candidates-{name}-beam-{settings.num_beams}.jsonl"
         found.append(found_translations(run, sources, file, settings))
     encode = first.tokenizers.target.encode_batch
+    tokenizer = bleu_tokenizer(first.config.target, first.config.evaluation.bleu_tokenizer)
     sentences = []
     for source, reference, each in zip(
         first.tokenizers.source.encode_batch(sources),
@@ -202,7 +203,7 @@ def sentences_of(
         zip(*found, strict=True),
         strict=True,
     ):
-        texts, rewards = chosen(each, reference, settings.candidates)
+        texts, rewards = chosen(each, reference, settings.candidates, tokenizer)
         sentences.append(Sentence(source, encode([reference, *texts]), [1.0, *rewards]))
     average = np.mean([reward for sentence in sentences for reward in sentence.rewards[1:]])
     print(f"The mean reward of the candidates is {average:.3f}.")
@@ -251,6 +252,8 @@ def minimum_risk(
     score = TranslationScore(
         *load_texts(first.config, "validation"),
         lambda _, texts: [text for text, _ in translate_texts(first, texts)],
+        language=first.config.target,
+        tokenizer=first.config.evaluation.bleu_tokenizer,
     )
     history = first.model.fit(batches, epochs=settings.epochs, shuffle=False, callbacks=[score])
     first.tokenizers.save(to.tokenizer)

@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import sentencepiece
 
@@ -48,7 +48,7 @@ class NormalizationRule:
     """
 
     name: str
-    form: str | None
+    form: Literal["NFC", "NFKC"] | None
     folds: bool = False
     keeps_all_joiners: bool = False
 

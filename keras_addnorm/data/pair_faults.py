@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from keras_addnorm.data.characters import has_invisible
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.scripts import script_of
 
@@ -123,11 +124,13 @@ class Fault:
         says: What it is, for people.
         has: Whether a pair has it.
         is_certain: Whether a strict training ends over it; otherwise it is a hint.
+        spoils: Whether a clean copy of the corpus is better without the pair.
     """
 
     says: str
     has: Callable[[tuple[str, str], Known], bool]
     is_certain: bool = True
+    spoils: bool = True
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,13 @@ class UnusualFault:
         says: What it is, for people.
         has: Whether a pair that looks so has it.
         is_certain: No: these are hints.
+        spoils: Whether a clean copy of the corpus is better without the pair.
     """
 
     says: str
     has: Callable[[Usual, Look], bool]
     is_certain: bool = False
+    spoils: bool = True
 
 
 # The ONE table of faults, by the names that reports and flags have.
@@ -157,6 +162,11 @@ FAULTS: dict[str, Fault | UnusualFault] = {
     "broken_text": Fault(
         "broken characters: U+FFFD, or UTF-8 that was read as Latin-1",
         lambda pair, known: any(map(_BROKEN.search, pair)),
+    ),
+    "invisible": Fault(
+        "invisible characters, which the tokenizer leaves out",
+        lambda pair, known: any(map(has_invisible, pair)),
+        spoils=False,
     ),
     "in_held_out": Fault(
         "the pair is in a validation or test set, too",
@@ -226,8 +236,8 @@ class FaultCounter:
         return counts
 
 
-def faults_of(pair: tuple[str, str], known: Known, usual: Usual) -> list[str]:
-    """The names of all faults of a pair, in the order of the table.
+def spoiling_faults(pair: tuple[str, str], known: Known, usual: Usual) -> list[str]:
+    """The names of the faults for which a clean copy has no such pair, in the order of the table.
 
     Args:
         pair: The texts.
@@ -241,5 +251,6 @@ def faults_of(pair: tuple[str, str], known: Known, usual: Usual) -> list[str]:
     return [
         name
         for name, fault in FAULTS.items()
-        if (fault.has(pair, known) if isinstance(fault, Fault) else fault.has(usual, look))
+        if fault.spoils
+        and (fault.has(pair, known) if isinstance(fault, Fault) else fault.has(usual, look))
     ]

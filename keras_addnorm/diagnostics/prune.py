@@ -75,6 +75,7 @@ class Validation:
         translate: `translate(model, sources)`, which returns one text for each; as in
             `keras_addnorm.training.TranslationScore`.
         loss: `loss(labels, outputs)`; `None` for `MaskedSparseCategoricalCrossentropy()`.
+        language: The language of the references, which chooses how BLEU splits them into words.
 
     Raises:
         ValueError: If there is nothing to evaluate, or texts without a way to translate them.
@@ -85,6 +86,7 @@ class Validation:
     references: Sequence[str] = ()
     translate: Callable[[Any, list[str]], Sequence[str]] | None = None
     loss: LossLike | None = None
+    language: str | None = None
 
     def __post_init__(self) -> None:
         if self.data is None and not self.sources:
@@ -114,7 +116,9 @@ class Validation:
             scores |= model.evaluate(self.data, return_dict=True, verbose=0)
         if self.translate is not None:
             hypotheses = list(self.translate(model, list(self.sources)))
-            scores["bleu"] = evaluate_translations(hypotheses, self.references).bleu
+            scores["bleu"] = evaluate_translations(
+                hypotheses, self.references, language=self.language
+            ).bleu
         return {name: float(score) for name, score in scores.items()}
 
 

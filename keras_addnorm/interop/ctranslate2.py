@@ -49,7 +49,8 @@ pieces = [tokenizers.source.pieces[i].text for i in tokenizers.source.encode("a 
     max_decoding_length={max_length},
     return_scores=True,
 )
-print("".join(result.hypotheses[0]).replace("\\u2581", " ").strip())
+ids = {{piece.text: i for i, piece in enumerate(tokenizers.target.pieces)}}
+print(tokenizers.target.decode(ids[piece] for piece in result.hypotheses[0]))
 ```
 
 These options make it `keras_addnorm.decoding.translate(model, tokenizers, texts, num_beams=4,

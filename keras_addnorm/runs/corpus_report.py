@@ -12,7 +12,7 @@ from pathlib import Path
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data.open_files import STANDARD_INPUT, ReaderChoice, standard_input
 from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, faults_of
+from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, spoiling_faults
 from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
 from keras_addnorm.data.text_files import LineReport
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
@@ -297,7 +297,9 @@ def _write_training(corpus: Corpus, usual: Usual, folder: Path, keep: Sequence[s
         for stream in corpus.training:
             for pair in stream:
                 total += 1
-                faults = [name for name in faults_of(pair.texts, known, usual) if name not in keep]
+                faults = [
+                    name for name in spoiling_faults(pair.texts, known, usual) if name not in keep
+                ]
                 if faults:
                     dropped[faults[0]] += 1
                 else:

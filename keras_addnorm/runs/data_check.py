@@ -17,6 +17,7 @@ _LOOKED_FOR = (
     "duplicates",
     "copies",
     "broken_text",
+    "invisible",
     "in_held_out",
     "unlike_lengths",
     "wrong_script",
@@ -36,6 +37,8 @@ class DataCheck:
         copies: Both sides are the same text.
         broken_text: A side has characters that stand for bytes of another encoding.
         in_validation: The pair is in the validation data, too.
+        invisible: A side has controls, marks of direction, soft hyphens and the like, which the
+            tokenizer leaves out.
         not_utf8: A side's line has bytes that are no UTF-8. Left out of the training.
         unlike_lengths: A side is far longer than usual for the other: a hint.
         wrong_script: A side is in an unusual script: a hint.
@@ -48,6 +51,7 @@ class DataCheck:
     broken_text: int
     in_validation: int
     not_utf8: int = 0
+    invisible: int = 0
     unlike_lengths: int = 0
     wrong_script: int = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import unicodedata
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -84,6 +85,7 @@ class Client:
                 "Expected a positive timeout and no negative number of retries; received "
                 f"{timeout!r} and {retries!r}."
             )
+        self._model_normalizes: bool | None = None  # Not known before it matters.
         self._timeout = timeout
         self._retries = retries
         self._transport = _transport(target, model, version)
@@ -102,18 +104,33 @@ class Client:
             TypeError: If `texts` is one string.
             ServingError: If the server does not answer, or refuses.
         """
+        from keras_addnorm.data import Tokenizer
         from keras_addnorm.data.normalization import utf8_text
 
         if isinstance(texts, str | bytes):
             raise TypeError("Expected several texts; received one. Put it in a list: [text].")
-        normal = [utf8_text(text) for text in texts]
-        if not normal:
+        texts = [utf8_text(text) for text in texts]
+        if not texts:
             return []
-        found = self.predict("serving_default", texts=normal)
+        if self._needs_nfkc(texts):
+            texts = [Tokenizer.normalize(text) for text in texts]
+        found = self.predict("serving_default", texts=texts)
         return [
             Translation(text, float(score))
             for text, score in zip(found["translations"], found["scores"], strict=True)
         ]
+
+    def _needs_nfkc(self, texts: list[str]) -> bool:
+        """Whether the texts have to be brought into form NFKC, as for exports that cannot do it."""
+        if all(unicodedata.is_normalized("NFKC", text) for text in texts):
+            return False
+        if self._model_normalizes is None:
+            try:
+                found = self.predict("tokenize", texts=["a"])
+            except ServingError:  # Another kind of model: its texts are its own affair.
+                return True
+            self._model_normalizes = "normalized" in found
+        return not self._model_normalizes
 
     def predict(self, signature: str = "serving_default", /, **inputs: Any) -> dict[str, Any]:
         """Computes a signature.

@@ -78,6 +78,14 @@ class GraphNormalizer:
         changed = ~tf.strings.regex_full_match(texts, self._unchanged)
         return _if_any(changed, texts, lambda texts: self._normalize(texts, table))
 
+    def with_symbols(self, texts: tf.Tensor) -> tf.Tensor:
+        """Puts the symbols back in the place of their private characters."""
+        for symbol, mark in self._marks.items():
+            # RE2 reads a backslash in what it puts in.
+            there = symbol.replace("\\", "\\\\")
+            texts = tf.strings.regex_replace(texts, escaped(mark), there)
+        return texts
+
     def _set_symbols_aside(self, texts: tf.Tensor) -> tf.Tensor:
         marks = "|".join(map(escaped, self._marks.values()))
         texts = tf.strings.regex_replace(texts, marks, REPLACEMENT)
@@ -232,6 +240,7 @@ class _Composer:
                 characters,
                 tf.ones_like(characters, tf.bool),
             ),
+            name="compose",
         )
         return characters, stays
 

@@ -120,6 +120,20 @@ class GraphTokenizer(tf.Module):
         self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+        """Brings texts into the form in which they are split.
+
+        Args:
+            texts: Strings, of shape (B,).
+
+        Returns:
+            The texts, with single spaces.
+        """
+        texts = self._normalizer(texts, self.table)
+        texts = tf.strings.regex_replace(texts, f"{_SPACES}+", " ")
+        return self._normalizer.with_symbols(tf.strings.regex_replace(texts, "^ | $", ""))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into the ids of their pieces, without start or end.
 

@@ -227,11 +227,12 @@ class TranslationModule(tf.Module):
         return {"scores": tf.reduce_sum(found["token_log_probabilities"], 1), **found}
 
     def _tokenize(self, texts: tf.Tensor) -> Outputs:
-        """Returns the ids that the encoder reads, (B, S), their pieces, and their number, (B,)."""
+        """Returns the texts as they are read, their ids, (B, S), pieces, and number, (B,)."""
         ids, first_rows = self._source_rows(texts)
         whole = concat_rows(ids, self._lengths(ids), first_rows)
         token_ids = whole.to_tensor(self._model.config.pad_id, shape=tf.stack([-1, _width(whole)]))
         return {
+            "normalized": self._texts.source.normalize(texts),
             "token_ids": token_ids,
             "pieces": self._texts.source.pieces(token_ids),
             "lengths": tf.cast(whole.row_lengths(), tf.int32),

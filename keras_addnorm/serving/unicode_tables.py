@@ -99,10 +99,11 @@ def decompositions(normalizer: Normalizer) -> dict[int, str]:
     Returns:
         The characters by code point, without those that stay as they are.
     """
-    form = {"NFC": "NFD", "NFKC": "NFKD"}[normalizer.rule.form or ""]
+    is_canonical = normalizer.rule.form == "NFC"
     found = {}
     for code in _decomposable():
-        replaced = unicodedata.normalize(form, normalizer.replacement(chr(code)))
+        replaced = normalizer.replacement(chr(code))
+        replaced = unicodedata.normalize("NFD" if is_canonical else "NFKD", replaced)
         if replaced != chr(code):
             found[code] = replaced
     return found

@@ -20,6 +20,7 @@ Example:
     ['accuracy', 'loss']
 """
 
+from keras_addnorm.training.bleu_tokenizers import bleu_tokenizer
 from keras_addnorm.training.checkpoints import (
     LastCheckpoints,
     average_checkpoints,
@@ -66,6 +67,7 @@ __all__ = [
     "TranslationScore",
     "average_checkpoints",
     "average_weights",
+    "bleu_tokenizer",
     "evaluate_translations",
     "find_learning_rate",
     "plot_curves",

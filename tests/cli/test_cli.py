@@ -350,6 +350,20 @@ def test_standard_input_has_to_be_text(capsys, monkeypatch, shouting):
     assert (status, err.startswith("keras-addnorm: The standard input is not utf-8")) == (2, True)
 
 
+def test_f5_a_byte_order_mark_of_standard_input_is_no_text(capsys, monkeypatch, shouting):
+    content = b"\xef\xbb\xbfa dog\nb\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+    assert _main(capsys, "translate", "--model", "some")[:2] == (0, "A DOG\nB\n")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_f5_standard_input_in_utf16_says_how_to_convert_it(capsys, monkeypatch, shouting, encoding):
+    content = "\ufeffa dog\n".encode(encoding)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+    status, _, err = _main(capsys, "translate", "--model", "some")
+    assert (status, "looks like UTF-16: convert it with iconv" in err) == (2, True)
+
+
 def test_a_long_file_is_translated_in_portions(capsys, monkeypatch, shouting):
     """What is translated is printed before the next lines are read."""
 

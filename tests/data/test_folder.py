@@ -279,3 +279,20 @@ def _texts(pairs):
 
 def _times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*.tfrecord*")}
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_f5_a_file_in_utf16_is_an_error_that_says_how_to_convert_it(tmp_path, ending):
+    path = tmp_path / f"train.en{ending}"
+    with (gzip.open if ending else open)(path, "wb") as file:
+        file.write("\ufeffa dog\n".encode("utf-16-le"))
+    with pytest.raises(ValueError, match=r"train\.en.* is UTF-16 text.*iconv -f UTF-16 -t UTF-8"):
+        list(read_lines(path))
+
+
+def test_f5_a_line_of_invisible_characters_is_empty(tmp_path):
+    checker = LineChecker("train", 100)
+    assert checker.check("\u200b\ufeff".encode(), b"b") is None
+    assert checker.check(b"a", b"\0 \x07") is None
+    assert checker.check("a\u00adb".encode(), b"c") == ("a\u00adb", "c")
+    assert checker.report().empty == 2

@@ -59,6 +59,9 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
     assert check == DataCheck(1 + 3, 2 + 5, 0, 0, broken_text=1, in_validation=0, not_utf8=4)
     with pytest.raises(UserError, match="4 empty, 7 too long, 1 broken text, 4 not utf8"):
         check.require_clean()
+    check = DataCheck.of([("a\u00adb", "c"), ("d", "\ufeff"), ("é", "ü")], [], REPORT)
+    with pytest.raises(UserError, match="2 invisible"):  # reports.md, F5
+        check.require_clean()
     clean = DataCheck(0, 0, 0, 0, 0, 0)
     clean.require_clean()
     assert str(clean) == "nothing suspicious"

@@ -16,7 +16,14 @@ FULL = {
     "data": 'a "quoted" földer',
     "source": "fr",
     "target": "es",
-    "tokenizer": {"kind": "unigram", "vocabulary_size": 31, "joint": False},
+    "tokenizer": {
+        "kind": "unigram",
+        "vocabulary_size": 31,
+        "joint": False,
+        "normalization": "nfkc",
+        "user_defined_symbols": ["<2de>", "\n"],
+        "byte_fallback": True,
+    },
     "model": {
         "preset": "small",
         "hidden_dim": 12,
@@ -76,6 +83,7 @@ FULL = {
         "shortlist": 300,
         "batch_size": 8,
         "samples": 0,
+        "bleu_tokenizer": "char",
     },
 }
 

@@ -135,7 +135,7 @@ def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expect
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
     answer = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SERVER), str(directory / "1")],
-        input=json.dumps([Tokenizer.normalize(text) for text in inputs]),
+        input=json.dumps(inputs),
         capture_output=True,
         text=True,
         env=environment,
@@ -178,8 +178,8 @@ def test_the_card_and_the_readme(directory, translator, model, tokenizers):
     assert card["parameters"] == model.count_params()
     assert card["tokenizer"] == {
         "joint": False,
-        "source": {"kind": "unigram", "vocabulary_size": 101},
-        "target": {"kind": "bpe", "vocabulary_size": 89},
+        "source": {"kind": "unigram", "vocabulary_size": 101, "normalization": "nfc"},
+        "target": {"kind": "bpe", "vocabulary_size": 89, "normalization": "nfc"},
     }
     assert card["storage"] == "float32"
     assert card["decoding"]["max_length"] == OPTIONS["max_length"]

@@ -222,6 +222,7 @@ def test_tokenize(toy, module, sources):
     found = call(module, "tokenize", texts=sources)
     segments, own = segments_of(toy, sources)
     expected = [[token for row in segments.rows[one] for token in row] for one in own]
+    assert strings(found["normalized"]) == list(map(toy.tokenizers.source.normalizer, sources))
     np.testing.assert_array_equal(found["lengths"], [len(row) for row in expected])
     np.testing.assert_array_equal(found["token_ids"], padded(expected, max(map(len, expected))))
     assert strings(found["pieces"]) == pieces(toy.tokenizers.source, found["token_ids"])

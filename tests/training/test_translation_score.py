@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from keras_addnorm.training import Scores, TranslationScore, evaluate_translations
+from keras_addnorm.runs import settings
+from keras_addnorm.training import Scores, TranslationScore, bleu_tokenizers, evaluate_translations
 
 HYPOTHESES = [
     "A man in a blue shirt is standing on a ladder, cleaning a window.",
@@ -55,6 +56,62 @@ def test_bounds():
     assert evaluate_translations(REFERENCES, REFERENCES).bleu == pytest.approx(100)
     nothing = evaluate_translations(["", "", ""], REFERENCES)
     assert (nothing.bleu, nothing.chrf) == (0, 0)
+
+
+F3_PERFECT = {
+    "zh": ("zh", ["我今天去商店买菜。", "他们在公园里打篮球。"]),
+    "zh-TW": ("zh", ["我今天去商店買菜。", "他們在公園裡打籃球。"]),
+    "zh_Hans": ("zh", ["我今天去商店买菜。", "他们在公园里打篮球。"]),
+    "th": ("char", ["ฉันไปตลาด", "พวกเขาเล่นบาสเกตบอล"]),
+    "lo": ("char", ["ຂ້ອຍໄປຕະຫຼາດ", "ສະບາຍດີ"]),
+    "km-KH": ("char", ["ខ្ញុំទៅផ្សារ", "សួស្តី"]),
+    "my": ("char", ["ကျွန်တော် ဈေးသွားတယ်", "မင်္ဂလာပါ"]),
+    "bo": ("char", ["བཀྲ་ཤིས་བདེ་ལེགས།", "ཐུགས་རྗེ་ཆེ།"]),
+    "de": ("13a", REFERENCES),
+    None: ("13a", REFERENCES),
+}
+
+
+@pytest.mark.parametrize("language", F3_PERFECT)
+def test_f3_a_perfect_system_has_100(language):
+    tokenizer, references = F3_PERFECT[language]
+    scores = evaluate_translations(references, references, language=language)
+    assert scores.bleu == pytest.approx(100) and scores.chrf == pytest.approx(100)
+    assert f"|tok:{tokenizer}|" in scores.bleu_signature
+    expected = sacrebleu.corpus_bleu(references, [references], tokenize=tokenizer)
+    assert scores.bleu == expected.score
+
+
+@pytest.mark.parametrize(("language", "extra"), [("ja", "ja"), ("ko-KR", "ko")])
+def test_f3_characters_stand_in_for_a_package_that_is_missing(language, extra, monkeypatch, caplog):
+    bleu_tokenizers._say_that_characters_stand_in.cache_clear()
+    references = ["私は今日、店に行きました。"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    scores = evaluate_translations(references, references, language=language)
+    assert scores.bleu == pytest.approx(100) and "|tok:char|" in scores.bleu_signature
+    assert f"pip install 'sacrebleu[{extra}]'" in caplog.text
+    with pytest.raises(ImportError, match=rf"not installed\. .*sacrebleu\[{extra}\]"):
+        evaluate_translations(references, references, tokenizer=f"{extra}-mecab")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert bleu_tokenizers.bleu_tokenizer(language) == f"{extra}-mecab"
+
+
+def test_f3_a_given_tokenizer_wins_and_a_wrong_one_is_named():
+    references = F3_PERFECT["zh"][1]
+    scores = evaluate_translations(references, references, language="zh", tokenizer="13a")
+    assert "|tok:13a|" in scores.bleu_signature and scores.bleu == 0
+    with pytest.raises(ValueError, match="received 'char-level'"):
+        evaluate_translations(references, references, tokenizer="char-level")
+    assert settings.BLEU_TOKENIZERS == bleu_tokenizers.BLEU_TOKENIZERS
+
+
+def test_f3_scores_while_training():
+    references = F3_PERFECT["zh"][1]
+    score = TranslationScore(references, references, echo, language="zh")
+    logs = {}
+    score.on_epoch_end(0, logs)
+    assert logs["val_bleu"] == pytest.approx(100)
+    assert "tok:zh" in score.signatures["bleu"]
 
 
 BAD = {
