@@ -36,7 +36,7 @@ def test_a_report_of_a_file(capsys, spa):
     assert status == 0
     assert "train: 52 of 53 pairs kept; left out: 1 empty (lines spa.txt:53)" in out
     assert "en    26 characters and 6.8 words a text" in out
-    assert "es has 0.94 characters to one of en" in out
+    assert "es has 1.04 characters to one of en" in out
     for name, place in (("copies", 50), ("duplicates", 51), ("wrong_script", 52)):
         assert f"        1   1.9%  {name:<15} {FAULTS[name].says}\n" in out
         assert f"first: spa.txt:{place}  " in out
