@@ -14,7 +14,13 @@ from keras_addnorm.runs.toml_files import merge
 ROOT = Path(__file__).parents[2]
 BLOCKS = [
     pytest.param(code, id=f"{page}-{index}")
-    for page in ("README.md", "docs/add_and_norm.md", "docs/data.md", "docs/scaling.md", "docs/training.md")
+    for page in (
+        "README.md",
+        "docs/add_and_norm.md",
+        "docs/data.md",
+        "docs/scaling.md",
+        "docs/training.md",
+    )
     for index, code in enumerate(
         re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
     )
