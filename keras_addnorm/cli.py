@@ -68,8 +68,10 @@ examples:
 """
 
 _TRAIN = """\
-Trains a model. --data takes a TensorFlow Datasets name (ted_hrlr_translate/pt_to_en), a folder of
-parallel text (train.en, train.de, val.*, test.*, plain or .gz), or the built-in set (demo/en-de).
+Trains a model. --data takes a file of sentence pairs (spa.txt, .tsv, .csv, .jsonl, .parquet, .tmx,
+.xlf, .po, or - for stdin), a folder or a zip archive of parallel text (train.en, train.de, val.*,
+test.*), a TensorFlow Datasets name (ted_hrlr_translate/pt_to_en), or the built-in set (demo/en-de).
+Without a validation set some training pairs are held out. See docs/data.md.
 
 Settings come from --config, from the flags below, and from --set for any other field of the model;
 later ones win: run directory, then file, then flags, then --set. A flag has the name of its setting
@@ -84,6 +86,7 @@ trains a finished run further. --start-from makes a new run with the tokenizers,
 settings of another one, for fine-tuning on other data.
 
 examples:
+  keras-addnorm train --data spa.txt --source en --target es --run-dir runs/mine
   keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
   keras-addnorm train --config examples/multi30k_en_de.toml --data corpus --run-dir runs/mine
   keras-addnorm train --start-from runs/mine --data shop --run-dir runs/shop --epochs 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,8 @@ from keras_addnorm.data.translation_set import (
 if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
+
+_LOGGER = logging.getLogger(__name__)
 
 Rows = Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Mapping[str, Any]]]
 
@@ -127,6 +130,8 @@ def load_translation(
         reader=reader,
         keep_every_pair=keep_every_pair,
     )
+    for note in corpus.notes:
+        _LOGGER.warning("%s", note)
     if split is not None:
         return corpus.read(corpus.resolve_split(split))
     return {name: corpus.read(name) for name in corpus.splits}

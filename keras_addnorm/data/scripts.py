@@ -15,6 +15,7 @@ _SAME = {
     "IDEOGRAPHIC": "Chinese/Japanese",
     "KATAKANA-HIRAGANA": "Chinese/Japanese",
 }
+_FIRST_BEYOND_LATIN = "\u0250"
 _FORMS = ("FULLWIDTH", "HALFWIDTH", "SMALL")
 # Letters that texts of any script have: µ, ª, mathematical letters.
 _NONE = frozenset({"MICRO", "FEMININE", "MASCULINE", "MATHEMATICAL", "MODIFIER", "OHM", "KELVIN"})
@@ -37,8 +38,8 @@ def script_of(text: str) -> str:
         >>> script_of("Ja, 3 µm"), script_of("Привет, Tom"), script_of("東京へ"), script_of("12")
         ('Latin', 'Cyrillic', 'Chinese/Japanese', '')
     """
-    if text.isascii():
-        return "Latin" if any(map(str.isalpha, text)) else ""
+    if not text or max(text) < _FIRST_BEYOND_LATIN:
+        return "Latin" if any(one.isalpha() and one not in "µªº" for one in text) else ""
     counts = Counter(filter(None, map(_script, text)))
     return counts.most_common(1)[0][0] if counts else ""
 

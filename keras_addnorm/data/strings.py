@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+_TEXTS_AT_ONCE = 1024
+
 
 def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
     """Reads pairs of texts as Python strings.
@@ -44,7 +46,14 @@ def describe(value: Any) -> str:
 def _elements(items: Iterable[Any]) -> Iterator[Any]:
     """Iterates over a tf.data.Dataset as NumPy values and over anything else as it is."""
     numpy_iterator = getattr(items, "as_numpy_iterator", None)
-    return iter(items) if numpy_iterator is None else numpy_iterator()
+    if numpy_iterator is None:
+        return iter(items)
+    spec = items.element_spec  # type: ignore[attr-defined]
+    if not isinstance(spec, tuple) or any(getattr(one, "shape", None) != () for one in spec):
+        return numpy_iterator()
+    # An element of a `tf.data.Dataset` costs as much as a batch of them.
+    batches = items.batch(_TEXTS_AT_ONCE).as_numpy_iterator()  # type: ignore[attr-defined]
+    return (pair for batch in batches for pair in zip(*batch, strict=True))
 
 
 def _string(value: Any, index: int) -> str:

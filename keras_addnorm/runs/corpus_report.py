@@ -79,6 +79,10 @@ class SplitReport:
                 f"{side.words / pairs:.1f} words a text, the longest {side.longest:,} characters; "
                 f"{scripts or 'no letters'}"
             )
+        first, second = self.sides
+        if first.characters:
+            ratio = second.characters / first.characters
+            out.append(f"  {second.language} has {ratio:.2f} characters to one of {first.language}")
         found = {name: count for name, count in self.faults.items() if count}
         for name, count in found.items():
             place, pair = self.first[name]

@@ -130,8 +130,20 @@ def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) 
                 corpus
             ):
                 return _part_of_validation(config, split)
+        return _read(config, split, keep_every_pair)
+
+
+def _read(config: RunConfig, split: str, keep_every_pair: bool) -> Any:
+    try:
         corpus = _open(config, split, keep_every_pair)
         return corpus.read(corpus.resolve_split(split))
+    except ValueError as error:
+        if split != "test" or "no split 'test'" not in str(error):
+            raise
+        raise UserError(
+            f"{error} The pairs that a training is validated on are 'validation'; a file of pairs "
+            "can stand in place of a split, such as --split test.tsv."
+        ) from error
 
 
 def _part_of_validation(config: RunConfig, split: str) -> Any:

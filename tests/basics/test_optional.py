@@ -158,7 +158,7 @@ def test_every_command_says_so(arguments, package, purpose, extra, monkeypatch, 
 
 def test_the_extra_all_brings_everything_that_another_extra_brings():
     (named,) = EXTRAS["all"]
-    own = {"demo", "report", "serve", "ctranslate2", "onnx"}
+    own = {"data", "demo", "report", "serve", "ctranslate2", "onnx"}
     assert set(named.removeprefix("keras-addnorm[").removesuffix("]").split(",")) == own
     assert own | {"tfds"} == EXTRAS.keys() - {"all", "test", "lint", "benchmarks"}
-    assert "keras-addnorm[tfds]" in EXTRAS["demo"]
+    assert all("keras-addnorm[tfds]" in EXTRAS[name] for name in ("data", "demo"))

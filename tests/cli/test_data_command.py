@@ -36,6 +36,7 @@ def test_a_report_of_a_file(capsys, spa):
     assert status == 0
     assert "train: 52 of 53 pairs kept; left out: 1 empty (lines spa.txt:53)" in out
     assert "en    26 characters and 6.8 words a text" in out
+    assert "es has 1.04 characters to one of en" in out
     for name, place in (("copies", 50), ("duplicates", 51), ("wrong_script", 52)):
         assert f"        1   1.9%  {name:<15} {FAULTS[name].says}\n" in out
         assert f"first: spa.txt:{place}  " in out
@@ -101,3 +102,27 @@ def test_a_copy_without_a_pair_is_not_written(capsys, tmp_path):
     status, _, err = run(capsys, "data", path, *LANGUAGES, "--out", tmp_path / "clean")
     assert (status, "No training pair is left of 1" in err) == (2, True)
     assert not (tmp_path / "clean").exists()
+
+
+@pytest.mark.slow
+def test_m1_one_command_trains_on_a_single_file_and_others_go_on(
+    capsys, spa, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    small = ("--set", "model.hidden_dim=8", "--set", "model.num_heads=2", "--vocabulary-size", 60)
+    run_dir = tmp_path / "run"
+    status, out, _ = run(
+        capsys, "train", "--data", spa, *LANGUAGES, "--run-dir", run_dir, "--epochs", 1,
+        "--preset", "tiny", *small,
+    )  # fmt: skip
+    assert status == 0
+    assert f"There is no validation set in '{spa}': 5 of 52 training pairs are held out" in out
+    assert "Warning: train: 52 of 53 pairs kept; left out: 1 empty (lines 53)." in out
+    assert "Checked the training pairs: 1 duplicates, 1 wrong script" in out
+    status, out, _ = run(capsys, "evaluate", "--run-dir", run_dir, "--split", "validation")
+    assert (status, "over all 5 pairs of 'validation'" in out) == (0, True)
+    test = tmp_path / "test.tsv"
+    test.write_text("A red house\tUna casa roja\n\nA tree\tUn árbol\n")
+    status, out, _ = run(capsys, "evaluate", "--run-dir", run_dir, "--split", test)
+    assert (status, "over all 3 pairs" in out, "1 of them with an empty" in out) == (0, True, True)
+    assert len((run_dir / "translations.txt").read_text().split("\n")) == 3 + 1

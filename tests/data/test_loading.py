@@ -79,6 +79,13 @@ def test_lines_of_a_named_set_are_counted(ted):
     assert reports["test"] == LineReport("test", kept=2, max_chars=8)
 
 
+def test_f6_every_pair_of_a_named_set_can_be_kept(ted):
+    train = _texts(load_translation(**ted, split="train", max_chars=8, keep_every_pair=True))
+    # TFDS itself has left out the line with nothing at all on one side.
+    assert len(train) == 10
+    assert {("seis", "x" * 9), ("onze", "")} <= {*train}
+
+
 def test_a_prepared_set_needs_no_download(ted, offline):
     first = _texts(load_translation(**ted, split="train"))
     assert _texts(load_translation(**ted, split="train", download=False)) == first

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, faults_of
+from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, spoiling_faults
 from keras_addnorm.data.scripts import script_of
 
 
@@ -85,7 +85,7 @@ def test_each_fault_is_counted_with_its_first_place():
 
     known, usual = Known(HeldOutTexts(KNOWN)), Usual.of(counter.looks)
     assert usual.scripts == (("Latin",), ("Latin",))
-    found = [faults_of(pair, known, usual) for pair in pairs]
+    found = [spoiling_faults(pair, known, usual) for pair in pairs]
     assert found == [[]] * 60 + [[name] for _, name in FAULTY]
 
 

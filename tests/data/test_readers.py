@@ -177,7 +177,7 @@ def test_languages_are_found_where_the_file_names_two(tmp_path):
         find_pairs(tmp_path / "spa.txt", None, "es")
 
 
-def test_a_file_that_does_not_say_is_read_from_left_to_right_and_it_is_said(tmp_path):
+def test_a_file_that_does_not_say_is_read_from_left_to_right_and_it_is_said(tmp_path, caplog):
     path = tmp_path / "two.tsv"
     path.write_text("uno\tone\ndos\ttwo\n")
     found = find_pairs(path, "es", "en")
@@ -186,6 +186,9 @@ def test_a_file_that_does_not_say_is_read_from_left_to_right_and_it_is_said(tmp_
         "'en'.",
     )
     assert next(found.sources[0].raw_pairs())[:2] == (b"uno", b"one")
+    pairs = load_translation(path, source="es", target="en", split="train", data_dir=tmp_path / "p")
+    assert texts(pairs)[1] == ("dos", "two")
+    assert found.notes[0] in caplog.messages
 
 
 @pytest.mark.parametrize(

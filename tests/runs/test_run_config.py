@@ -16,6 +16,10 @@ FULL = {
     "data": 'a "quoted" földer',
     "source": "fr",
     "target": "es",
+    "data_format": "csv",
+    "source_column": "3",
+    "target_column": "answer",
+    "validation": "train[:1%]",
     "tokenizer": {
         "kind": "unigram",
         "vocabulary_size": 31,

@@ -139,6 +139,8 @@ def test_f6_a_test_file_that_is_no_part_of_the_data(spa, tmp_path):
     assert load_texts(config, str(other), keep_every_pair=True) == (["x", "", "z"], ["y", "", "w"])
     with pytest.raises(UserError, match=r"spa.txt has no split 'other'"):
         load_texts(config, "other")
+    with pytest.raises(UserError, match=r"no split 'test'. .*'validation'; .*--split test.tsv"):
+        load_texts(config, "test", keep_every_pair=True)
 
 
 def test_columns_and_format_are_settings(tmp_path):

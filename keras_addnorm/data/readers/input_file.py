@@ -134,8 +134,8 @@ class InputFile:
                 if number == 0:
                     if text.startswith(_UTF_16_MARKS):
                         raise ValueError(
-                            f"{self.label} is UTF-16. Expected UTF-8. Convert it, for example with "
-                            "`iconv -f utf-16 -t utf-8`."
+                            f"{self.label} is UTF-16 text, as its byte order mark says. Expected "
+                            f"UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 '{self.label}' > new-file"
                         )
                     text = text.removeprefix(_BYTE_ORDER_MARK)
                 yield text

@@ -78,8 +78,8 @@ class Reader(abc.ABC):
             file: The file.
             columns: Where the languages stand.
 
-        Yields:
-            Pair after pair, in the order of the file. A missing text is empty.
+        Returns:
+            The pairs one after the other, in the order of the file. A missing text is empty.
 
         Raises:
             ValueError: If the file is damaged; the message names the file and the line.
