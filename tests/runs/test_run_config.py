@@ -61,6 +61,7 @@ FULL = {
         "length_penalty": 0.3,
         "max_length": 17,
         "shortlist": 300,
+        "splitting": "long_texts",
         "batch_size": 8,
         "samples": 0,
     },
