@@ -16,7 +16,7 @@ from keras_addnorm.serving.graph_segments import GraphSplitter, concat_rows, joi
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 SCRIPTS = {
-    "latin": "Dr. Cox paid $3.50 on 12. May, e.g. for “Fig. 2”… Why? “Oh!” he said. U.S. law; 1. No",
+    "latin": "Dr. Cox paid $3.50 on 12. May, e.g. for “Fig. 2”… Why? “Oh!” he said. U.S.; 1. No",
     "german": "Am 3. Mai z. B. kam Prof. Weiß (d. h. Karl IV. Müller). »Ja!« sagte er, Nr. 7. Er",
     "greek": "Τι κάνεις; Καλά. Α. Σ. Νίκος, π.χ. εδώ… «Ναι!» είπε. 3.5%",
     "russian": "А. С. Пушкин жил на ул. Мойка, д. 12. Да! «Нет?» — сказал он. И т. д. Конец",
