@@ -52,6 +52,10 @@ class Sentences(Splitting):
     Args:
         language: The language of the texts, such as `"de"`, whose abbreviations are then known;
             `None` for those that many languages share.
+
+    Example:
+        >>> split("Am 3. Mai kam sie. Er blieb.", Sentences("de"))
+        ['Am 3. Mai kam sie. ', 'Er blieb.']
     """
 
     language: str | None = None
@@ -144,6 +148,10 @@ def split(text: str, splitting: SplittingLike = "sentences") -> list[str]:
     Returns:
         The segments, each with the white space that follows it: joined they are the text without
         the white space at its beginning. A blank text is one empty segment.
+
+    Example:
+        >>> split("Dr. Cox paid $3.50. He left!")
+        ['Dr. Cox paid $3.50. ', 'He left!']
     """
     rules = get(splitting).rules
     if not rules:
