@@ -70,12 +70,13 @@ class GraphSplitter:
 
     def __call__(self, texts: tf.Tensor) -> Segments:
         """Splits texts, (B,)."""
-        if not self._splitting.rules:
+        rules = self._splitting.rules
+        if rules is None:
             tokens = self._tokenize(texts)
             first_rows = tf.range(tf.size(texts, tf.int64) + 1)
             segments = Segments(tokens, tf.fill(tf.shape(texts), MARK), first_rows)
             return segments if self._splitting.cuts_off else self._divided(segments)
-        marked = _substitute(texts, self._splitting.rules)
+        marked = _substitute(texts, rules.substitutions)
         if self._splitting.keeps_what_fits:
             fits = self._tokenize(texts).row_lengths() <= self._longest
             marked = tf.where(fits, texts, marked)
