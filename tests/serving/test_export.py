@@ -19,6 +19,7 @@ from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export, export_saved_model, load_translator
+from keras_addnorm.serving.request_texts import normalize_words
 from keras_addnorm.serving.signatures import TranslationModule
 from keras_addnorm.serving.versions import choose_version, existing_versions
 
@@ -134,7 +135,7 @@ def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expect
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
     answer = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SERVER), str(directory / "1")],
-        input=json.dumps([Tokenizer.normalize(text) for text in inputs]),
+        input=json.dumps([normalize_words(text) for text in inputs]),
         capture_output=True,
         text=True,
         env=environment,
@@ -165,7 +166,8 @@ def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
     found = translator._module.signatures["translate_nbest"](texts=tf.constant(texts[:5]))
     assert [text.decode() for (text,) in found["translations"].numpy()] == expected.texts
     np.testing.assert_allclose(found["scores"][:, 0], expected.scores, atol=1e-5)
-    assert found["alignments"].shape == found["pieces"].shape == (5, 1, 16)
+    assert found["alignments"].shape == found["pieces"].shape
+    assert found["pieces"].shape[:2] == (5, 1) and found["pieces"].shape[2] >= 16
     # One hypothesis needs no beam.
     strategies = translator.card["decoding"]["strategies"].values()
     assert {strategy["name"] for strategy in strategies} == {"greedy"}
