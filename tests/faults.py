@@ -378,10 +378,25 @@ FAULTS = (
         "decoding/source_end",
         "a text is given to the encoder without its end token",
         (
-            "[*tokens[: config.max_length - 1], config.end_id] if tokens else []",
-            "[*tokens[: config.max_length - 1]] if tokens else []",
+            "rows.append([*tokens[start:], config.end_id] if tokens else [])",
+            "rows.append([*tokens[start:]] if tokens else [])",
         ),
         tests="decoding/test_translate.py::test_sources_are_tokens_and_an_end_and_empty_ones_are_padding",
+    ),
+    _fault(
+        "decoding/score_of_a_text",
+        "the score of a text is the sum of its sentences' scores, whatever the length penalty is",
+        ("(np.array(scores) * divisors[:-1]).sum() / divisors[-1]", "np.array(scores).sum()"),
+        tests="decoding/test_translate.py::test_the_score_of_a_text_is_that_of_all_its_tokens",
+    ),
+    _fault(
+        "decoding/abbreviations",
+        "a language that is given has no abbreviations of its own",
+        (
+            "words=tuple(dict.fromkeys(COMMON.words + own.words))",
+            "words=tuple(dict.fromkeys(COMMON.words))",
+        ),
+        tests="decoding/test_splitting.py::test_sentences",
     ),
     _fault(
         "decoding/coverage",
@@ -583,6 +598,18 @@ FAULTS = (
         "texts that an export sorts by length come back in that order",
         ("back = tf.argsort(order)", "back = tf.range(tf.size(order))"),
         tests="serving/test_signatures.py::test_map_in_batches_sorts_trims_and_puts_back",
+    ),
+    _fault(
+        "serving/alignments_of_a_text",
+        "alignments count from the beginning of each sentence, not of the text",
+        ("alignments + begins[:, None, None]", "alignments + 0 * begins[:, None, None]"),
+        tests="serving/test_signatures.py::test_nbest_with_alignments",
+    ),
+    _fault(
+        "serving/divided_at",
+        "a sentence that is too long is divided in a graph where no space is",
+        ("end = tf.where(space > start, space, end)", "end = tf.where(space < start, space, end)"),
+        tests="serving/test_graph_segments.py::test_the_same_segments",
     ),
     _fault(
         "serving/links",

@@ -40,6 +40,24 @@ class Rule(NamedTuple):
     rewrite: str
 
 
+class Rules(NamedTuple):
+    """Substitutions that put `MARK` between the sentences of a text.
+
+    The text between two marks keeps the white space that follows it. White space at the beginning
+    of the text is taken away.
+
+    Args:
+        substitutions: The rules, to be applied in this order.
+        ends: The characters that can end a sentence.
+        inside: A pattern of them and of line breaks: where none stands but at the end of a text, it
+            is a single sentence.
+    """
+
+    substitutions: tuple[Rule, ...]
+    ends: str
+    inside: str
+
+
 def _class(characters: Iterable[str]) -> str:
     """Write a set of characters as the inside of a class, in ranges."""
     codes = set(map(ord, characters))
@@ -56,10 +74,13 @@ _CASED = [chr(code) for code in (*range(0x590), *range(0x1E00, 0x2000))]
 _LOWER = _class(c for c in _CASED if c.islower())
 _UPPER = _class(c for c in _CASED if c.isupper())
 # Marks behind which white space ends a sentence.
-_ENDS = _class(".!?…‽⁇⁈⁉؟۔։።፧៕៚᠃᠉෴᙮")
+_ENDS_OF_ALL = ".!?…‽⁇⁈⁉؟۔։።፧៕៚᠃᠉෴᙮"
+_ENDS = _class(_ENDS_OF_ALL)
 # Marks that end a sentence by themselves.
-_STRONG_ENDS = _class("。！？｡।॥။។")
-_CLOSING = _class("\"'”’“‘»«›‹)]}」』）】》〉〕］*_")
+_STRONG = "。！？｡।॥။។"
+_STRONG_ENDS = _class(_STRONG)
+_CLOSING_MARKS = "\"'”’“‘»«›‹)]}」』）】》〉〕］*_"
+_CLOSING = _class(_CLOSING_MARKS)
 _OPENING = _class("\"'“‘„‚”’«»‹›([{「『（【《〈¿¡*_-–—•")
 # Scripts that are written without spaces between sentences: Han, kana, their punctuation.
 _HAN = "々〇\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uff66-\uff9f"
@@ -68,7 +89,7 @@ _NO_SPACE_AFTER = _HAN + "\u3000-\u3004\u3008-\u301f！-／：-＠［-｠｡-･
 _AT_MOST = "{0,8}"
 
 
-def _sentence_rules(language: str | None) -> tuple[Rule, ...]:
+def _sentence_rules(language: str | None) -> Rules:
     known = abbreviations_of(language)
     ends = _ENDS + _class(known.ends)
     longest_first = sorted(known.words, key=len, reverse=True)
@@ -94,7 +115,7 @@ def _sentence_rules(language: str | None) -> tuple[Rule, ...]:
         protect.append(
             Rule(f"({number_begins}(?:[0-9]{{1,3}}|[IVX]{{1,6}})\\.)", rf"\1{_PROTECTED}")
         )
-    return (
+    substitutions = (
         Rule(f"[{MARK}{_PROTECTED}]", ""),
         Rule(f"^[{_WHITE}]+", ""),
         *protect,
@@ -118,6 +139,8 @@ def _sentence_rules(language: str | None) -> tuple[Rule, ...]:
         Rule(f"([{LINE_BREAKS}][{_WHITE}]*){MARK}?", rf"\1{MARK}"),
         Rule(_PROTECTED, ""),
     )
+    inside = f"[{ends}{_STRONG_ENDS}{LINE_BREAKS}{MARK}{_PROTECTED}]"
+    return Rules(substitutions, _ENDS_OF_ALL + _STRONG + known.ends, inside)
 
 
 JOIN_RULES = (
@@ -134,17 +157,14 @@ JOIN_RULES = (
 
 
 @functools.lru_cache(maxsize=64)
-def sentence_rules(language: str | None) -> tuple[Rule, ...]:
-    """Return the rules that put `MARK` between the sentences of a text.
-
-    The text between two marks keeps the white space that follows it. White space at the beginning
-    of the text is taken away.
+def sentence_rules(language: str | None) -> Rules:
+    """Return the rules of a language.
 
     Args:
-        language: The language of the text, or `None`.
+        language: The language of the texts, or `None`.
 
     Returns:
-        The rules, to be applied in this order.
+        The rules.
     """
     return _sentence_rules(language)
 
@@ -162,6 +182,20 @@ def substitute(text: str, rules: Iterable[Rule]) -> str:
     for pattern, rewrite in rules:
         text = _compiled(pattern).sub(rewrite, text)
     return text
+
+
+def is_one_sentence(text: str, rules: Rules) -> bool:
+    """Say whether a text is certainly a single sentence, which is quickly seen of most.
+
+    Args:
+        text: The text.
+        rules: What would split it.
+
+    Returns:
+        False if only the rules can tell.
+    """
+    before = text.strip(WHITE_SPACE).rstrip(_CLOSING_MARKS).rstrip(rules.ends)
+    return _compiled(rules.inside).search(before) is None
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,7 +17,14 @@ import dataclasses
 from typing import Any
 
 from keras_addnorm.basics import Table
-from keras_addnorm.decoding.sentence_rules import MARK, Rule, sentence_rules, substitute
+from keras_addnorm.decoding.sentence_rules import (
+    MARK,
+    WHITE_SPACE,
+    Rules,
+    is_one_sentence,
+    sentence_rules,
+    substitute,
+)
 
 
 class Splitting(abc.ABC):
@@ -28,8 +35,8 @@ class Splitting(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def rules(self) -> tuple[Rule, ...]:
-        """The substitutions that put `MARK` between two segments."""
+    def rules(self) -> Rules | None:
+        """The substitutions that put `MARK` between two segments; `None` for none."""
 
     @property
     @abc.abstractmethod
@@ -52,12 +59,16 @@ class Sentences(Splitting):
     Args:
         language: The language of the texts, such as `"de"`, whose abbreviations are then known;
             `None` for those that many languages share.
+
+    Example:
+        >>> split("Am 3. Mai kam sie. Er blieb.", Sentences("de"))
+        ['Am 3. Mai kam sie. ', 'Er blieb.']
     """
 
     language: str | None = None
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> Rules:
         """The substitutions of the language."""
         return sentence_rules(self.language)
 
@@ -85,7 +96,7 @@ class LongTexts(Splitting):
     language: str | None = None
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> Rules:
         """The substitutions of the language."""
         return sentence_rules(self.language)
 
@@ -105,9 +116,8 @@ class NoSplitting(Splitting):
     """A text is one segment; what is longer than the model is cut off."""
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> None:
         """None."""
-        return ()
 
     @property
     def keeps_what_fits(self) -> bool:
@@ -144,9 +154,15 @@ def split(text: str, splitting: SplittingLike = "sentences") -> list[str]:
     Returns:
         The segments, each with the white space that follows it: joined they are the text without
         the white space at its beginning. A blank text is one empty segment.
+
+    Example:
+        >>> split("Dr. Cox paid $3.50. He left!")
+        ['Dr. Cox paid $3.50. ', 'He left!']
     """
     rules = get(splitting).rules
-    if not rules:
+    if rules is None:
         return [text]
-    first, *others = substitute(text, rules).split(MARK)
+    if is_one_sentence(text, rules):
+        return [text.lstrip(WHITE_SPACE)]
+    first, *others = substitute(text, rules.substitutions).split(MARK)
     return [first, *filter(None, others)]

@@ -59,7 +59,7 @@ def make_segments(
     way = ways.get(splitting)
     longest = config.max_length - 1
     pieces = [ways.split(text, way) for text in texts]
-    if way.rules and way.keeps_what_fits:
+    if way.rules is not None and way.keeps_what_fits:
         whole = tokenizer.encode_batch(list(texts))
         pieces = [
             [text] if len(tokens) <= longest else parts

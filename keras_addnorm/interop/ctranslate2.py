@@ -54,8 +54,9 @@ print(tokenizers.target.decode(ids[piece] for piece in result.hypotheses[0]))
 ```
 
 These options make it `keras_addnorm.decoding.translate(model, tokenizers, texts, num_beams=4,
-length_penalty=0.0)`, in tokens and in scores. Without them CTranslate2 does other things: see
-`keras_addnorm.interop.export_ctranslate2`. Leave blank texts out: ours are translated as "".
+length_penalty=0.0, splitting="none")`, in tokens and in scores. Without them
+CTranslate2 does other things: see `keras_addnorm.interop.export_ctranslate2`. Leave blank texts
+out: ours are translated as "".
 """
 
 

@@ -70,12 +70,13 @@ class GraphSplitter:
 
     def __call__(self, texts: tf.Tensor) -> Segments:
         """Splits texts, (B,)."""
-        if not self._splitting.rules:
+        rules = self._splitting.rules
+        if rules is None:
             tokens = self._tokenize(texts)
             first_rows = tf.range(tf.size(texts, tf.int64) + 1)
             segments = Segments(tokens, tf.fill(tf.shape(texts), MARK), first_rows)
             return segments if self._splitting.cuts_off else self._divided(segments)
-        marked = _substitute(texts, self._splitting.rules)
+        marked = _substitute(texts, rules.substitutions)
         if self._splitting.keeps_what_fits:
             fits = self._tokenize(texts).row_lengths() <= self._longest
             marked = tf.where(fits, texts, marked)
@@ -169,7 +170,7 @@ class GraphSplitter:
 def join(
     translations: tf.Tensor,
     scores: tf.Tensor,
-    lengths: tf.Tensor,
+    num_tokens: tf.Tensor,
     rows: Segments,
     penalty: LengthPenalty,
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -178,7 +179,7 @@ def join(
     Args:
         translations: Those of the segments, (R, N).
         scores: Their scores, (R, N).
-        lengths: Their numbers of tokens, the end token included, (R, N).
+        num_tokens: Their numbers of tokens, the end token included, (R, N).
         rows: The segments.
         penalty: What scores are divided by.
 
@@ -202,9 +203,9 @@ def join(
 
     # Segments without tokens say nothing, whatever k is.
     is_blank = tf.equal(rows.tokens.row_lengths(), 0)[:, None]
-    sums = tf.where(is_blank, 0.0, scores * penalty.divisor(lengths))
+    sums = tf.where(is_blank, 0.0, scores * penalty.divisor(num_tokens))
     total = tf.math.unsorted_segment_sum(sums, text, num_texts)
-    total /= penalty.divisor(tf.math.unsorted_segment_sum(lengths, text, num_texts))
+    total /= penalty.divisor(tf.math.unsorted_segment_sum(num_tokens, text, num_texts))
 
     # A text of one segment has its very translation and score.
     is_alone = tf.equal(first_rows[1:] - first_rows[:-1], 1)[:, None]

@@ -3,6 +3,7 @@
 `make.py` made the folders, one a version, when the versions were released.
 """
 
+import dataclasses
 import json
 import shutil
 import tarfile
@@ -88,6 +89,19 @@ def test_a_run_translates(copied, expected):
     assert copied.read_config() == RunConfig.from_dict(copied.read_config().to_dict())
     assert len(copied.read_log()) == then["epochs"]
     assert_same(translate_texts(load_run(copied), expected["texts"]), then["translations"])
+
+
+def test_u1_a_run_translates_every_sentence_of_a_text(copied):
+    sentences = ["red green blue.", "Small old!", "New round, big red?"]
+    paragraph = " ".join(20 * sentences)
+    text = f"{paragraph}\n\n{sentences[0]}"
+    run = load_run(copied)
+    (whole, _), *alone = translate_texts(run, [text, *sentences])
+    first, *_ = found = [translation for translation, _ in alone]
+    assert whole == " ".join(20 * found) + f"\n\n{first}"
+    unsplit = dataclasses.replace(run, config=run.config.replace({"evaluation.splitting": "none"}))
+    ((cut, _),) = translate_texts(unsplit, [text])
+    assert len(cut.split()) < len(paragraph.split()) / 2
 
 
 @pytest.mark.slow

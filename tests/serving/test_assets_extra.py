@@ -29,7 +29,11 @@ def write(texts, tmp_path):
         signatures = dict.fromkeys(["serving_default", *names], function.get_concrete_function())
         write_extras(
             *(tmp_path, place, make_model(101, 89), make_tokenizers(texts), signatures),
-            *(Buckets(ROWS, (5, 11)), {"decoding": {"shortlist": None}}, {}),
+            *(
+                Buckets(ROWS, (5, 11)),
+                {"decoding": {"shortlist": None, "splitting": {"name": "none"}}},
+            ),
+            {},
         )
         return tmp_path / FOLDER
 

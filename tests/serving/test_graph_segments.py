@@ -9,14 +9,21 @@ import tensorflow as tf
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import LongTexts, NoSplitting, Sentences
 from keras_addnorm.decoding.length_penalties import GNMTPenalty
-from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, sentence_rules, substitute
+from keras_addnorm.decoding.sentence_rules import (
+    JOIN_RULES,
+    MARK,
+    is_one_sentence,
+    sentence_rules,
+    substitute,
+)
+from keras_addnorm.decoding.splitting import split
 from keras_addnorm.decoding.text_segments import join as python_join
 from keras_addnorm.decoding.text_segments import make_segments
 from keras_addnorm.serving.graph_segments import GraphSplitter, concat_rows, join
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 SCRIPTS = {
-    "latin": "Dr. Cox paid $3.50 on 12. May, e.g. for “Fig. 2”… Why? “Oh!” he said. U.S. law; 1. No",
+    "latin": "Dr. Cox paid $3.50 on 12. May, e.g. for “Fig. 2”… Why? “Oh!” he said. U.S.; 1. No",
     "german": "Am 3. Mai z. B. kam Prof. Weiß (d. h. Karl IV. Müller). »Ja!« sagte er, Nr. 7. Er",
     "greek": "Τι κάνεις; Καλά. Α. Σ. Νίκος, π.χ. εδώ… «Ναι!» είπε. 3.5%",
     "russian": "А. С. Пушкин жил на ул. Мойка, д. 12. Да! «Нет?» — сказал он. И т. д. Конец",
@@ -56,10 +63,19 @@ def in_graph(texts, rules):
 
 @pytest.mark.parametrize("language", [None, "de", "el", "ru"])
 def test_both_engines_read_the_rules_alike(language):
-    rules = sentence_rules(language)
+    rules = sentence_rules(language).substitutions
     expected = [substitute(text, rules) for text in MIXTURES]
     assert in_graph(MIXTURES, rules) == expected
     assert sum(text.count(MARK) for text in expected) > 1000
+
+
+@pytest.mark.parametrize("language", [None, "el"])
+def test_what_is_quickly_seen_to_be_one_sentence_is_one(language):
+    rules = sentence_rules(language)
+    for text in MIXTURES:
+        first, *others = substitute(text, rules.substitutions).split(MARK)
+        assert split(text, Sentences(language)) == [first, *filter(None, others)]
+    assert sum(is_one_sentence(text, rules) for text in MIXTURES) > 20
 
 
 def test_both_engines_join_alike():
