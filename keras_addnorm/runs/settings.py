@@ -99,6 +99,12 @@ class TokenizerConfig:
         6000, "number of subword pieces, with the four reserved ones", minimum=5
     )
     joint: bool = setting(True, "one vocabulary for both languages")
+    character_coverage: float = setting(
+        1.0,
+        "share of the text's characters that the vocabulary spells; 0.9995 for many scripts",
+        above=0,
+        maximum=1,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "tokenizer")

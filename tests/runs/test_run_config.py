@@ -16,7 +16,12 @@ FULL = {
     "data": 'a "quoted" földer',
     "source": "fr",
     "target": "es",
-    "tokenizer": {"kind": "unigram", "vocabulary_size": 31, "joint": False},
+    "tokenizer": {
+        "kind": "unigram",
+        "vocabulary_size": 31,
+        "joint": False,
+        "character_coverage": 0.9995,
+    },
     "model": {
         "preset": "small",
         "hidden_dim": 12,
