@@ -383,15 +383,16 @@ def test_u3_a_reader_that_has_enough_is_no_error(capsys, monkeypatch, shouting):
 
 def test_u3_not_even_at_the_end_of_the_process():
     """Python writes what it still holds when it ends, and would complain then."""
-    script = "import sys; from keras_addnorm import cli; sys.exit(cli.main())"
+    script = "import sys; from keras_addnorm import cli; sys.exit(cli.main(['--version']))"
+    held = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
         done = subprocess.run(
-            [sys.executable, "-c", script, "--version"],
+            [sys.executable, "-c", script],
             stdout=closed,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**held, "PYTHONPATH": str(Path(__file__).parents[2])},
             check=False,
         )
     assert (done.returncode, done.stderr) == (141, b"")
