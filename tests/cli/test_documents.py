@@ -28,7 +28,7 @@ BLOCKS = [
 ]
 # What does not run as it stands, and why.
 NOT_ALONE = {
-    "README.md-5": "reads the run of a whole demo; tests/cli/test_cli.py translates with a quick one",
+    "README.md-5": "reads the run of a whole demo; test_cli.py translates with a quick one",
     "docs/architecture.md-0": "a piece of a layer's `call`",
     "docs/runtimes.md-1": "reads an export for ONNX Runtime; tests/interop runs it",
     "docs/serving.md-1": "asks a server; tests/serving does",
