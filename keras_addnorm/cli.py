@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
 import os
 import signal
@@ -201,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = build_parser().parse_args(arguments)
             options.check(options)
             if arguments is None:
-                with garbage_collection_paused():
+                with garbage_collection_paused(), StatusLine.saying("Starting TensorFlow ..."):
                     options.prepare()
             options.run(options)
         finally:
@@ -386,7 +385,6 @@ def _add_translate(commands: Any, name: str) -> None:
         "translate texts or lines",
         _TRANSLATE,
         _translate,
-        prepare=_prepare_to_translate,
         usage="(--run-dir DIR | --model DIR) [options] [TEXT ...]",
         check=_check_translate,
     )
@@ -430,22 +428,20 @@ def _check_translate(options: argparse.Namespace) -> None:
         )
 
 
-def _prepare_to_translate() -> None:
-    with StatusLine() as status:
-        status.show("Starting TensorFlow ...")
-        prepare_for_keras()
-
-
 def _translate(options: argparse.Namespace) -> None:
     with StatusLine() as status:
         _translate_showing(status, options)
 
 
 def _translate_showing(status: StatusLine, options: argparse.Namespace) -> None:
-    started = time.perf_counter()
     status.show(f"Loading {options.run_dir or options.model} ...")
-    progress = functools.partial(_show_progress, status, started, len(options.texts) or None)
+
+    def progress(done: int) -> None:
+        total = len(options.texts) or None
+        status.show(bar(done, total, time.perf_counter() - started))
+
     translate = _translator(options, progress)
+    started = time.perf_counter()
     # A person who types line by line wants to see each translation.
     at_once = 1 if not options.texts and _is_terminal(sys.stdin) else _LINES_AT_ONCE
     lines = iter(options.texts or _lines_of_stdin())
@@ -470,10 +466,6 @@ def _lines_of(
             yield f"{number}\t{score:.4f}\t{text}"
         else:
             yield f"{score:.4f}\t{text}" if options.scores else text
-
-
-def _show_progress(status: StatusLine, started: float, total: int | None, done: int) -> None:
-    status.show(bar(done, total, time.perf_counter() - started))
 
 
 @contextlib.contextmanager
@@ -584,7 +576,9 @@ def _export(options: argparse.Namespace) -> None:
             f"Note: the export translates without evaluation.{rule['name']}, which this run has.",
             file=sys.stderr,
         )
-    print(FORMATS[options.format].write(run, options.directory, **_own_arguments(options)))
+    with StatusLine.saying(f"Exporting to {options.directory} ..."):
+        written = FORMATS[options.format].write(run, options.directory, **_own_arguments(options))
+    print(written)
 
 
 def _add_serve(commands: Any, name: str) -> None:
@@ -641,8 +635,11 @@ def _inspect(options: argparse.Namespace) -> None:
     from keras_addnorm.runs.inspect import inspect, write
     from keras_addnorm.runs.trained_run import load_run
 
-    run = load_run(RunDirectory(options.run_dir))
-    report = inspect(run, options.split, batch_size=options.batch_size, sentence=options.sentence)
+    with StatusLine.saying(f"Inspecting {options.run_dir} ..."):
+        run = load_run(options.run_dir)
+        report = inspect(
+            run, options.split, batch_size=options.batch_size, sentence=options.sentence
+        )
     print(report)
     for path in write(report, run, html=options.html, json_file=options.json):
         print(f"Written: {path}")
@@ -765,8 +762,9 @@ def _prune(options: argparse.Namespace) -> None:
     from keras_addnorm.runs.prune import prune, save
     from keras_addnorm.runs.trained_run import load_run
 
-    run = load_run(RunDirectory(options.run_dir))
-    result = prune(run, options.sublayers, split=options.split, pairs=options.pairs)
+    with StatusLine.saying("Measuring the model, with and without each sublayer ..."):
+        run = load_run(options.run_dir)
+        result = prune(run, options.sublayers, split=options.split, pairs=options.pairs)
     print(result)
     if options.save is not None:
         print(f"Written: {save(result.model, run, options.save)}")
@@ -825,9 +823,10 @@ def _load_run(options: argparse.Namespace) -> Any:
 
     config = _config_of_run(options)
 
-    from keras_addnorm.runs.trained_run import load_run
+    with StatusLine.saying(f"Loading {options.run_dir} ..."):
+        from keras_addnorm.runs.trained_run import load_run
 
-    return dataclasses.replace(load_run(RunDirectory(options.run_dir)), config=config)
+        return dataclasses.replace(load_run(options.run_dir), config=config)
 
 
 def _verbosity() -> int:

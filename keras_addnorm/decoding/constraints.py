@@ -137,7 +137,7 @@ class MinLength(_LengthLimit):
         if self.length > max_length:
             raise ValueError(
                 "The shortest output would be longer than the longest. Expected a minimum length "
-                f"<= max_length. Received: {self}, max_length={max_length}"
+                f"<= max_length. Received: {self.length}, max_length={max_length}"
             )
 
 

@@ -138,7 +138,7 @@ class Thresholds:
         head_similarity: Two heads whose attention weights are this alike copy each other; 1 is
             equality. The trained Multi30k model has at most 0.66, fresh models at most 0.71.
         head_free_weights: With fewer free weights than these, as in one short sentence, two heads
-            may be alike by chance, and nothing is said of them.
+            are alike by chance: fresh heads reach 0.92 with 6, and 0.77 with 36 or more.
         dead_units: A feed-forward sublayer with more than this share of dead units wastes them;
             the trained Multi30k model has at most 0.16.
     """
@@ -151,7 +151,7 @@ class Thresholds:
     norm_gain: float = 0.05
     norm_variance: float = 1e-5
     head_similarity: float = 0.95
-    head_free_weights: int = 200
+    head_free_weights: int = 50
     dead_units: float = 0.5
 
 

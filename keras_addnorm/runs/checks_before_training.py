@@ -49,6 +49,23 @@ def require_consistent(training: TrainingConfig) -> None:
         )
 
 
+def require_sampling(config: RunConfig) -> None:
+    """Checks that sub-word sampling fits the kind of the tokeniser.
+
+    Args:
+        config: What is to be trained.
+
+    Raises:
+        UserError: If merges were dropped with a probability that is none.
+    """
+    sampling = config.training.subword_sampling
+    if config.tokenizer.kind == "bpe" and sampling >= 1:
+        raise UserError(
+            "With a bpe tokeniser, sub-word sampling is the probability that a merge is dropped. "
+            f"Expected training.subword_sampling below 1, received {sampling}."
+        )
+
+
 def require_start(config: RunConfig, directory: RunDirectory) -> None:
     """Checks that the run to start from is trained and has the same model.
 
@@ -67,9 +84,24 @@ def require_start(config: RunConfig, directory: RunDirectory) -> None:
     for key in ("tokenizer", "model"):
         if before[key] != now[key]:
             raise UserError(
-                f"A training cannot start from {str(start.path)!r} with another {key!r}. Expected "
-                f"{before[key]!r}, received {now[key]!r}. Leave the setting as it is there."
+                f"A training cannot start from {str(start.path)!r} with another {key!r}. "
+                f"{_difference(key, before[key], now[key])} Leave the setting as it is there."
             )
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    """Says what was expected of a setting, or of those of a table that differ."""
+    if not isinstance(before, dict):
+        return f"Expected {before!r}, received {now!r}."
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    expected, received = (
+        ", ".join(
+            f"{key}.{name} = {table[name]!r}" if name in table else f"no {key}.{name}"
+            for name in names
+        )
+        for table in (before, now)
+    )
+    return f"Expected {expected}; received {received}."
 
 
 def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
@@ -91,8 +123,8 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
     for key in (*_DATA_SETTINGS, "tokenizer", "model"):
         if before[key] != now[key]:
             raise UserError(
-                f"{str(directory.path)!r} holds a run with another {key!r}. Expected "
-                f"{before[key]!r}, received {now[key]!r}. Choose another --run-dir, or leave "
+                f"{str(directory.path)!r} holds a run with another {key!r}. "
+                f"{_difference(key, before[key], now[key])} Choose another --run-dir, or leave "
                 "the setting as it was."
             )
     if directory.has_checkpoints():

@@ -192,6 +192,11 @@ class RunDirectory:
         Raises:
             UserError: If another process is training here, or nothing can be written here.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(
+                f"{str(self.path)!r} is a file. Expected a folder for the run, or the name of one "
+                "to make. Choose another --run-dir."
+            )
         with as_user_errors():
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDONLY)

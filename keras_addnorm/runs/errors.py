@@ -31,8 +31,15 @@ def as_user_errors() -> Iterator[None]:
         raise
     except UnknownNameError as error:
         raise unknown_name(error.kind, error.received, error.names) from error
-    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
+    except OSError as error:
+        raise UserError(_without_number(error)) from error
+    except (ValueError, TypeError, LookupError, ImportError) as error:
         raise UserError(str(error)) from error
+
+
+def _without_number(error: OSError) -> str:
+    """The text of an error of the system, without the number that it has there."""
+    return str(error).removeprefix(f"[Errno {error.errno}] ")
 
 
 def unknown_name(what: str, name: Any, known: Iterable[str]) -> UserError:

@@ -185,8 +185,11 @@ def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
     for flag, one in flags.items():
         if one.table and one.key in vars(options):
             message = re.sub(rf"(?<![\w.]){re.escape(one.key)}(?![\w.])", f"--{flag}", message)
-    arguments = {one.name: flag for flag, one in flags.items()}
-    arguments |= {name: name.replace("_", "-") for name in own & _FLAGS_OF_COMMANDS}
+    arguments = {name: name.replace("_", "-") for name in own & _FLAGS_OF_COMMANDS}
+    for flag, one in flags.items():
+        # Of two settings of one name, the command is about the one that has the plain flag.
+        if one.name not in arguments or flag == one.flag:
+            arguments[one.name] = flag
     for argument, flag in arguments.items():
         message = _as_flag(message, argument, flag)
     return message
@@ -203,5 +206,5 @@ def _as_flag(message: str, argument: str, flag: str) -> str:
     message = re.sub(rf"{before}{argument}=(?=[\w'\"])", f"--{flag} ", message)
     message = message.replace(f"`{argument}`", f"--{flag}")
     if "_" in argument:
-        message = re.sub(rf"{before}{argument}{after}(?!\.)", f"--{flag}", message)
+        message = re.sub(rf"{before}{argument}{after}(?!\.\w)", f"--{flag}", message)
     return message

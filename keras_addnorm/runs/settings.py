@@ -121,6 +121,12 @@ class TokenizerConfig:
     byte_fallback: bool = setting(
         False, "spell characters that the vocabulary lacks by 256 pieces of bytes"
     )
+    character_coverage: float = setting(
+        1.0,
+        "share of the text's characters that the vocabulary spells; 0.9995 for many scripts",
+        above=0,
+        maximum=1,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "tokenizer")

@@ -24,6 +24,13 @@ class StatusLine:
         self._stream = sys.stderr if stream is None else stream
         self._is_shown = False
 
+    @classmethod
+    def saying(cls, text: str) -> StatusLine:
+        """Returns a line that says something until the end of its block."""
+        status = cls()
+        status.show(text)
+        return status
+
     @property
     def is_watched(self) -> bool:
         """Whether the stream is a terminal."""

@@ -30,7 +30,9 @@ def read_toml(path: str | Path) -> dict[str, Any]:
             f"There is no configuration file {str(path)!r}. "
             "Give the path of a TOML file, or leave --config out and use flags."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+    except IsADirectoryError:
+        raise UserError(f"{str(path)!r} is a folder. Expected a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{str(path)!r} is not a TOML file: {error}") from None
 
 

@@ -12,6 +12,7 @@ from keras_addnorm.runs.callback_list import TrainingCallbacks, training_callbac
 from keras_addnorm.runs.checks_before_training import (
     require_consistent,
     require_same_run,
+    require_sampling,
     require_start,
     usable_devices,
 )
@@ -65,6 +66,7 @@ def train(
     # checks the batches and the disk.
     require_same_run(config, directory)
     require_consistent(config.training)
+    require_sampling(config)
     require_start(config, directory)
     require_model_config(config)
     devices = usable_devices(config.training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,13 +66,18 @@ def _model_config(config: RunConfig, source: int, target: int, *, is_joint: bool
         "max_length": max(256, config.training.bucketing.longest),
         **config.model.overrides,
     }
-    with as_user_errors():
-        return Seq2SeqConfig.preset(
-            config.model.preset,
-            source_vocabulary_size=source,
-            target_vocabulary_size=target,
-            **settings,
-        )
+    try:
+        with as_user_errors():
+            return Seq2SeqConfig.preset(
+                config.model.preset,
+                source_vocabulary_size=source,
+                target_vocabulary_size=target,
+                **settings,
+            )
+    except UserError as error:
+        # In a file, a field of the model stands in the table `model`.
+        names = re.compile(rf"`({'|'.join(known)})`")
+        raise UserError(names.sub(r"model.\1", str(error))) from error
 
 
 @dataclass(frozen=True)

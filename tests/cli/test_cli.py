@@ -13,6 +13,7 @@ from pathlib import Path
 
 import keras
 import pytest
+from python_words import PYTHON_WORDS
 
 from keras_addnorm import __version__, cli, norms, schemes
 from keras_addnorm.decoding import Beam
@@ -24,13 +25,6 @@ from keras_addnorm.serving.export import _strategies
 
 _CTRANSLATE2 = ("--format", "ctranslate2")
 COMMANDS = ("demo", "train", "evaluate", "translate", "export", "serve", "inspect", "prune")
-
-
-# What people who type commands do not type: Python's constants, types, calls, arguments, classes.
-PYTHON_WORDS = re.compile(
-    r"\b(?:None|True|False|dict|tuple|str|int|bool|list of str)\b"
-    r"|\b\w+\((?!e?s\))|\b(?!model\.|training\.)[a-z]+_[a-z_]+ ?=|\b[A-Z][a-z]+[A-Z]\w+"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -399,6 +393,23 @@ def test_u3_a_reader_that_has_enough_is_no_error(capsys, monkeypatch, shouting):
     monkeypatch.setattr("sys.stdout", Closed())
     assert cli.main(["translate", "--model", "some", "a", "b"]) == 141
     assert capsys.readouterr().err == ""
+
+
+def test_u3_not_even_at_the_end_of_the_process():
+    """Python writes what it still holds when it ends, and would complain then."""
+    script = "import sys; from keras_addnorm import cli; sys.exit(cli.main(['--version']))"
+    held = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            env={**held, "PYTHONPATH": str(Path(__file__).parents[2])},
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 class Terminal(io.StringIO):

@@ -202,3 +202,15 @@ def test_a_large_branch_behind_a_small_gain_swamps_nothing(fresh_report):
     assert kinds(residual_ratio=11.0, effect=0.9) == {"healthy"}
     assert kinds(residual_ratio=11.0, effect=1.1) == {"swamped"}
     assert kinds(residual_ratio=1.0, effect=4.1) == {"swamped"}
+
+
+def test_fresh_heads_do_not_copy_each_other_in_a_short_sentence():
+    """Three queries leave six heads little room to differ: that is chance, not a copy."""
+    short = {"source": np.array([[5, 6, 2]]), "target": np.array([[1, 7, 8]])}
+    report = inspect(_fresh(num_heads=6), (short, np.array([[7, 8, 2]])))
+    assert "copied_heads" not in _kinds(report)
+    attention = [item.attention for item in report.sublayers if item.attention is not None]
+    closest = max(np.tril(np.asarray(each.similarity), -1).max() for each in attention)
+    assert closest > report.thresholds.head_similarity
+    free = {each.free_weights for each in attention}
+    assert free == {6, 3}, "3 queries of 3 keys, or of 1, 2 and 3, whose weights sum to 1"

@@ -28,6 +28,7 @@ FULL = {
         "normalization": "nfkc",
         "user_defined_symbols": ["<2de>", "\n"],
         "byte_fallback": True,
+        "character_coverage": 0.9995,
     },
     "model": {
         "preset": "small",

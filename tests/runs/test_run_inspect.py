@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from python_words import PYTHON_WORDS
 
 from keras_addnorm import cli
 from keras_addnorm.diagnostics import Report, ResidualLog, ResidualRow
@@ -221,3 +222,66 @@ def test_no_public_function_takes_a_path_only():
                     is_path = "Path" in str(parameter.annotation)
                     is_public = not function.__name__.startswith("_")
                     assert not (is_public and is_path) or "str" in parameter.annotation, function
+
+
+_TRAIN = ("train", "--run-dir", "NEW", "--data", "demo")
+_MISTAKES = [
+    (("translate", "--run-dir", "RUN", "--shortlist", "400", "a"), "Expected a size from 4 to"),
+    (("translate", "--run-dir", "RUN", "--min-length", "40", "a"), "minimum length"),
+    (("evaluate", "--run-dir", "RUN", "--split", "testing"), "has no split 'testing'"),
+    (("inspect", "RUN", "--split", "testing"), "has no split 'testing'"),
+    (("inspect", "RUN", "--batch-size", "0"), "--batch-size 0"),
+    (("inspect", "RUN", "--sentence", " "), "There is nothing to draw"),
+    (("prune", "--run-dir", "RUN", "encoder/9/x"), "no sublayer 'encoder/9/x'"),
+    (("export", "--run-dir", "RUN", "VERSIONS", "--version", "1"), "Pass no --version for the"),
+    (("export", "--run-dir", "RUN", "VERSIONS", "--version", "0"), "no --version for the next"),
+    (("export", "--run-dir", "RUN", "FILE"), "it is a file"),
+    (("export", "--run-dir", "RUN", "VERSIONS", "--format", "onnx"), "it exists"),
+    (("export", "--run-dir", "RUN", "VERSIONS", "--shortlist", "999"), "Expected a size from"),
+    (("translate", "--model", "VERSIONS", "a"), "no translation model"),
+    (("translate", "--model", "EMPTY", "a"), "There is no exported model"),
+    (("serve", "EMPTY"), "There is no exported model"),
+    (("serve", "VERSIONS", "--port", "70000"), "Expected --port from 0 to 65535"),
+    (("serve", "VERSIONS", "--intra-op-threads", "-2"), "--intra-op-threads >= 0"),
+    ((*_TRAIN, "--set", "model.scheme=foo"), "Unknown residual scheme 'foo'"),
+    ((*_TRAIN, "--set", "model.scheme={name='rezero', foo=1}"), "no such field"),
+    ((*_TRAIN, "--set", "model.positions=foo"), "Unknown kind of positions 'foo'"),
+    ((*_TRAIN, "--set", "model.attention={foo=1}"), "Received: foo"),
+    ((*_TRAIN, "--set", "model.activation=foo"), "no such activation"),
+    ((*_TRAIN, "--set", "model.max_length='x'"), "model.max_length has to be a positive"),
+    ((*_TRAIN, "--set", "model.drop_path=2"), "model.drop_path is a share"),
+    ((*_TRAIN, "--set", "training=3"), "must be a table"),
+    ((*_TRAIN, "--set", "x"), "--set takes key=value"),
+    ((*_TRAIN, "--hidden-dim", "10", "--num-heads", "3"), "Use --num-heads 2 or 5"),
+    ((*_TRAIN, "--subword-sampling", "2"), "Expected --subword-sampling below 1"),
+    ((*_TRAIN, "--ema", "0.9", "--average-last", "3"), "--ema=0.9 and --average-last=3"),
+    ((*_TRAIN, "--distribution", "model"), "KERAS_BACKEND=jax"),
+    ((*_TRAIN, "--start-from", "EMPTY"), "is not a run directory"),
+    (("train", "--run-dir", "RUN", "--hidden-dim", "12"), "--hidden-dim = 10; received"),
+    (("train", "--run-dir", "FILE"), "is a file. Expected a folder for the run"),
+    (("train", "--run-dir", "NEW", "--config", "EMPTY"), "is a folder. Expected a TOML file"),
+    (("train", "--run-dir", "NEW", "--data", "EMPTY"), "no parallel text"),
+    (("train", "--run-dir", "NEW", "--data", "EMPTY/x"), "There is no folder"),
+]
+
+
+def _name(each):
+    return " ".join(each)[:60] if isinstance(each, tuple) else each[:20]
+
+
+@pytest.mark.parametrize(("arguments", "words"), _MISTAKES, ids=_name)
+def test_messages_of_commands_have_no_words_of_python(
+    directory, capsys, tmp_path, arguments, words
+):
+    (tmp_path / "versions" / "1").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    names = {"NEW": "new", "VERSIONS": "versions", "EMPTY": "empty", "FILE": "file"}
+    places = {"RUN": str(directory.path), "EMPTY/x": str(tmp_path / "empty" / "x")}
+    places |= {name: str(tmp_path / path) for name, path in names.items()}
+    assert cli.main([places.get(argument, argument) for argument in arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert not PYTHON_WORDS.findall(said.replace("model.hidden_dim=64", ""))
+    assert "Errno" not in said
+    assert not (tmp_path / "new" / "config.toml").exists()

@@ -19,7 +19,6 @@ from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import translate
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export, export_saved_model, load_translator
-from keras_addnorm.serving.request_texts import normalize_words
 from keras_addnorm.serving.signatures import TranslationModule
 from keras_addnorm.serving.versions import choose_version, existing_versions
 

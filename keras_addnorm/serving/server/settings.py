@@ -30,7 +30,7 @@ class Settings:
     The help texts describe the other fields; `grpc_port=None` switches gRPC off.
 
     Raises:
-        ValueError: If a limit is not positive, or `intra_op_threads` negative.
+        ValueError: If a limit is not positive, `intra_op_threads` negative, or a port none.
     """
 
     directory: Path
@@ -62,6 +62,10 @@ class Settings:
                 raise ValueError(
                     f"Expected a positive `{field}`; received {getattr(self, field)!r}."
                 )
+        for field in ("port", "grpc_port"):
+            port = getattr(self, field)
+            if port is not None and not 0 <= port < 2**16:
+                raise ValueError(f"Expected `{field}` from 0 to 65535; received {port}.")
         if self.intra_op_threads < 0:
             raise ValueError(
                 f"Expected intra_op_threads >= 0; received {self.intra_op_threads}. 0 is one for "
