@@ -23,6 +23,7 @@ from keras_addnorm.layers.masks import (
     masked_softmax,
     position_mask,
 )
+from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
@@ -32,7 +33,7 @@ Tensor = Any
 Shape = tuple[int | None, ...]
 
 
-class MultiHeadAttention(keras.layers.Layer, abc.ABC):
+class MultiHeadAttention(ShapeOfInput, abc.ABC):
     """The base class of self- and cross-attention: arguments, weights, and the attention itself.
 
     `softmax(q k^T / sqrt(K)) v` in each head. The constructor's arguments, errors and weights are

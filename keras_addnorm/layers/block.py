@@ -16,12 +16,13 @@ from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
+from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
 
 Shape = tuple[int | None, ...]
 
 
-class ConfiguredLayer(keras.layers.Layer, abc.ABC):
+class ConfiguredLayer(ShapeOfInput, abc.ABC):
     """A layer with a `BlockConfig`, `config`, each of whose fields is an attribute as well."""
 
     side: ClassVar[norms.Side]
