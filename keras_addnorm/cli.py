@@ -405,7 +405,7 @@ def _add_translate(commands: Any, name: str) -> None:
         help="write to a file, which appears when all is translated",
     )
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
-    _add_settings(parser, _search_settings(without=("samples",)), "evaluation")
+    _add_settings(parser, _search_settings(without=("samples", "bleu_tokenizer")), "evaluation")
 
 
 def _check_translate(options: argparse.Namespace) -> None:
@@ -541,7 +541,7 @@ def _add_export(commands: Any, name: str) -> None:
         choices=STORAGES,
         help="how weights are stored; it computes as before (default: float32)",
     )
-    without = ("samples", "batch_size", "min_length", "no_repeat_ngram")
+    without = ("samples", "bleu_tokenizer", "batch_size", "min_length", "no_repeat_ngram")
     _add_settings(parser, _search_settings(without), "evaluation")
 
 

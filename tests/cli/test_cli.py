@@ -84,15 +84,18 @@ def _flags(name):
 
 
 def test_a_command_offers_only_what_means_something_to_it():
-    search = {"--num-beams", "--length-penalty", "--max-length", "--shortlist"}
+    search = {"--num-beams", "--length-penalty", "--max-length", "--shortlist", "--splitting"}
     rules = {"--min-length", "--no-repeat-ngram"}
     expected = {
-        "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"},
+        "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
+        | {"--bleu-tokenizer"},
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
         | {"--n-best", "--output"},
         "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"},
         "prune": {"--run-dir", "--split", "--pairs", "--save"},
         "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size"},
+        "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars"}
+        | {"--data-format", "--source-column", "--target-column"},
         "demo": {"--pair", "--run-dir", "--export-dir", "--quick"},
     }
     for name, flags in expected.items():

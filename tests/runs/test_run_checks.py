@@ -406,7 +406,7 @@ def test_a_metric_that_nothing_measures_is_refused(tmp_path):
     ],
 )
 def test_a_model_is_refused_before_data_are_read(monkeypatch, tmp_path, model, message):
-    monkeypatch.setattr("keras_addnorm.runs.prepare.load_pairs", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("keras_addnorm.runs.prepare.run_pairs", lambda *_: pytest.fail("read"))
     config = RunConfig.from_dict({"model": model})
     with pytest.raises(UserError, match=message) as caught:
         train(config, tmp_path / "run", verbose=0)
