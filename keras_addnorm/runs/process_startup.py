@@ -97,11 +97,6 @@ def import_tensorflow_quietly() -> None:
     _quietly(lambda: importlib.import_module("tensorflow").zeros(()))
 
 
-def quiet_tensorflow() -> None:
-    """Lets TensorFlow say nothing but errors, should it be imported later."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
 def _quietly(work: Callable[[], object]) -> None:
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         work()
