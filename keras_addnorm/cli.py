@@ -26,7 +26,6 @@ from keras_addnorm.runs.process_startup import (
     import_tensorflow_quietly,
     prepare_for_keras,
     prepare_for_training,
-    quiet_tensorflow,
 )
 from keras_addnorm.runs.serve import serve_settings
 from keras_addnorm.runs.setting_fields import Setting, list_settings
@@ -664,15 +663,18 @@ examples:
 _FILE_SETTINGS = ("data_format", "source_column", "target_column")
 
 
+def _nothing_to_prepare() -> None:
+    """Does nothing: files of pairs are read without Keras and TensorFlow."""
+
+
 def _add_data(commands: Any, name: str) -> None:
-    # Files of pairs are read without TensorFlow.
     parser = _command(
         commands,
         name,
         "look through sentence pairs, and clean them",
         _DATA,
         _data,
-        prepare=quiet_tensorflow,
+        prepare=_nothing_to_prepare,
     )
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, archive or name")
     parser.add_argument(

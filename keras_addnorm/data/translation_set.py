@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
-_BLANK = r"[\s\p{Z}]*"
+_BLANK = r"[\s\p{Z}\p{Cc}\p{Cf}]*"
 
 
 class TranslationSet(abc.ABC):

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.data.loading import looks_like_path
 from keras_addnorm.data.open_files import STANDARD_INPUT, ReaderChoice, standard_input
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, spoiling_faults
 from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
 from keras_addnorm.data.text_files import LineReport
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
+from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 
 _TRAINING = "train"
 _WIDTH = 60
@@ -161,6 +163,8 @@ class Corpus:
             for name, is_test in [*((n, False) for n in inputs), *((n, True) for n in tests)]:
                 is_stream = name == STANDARD_INPUT
                 path = str(stack.enter_context(standard_input())) if is_stream else name
+                if not looks_like_path(path):
+                    import_tensorflow_quietly()
                 streams = pair_streams(
                     path, source=source, target=target, max_chars=max_chars, reader=reader
                 )

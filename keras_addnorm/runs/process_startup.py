@@ -108,11 +108,6 @@ def import_tensorflow_quietly() -> None:
     _quietly(lambda: importlib.import_module("tensorflow").zeros(()))
 
 
-def quiet_tensorflow() -> None:
-    """Lets TensorFlow say nothing but errors, should it be imported later."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-
 @contextlib.contextmanager
 def backend_as_user_error() -> Iterator[None]:
     """Says which backend of Keras is missing, and who asked for it.
