@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.diagnostics.label_fonts import fitting_fonts
 
 _INK = "#333f4b"
 
@@ -108,6 +109,9 @@ def plot_attention(
 ) -> Path:
     """Draws attention weights to a PNG: what is looked at across, what looks down.
 
+    Labels are drawn in fonts of this machine that have their characters; where none has, a box is
+    drawn, and that is logged.
+
     Args:
         weights: (T, S) for one panel, (H, T, S) for one panel a head, or (L, H, T, S) for one panel
             a layer, the mean of its heads.
@@ -142,6 +146,8 @@ def plot_attention(
         )
     panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)
     caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
+    fonts, labels = fitting_fonts([*key_labels, *query_labels])
+    key_labels, query_labels = labels[: expected[1]], labels[expected[1] :]
     height = 1.4 + 0.27 * expected[0]
     width = 1.2 + 0.3 * expected[1]
     figure = Figure(figsize=(width * len(panels), height), layout="constrained", facecolor="white")
@@ -149,8 +155,8 @@ def plot_attention(
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), index + 1)
         axes.imshow(panel, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_xticks(range(expected[1]), key_labels, color=_INK)
-        axes.set_yticks(range(expected[0]), query_labels, color=_INK)
+        axes.set_xticks(range(expected[1]), key_labels, color=_INK, family=fonts)
+        axes.set_yticks(range(expected[0]), query_labels, color=_INK, family=fonts)
         axes.xaxis.tick_top()
         for label in axes.get_xticklabels():
             label.set(rotation=60, ha="left", rotation_mode="anchor")

@@ -54,7 +54,7 @@ BEST_METRICS = {
 }
 # sacreBLEU's tokenisers; `keras_addnorm.training.bleu_tokenizers` chooses one for a language.
 BLEU_TOKENIZERS = (
-    *("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
+    *("auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
     *("spm", "flores101", "flores200"),
 )
 # How texts are split into segments; `keras_addnorm.decoding.splitting` has the objects.
@@ -376,9 +376,9 @@ class EvaluationConfig:
     )
     batch_size: int = setting(64, "sentences translated at a time", minimum=1)
     samples: int = setting(10, "number of translations that are shown", minimum=0)
-    bleu_tokenizer: str | None = setting(
-        None,
-        "how sacreBLEU splits texts into words; by default as the target language asks for",
+    bleu_tokenizer: str = setting(
+        "auto",
+        "how sacreBLEU splits texts into words; auto = as the target language asks for",
         choices=BLEU_TOKENIZERS,
     )
 

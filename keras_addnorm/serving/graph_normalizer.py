@@ -35,6 +35,7 @@ from keras_addnorm.serving.ragged_characters import (
     valid_utf8,
 )
 
+_SPACES = f"[{char_class(unicode.ranges(sorted(map(ord, unicode.SPACES))))}]"
 _CLASS_BITS = 8
 _IS_SECOND = 1 << _CLASS_BITS
 _PAIR_BITS = 32
@@ -67,7 +68,7 @@ class GraphNormalizer:
         return [] if self._charsmap is None else [self._charsmap.table]
 
     def __call__(self, texts: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
-        """Normalises texts, (B,), but for their white space; `table` holds `numbers`."""
+        """Normalises texts, (B,), up to runs of ASCII white space; `table` holds `numbers`."""
         if self._marks:
             texts = valid_utf8(texts)
             looked_for = "|".join(map(escaped, [*self._marks.values(), *self._marks]))
@@ -75,8 +76,16 @@ class GraphNormalizer:
             texts = _if_any(there, texts, self._set_symbols_aside)
         if self._charsmap is not None:
             texts = self._charsmap(texts)
+        return self._if_changed(texts, lambda texts: self._with_plain_spaces(texts, table))
+
+    def _if_changed(self, texts: tf.Tensor, change: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         changed = ~tf.strings.regex_full_match(texts, self._unchanged)
-        return _if_any(changed, texts, lambda texts: self._normalize(texts, table))
+        return _if_any(changed, texts, change)
+
+    def _with_plain_spaces(self, texts: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
+        """Most texts that need something need no more than this."""
+        texts = tf.strings.regex_replace(texts, _SPACES, " ")
+        return self._if_changed(texts, lambda texts: self._normalize(texts, table))
 
     def with_symbols(self, texts: tf.Tensor) -> tf.Tensor:
         """Puts the symbols back in the place of their private characters."""

@@ -24,7 +24,6 @@ Shape letters: C characters of the distinct words, G segments, W characters of t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,16 +48,6 @@ _SEPARATOR = 0x110000
 # SentencePiece scores an unknown character this much below the lowest score of a unigram piece.
 _UNKNOWN_PENALTY = 10.0
 _NEVER = np.iinfo(np.int32).max
-# All characters that Python treats as white space, and SentencePiece's mark for a space.
-# `tf.strings.split` knows the ASCII ones only.
-_SPACES = "[{}]".format(
-    "".join(
-        rf"\x{{{code:x}}}"
-        for code in range(sys.maxunicode + 1)
-        if chr(code).isspace() or chr(code) == SPACE_MARK
-    )
-)
-
 # matches (C, W), segment of each character (C,) -> (last character, length) of each token.
 _Solver = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
@@ -130,7 +119,7 @@ class GraphTokenizer(tf.Module):
             The texts, with single spaces.
         """
         texts = self._normalizer(texts, self.table)
-        texts = tf.strings.regex_replace(texts, f"{_SPACES}+", " ")
+        texts = tf.strings.regex_replace(texts, r"\s+", " ")
         return self._normalizer.with_symbols(tf.strings.regex_replace(texts, "^ | $", ""))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -144,9 +133,7 @@ class GraphTokenizer(tf.Module):
             The ids: a ragged tensor (B, tokens of each), int32.
         """
         texts = self._normalizer(texts, self.table)
-        words = tf.raw_ops.StringSplitV2(
-            input=tf.strings.regex_replace(texts, _SPACES, " "), sep=""
-        )
+        words = tf.raw_ops.StringSplitV2(input=texts, sep="")
         row_splits = _row_splits(words.indices[:, 0], words.shape[0])
         marked, row_splits = self._with_marks(words.values, row_splits)
         distinct, index = tf.unique(marked)

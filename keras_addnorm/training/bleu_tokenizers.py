@@ -10,6 +10,7 @@ from keras_addnorm.basics.suggestions import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
 
+AUTO = "auto"
 DEFAULT = "13a"
 BLEU_TOKENIZERS = (
     *(DEFAULT, "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
@@ -33,7 +34,7 @@ _OF_LANGUAGE = {
 }
 
 
-def bleu_tokenizer(language: str | None = None, tokenizer: str | None = None) -> str:
+def bleu_tokenizer(language: str | None = None, tokenizer: str = AUTO) -> str:
     """Chooses sacreBLEU's tokeniser for the text that BLEU is measured of.
 
     | language | tokeniser |
@@ -46,7 +47,7 @@ def bleu_tokenizer(language: str | None = None, tokenizer: str | None = None) ->
 
     Args:
         language: A language code; what follows `-` or `_` is left aside.
-        tokenizer: The name of a tokeniser, in place of the language's.
+        tokenizer: `"auto"` for the language's, or the name of another one.
 
     Returns:
         The name of the tokeniser.
@@ -60,11 +61,11 @@ def bleu_tokenizer(language: str | None = None, tokenizer: str | None = None) ->
         >>> bleu_tokenizer("de"), bleu_tokenizer("zh_Hant"), bleu_tokenizer("zh", tokenizer="char")
         ('13a', 'zh', 'char')
     """
-    if tokenizer is not None:
+    if tokenizer != AUTO:
         if tokenizer not in BLEU_TOKENIZERS:
             raise ValueError(
                 "Unknown tokeniser of sacreBLEU. Expected one of "
-                f"{', '.join(map(repr, BLEU_TOKENIZERS))}; received {tokenizer!r}."
+                f"{', '.join(map(repr, (AUTO, *BLEU_TOKENIZERS)))}; received {tokenizer!r}."
                 f"{did_you_mean([tokenizer], BLEU_TOKENIZERS)}"
             )
         if not _is_installed(tokenizer):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from keras_addnorm.training.bleu_tokenizers import bleu_tokenizer
+from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def evaluate_translations(
     lowercase: bool = False,
     *,
     language: str | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str = AUTO,
 ) -> Scores:
     """Scores translations against one reference each, with sacreBLEU's default settings.
 
@@ -43,7 +43,7 @@ def evaluate_translations(
         lowercase: Whether case is ignored; the signatures say so.
         language: The language of the translations, such as `"de"` or `"zh-TW"`, which chooses
             sacreBLEU's tokeniser: see `bleu_tokenizer`.
-        tokenizer: The name of sacreBLEU's tokeniser, in place of the language's.
+        tokenizer: `"auto"`, or the name of sacreBLEU's tokeniser in place of the language's.
 
     Returns:
         Both corpus scores with their signatures, which name the tokeniser.

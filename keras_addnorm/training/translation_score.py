@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.training.bleu_tokenizers import bleu_tokenizer
+from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 from keras_addnorm.training.scores import Scores, checked_texts, evaluate_translations
 
 
@@ -29,7 +29,7 @@ class TranslationScore(keras.callbacks.Callback):
         every: Score each so many epochs.
         lowercase: Whether case is ignored.
         language: The language of the references, as `evaluate_translations` takes it.
-        tokenizer: The name of sacreBLEU's tokeniser, in place of the language's.
+        tokenizer: `"auto"`, or the name of sacreBLEU's tokeniser in place of the language's.
 
     Attributes:
         scores: The latest `Scores`, or None before the first.
@@ -63,7 +63,7 @@ class TranslationScore(keras.callbacks.Callback):
         every: int = 1,
         lowercase: bool = False,
         language: str | None = None,
-        tokenizer: str | None = None,
+        tokenizer: str = AUTO,
     ) -> None:
         super().__init__()
         self.sources = checked_texts(sources, "sources")

@@ -137,3 +137,29 @@ def test_draws_a_png(tmp_path, shape):
 def test_labels_have_to_fit(tmp_path):
     with pytest.raises(ValueError, match=r"T, S = \(3, 2\).*Received: \(2, 3\)"):
         plot_attention(np.zeros((2, 3)), ["a", "b"], ["x", "y", "z"], tmp_path / "map.png")
+
+
+def test_u7_labels_without_a_font_are_boxes_and_said_once(tmp_path, monkeypatch, caplog):
+    """Warnings are errors here: matplotlib's own, one a character, would fail the test."""
+    from matplotlib import font_manager
+
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    path = plot_attention(np.eye(2), ["我", "a"], ["天", "b"], tmp_path / "map.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert len(caplog.records) == 1 and "characters 天 我: boxes are drawn" in caplog.text
+
+
+def test_u7_another_font_of_the_machine_is_found(monkeypatch, caplog):
+    from types import SimpleNamespace
+
+    from matplotlib import font_manager
+
+    from keras_addnorm.diagnostics import label_fonts
+
+    others = [SimpleNamespace(name=name, fname=name) for name in ("Greek", "Chinese")]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", others)
+    has = {"Greek": {"α"}, "Chinese": {"我", "天"}}
+    monkeypatch.setattr(label_fonts, "_characters", lambda path: has.get(path, set("abc ")))
+    fonts, labels = label_fonts.fitting_fonts(["我 a", "天"])
+    assert (fonts[1:], labels) == (["Chinese"], ["我 a", "天"])
+    assert not caplog.records

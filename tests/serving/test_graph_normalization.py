@@ -17,6 +17,7 @@ from keras_addnorm.data.normalization import RULES
 from keras_addnorm.data.sentencepiece_training import ModelProto
 from keras_addnorm.serving import GraphTokenizer
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
+from keras_addnorm.serving.optimize_graph import optimize_graph
 from keras_addnorm.serving.single_threaded_loops import SINGLE_THREADED
 
 CORPUS = [
@@ -229,3 +230,40 @@ def test_the_loops_of_normalisation_are_not_in_the_way():
     graph = graph_tokenizer.tokenize.get_concrete_function().graph
     loops = [op for op in graph.get_operations() if op.type.endswith("While")]
     assert len(loops) == 2 and not any(SINGLE_THREADED in loop.name for loop in loops)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nfc", "nmt_nfkc", "symbols and bytes"])
+def test_f7_a_saved_graph_reads_as_python_does(name, tmp_path):
+    """With the passes that every export goes through, and in core operations only."""
+    tokenizer = {
+        "nfc": trained,
+        "nmt_nfkc": lambda: foreign(normalization_rule_name="nmt_nfkc"),
+        "symbols and bytes": lambda: trained(
+            kind="bpe", user_defined_symbols=["<2de>"], byte_fallback=True
+        ),
+    }[name]()
+    module = tf.Module()
+    module.graph_tokenizer = GraphTokenizer(tokenizer)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def serve(texts):
+        rows = module.graph_tokenizer.tokenize(texts)
+        return {
+            "ids": rows.to_tensor(),
+            "texts": module.graph_tokenizer.detokenize(rows.to_tensor()),
+            "normalized": module.graph_tokenizer.normalize(texts),
+        }
+
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures=serve)
+    optimize_graph(tmp_path / "1")
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    texts = [*CORPUS[:4], "<2de> e\u0301\u00ad 😀\u200b", "", "plain text"]
+    for batch in (texts, texts[-2:]):
+        out = loaded.signatures["serving_default"](texts=tf.constant(batch))
+        rows = tokenizer.encode_batch(batch)
+        assert [[int(i) for i in row if i] for row in out["ids"].numpy()] == rows
+        assert [text.decode() for text in out["texts"].numpy()] == tokenizer.decode_batch(rows)
+        marks = {ord(mark): symbol for symbol, mark in tokenizer.normalizer.marks.items()}
+        expected = [tokenizer.normalizer(text).translate(marks) for text in batch]
+        assert [text.decode() for text in out["normalized"].numpy()] == expected
