@@ -693,12 +693,13 @@ def _add_data(commands: Any, name: str) -> None:
     )
     parser.add_argument(
         "--max-chars",
-        type=int,
+        type=whole_number,
         default=1000,
         metavar="N",
         help="leave out pairs with a longer side (default: %(default)s)",
     )
-    add_flags(parser, [one for one in list_settings(RunConfig) if one.key in _FILE_SETTINGS])
+    of_files = [one for one in list_settings(RunConfig) if one.key in _FILE_SETTINGS]
+    add_flags(parser, of_files, titles={"": "files"})
 
 
 def _data(options: argparse.Namespace) -> None:

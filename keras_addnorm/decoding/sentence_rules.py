@@ -48,14 +48,21 @@ class Rules(NamedTuple):
 
     Args:
         substitutions: The rules, to be applied in this order.
-        ends: The characters that can end a sentence.
-        inside: A pattern of them and of line breaks: where none stands but at the end of a text, it
-            is a single sentence.
+        inside: A character that stands before the end of each text of several sentences.
+        at_the_end: What a single sentence may end with.
     """
 
     substitutions: tuple[Rule, ...]
-    ends: str
     inside: str
+    at_the_end: str
+
+    @property
+    def one_sentence(self) -> str:
+        """A pattern of whole texts that are certainly a single sentence, as most texts are.
+
+        In Python it would take quadratic time: `is_one_sentence` says the same.
+        """
+        return f"[^{self.inside[1:]}*{self.at_the_end}"
 
 
 def _class(characters: Iterable[str]) -> str:
@@ -74,13 +81,10 @@ _CASED = [chr(code) for code in (*range(0x590), *range(0x1E00, 0x2000))]
 _LOWER = _class(c for c in _CASED if c.islower())
 _UPPER = _class(c for c in _CASED if c.isupper())
 # Marks behind which white space ends a sentence.
-_ENDS_OF_ALL = ".!?…‽⁇⁈⁉؟۔։።፧៕៚᠃᠉෴᙮"
-_ENDS = _class(_ENDS_OF_ALL)
+_ENDS = _class(".!?…‽⁇⁈⁉؟۔։።፧៕៚᠃᠉෴᙮")
 # Marks that end a sentence by themselves.
-_STRONG = "。！？｡।॥။។"
-_STRONG_ENDS = _class(_STRONG)
-_CLOSING_MARKS = "\"'”’“‘»«›‹)]}」』）】》〉〕］*_"
-_CLOSING = _class(_CLOSING_MARKS)
+_STRONG_ENDS = _class("。！？｡।॥။។")
+_CLOSING = _class("\"'”’“‘»«›‹)]}」』）】》〉〕］*_")
 _OPENING = _class("\"'“‘„‚”’«»‹›([{「『（【《〈¿¡*_-–—•")
 # Scripts that are written without spaces between sentences: Han, kana, their punctuation.
 _HAN = "々〇\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uff66-\uff9f"
@@ -139,8 +143,12 @@ def _sentence_rules(language: str | None) -> Rules:
         Rule(f"([{LINE_BREAKS}][{_WHITE}]*){MARK}?", rf"\1{MARK}"),
         Rule(_PROTECTED, ""),
     )
-    inside = f"[{ends}{_STRONG_ENDS}{LINE_BREAKS}{MARK}{_PROTECTED}]"
-    return Rules(substitutions, _ENDS_OF_ALL + _STRONG + known.ends, inside)
+    all_ends = ends + _STRONG_ENDS
+    return Rules(
+        substitutions,
+        inside=f"[{all_ends}{LINE_BREAKS}{MARK}{_PROTECTED}]",
+        at_the_end=f"[{all_ends}]*[{_CLOSING}]*[{_WHITE}]*",
+    )
 
 
 JOIN_RULES = (
@@ -185,7 +193,7 @@ def substitute(text: str, rules: Iterable[Rule]) -> str:
 
 
 def is_one_sentence(text: str, rules: Rules) -> bool:
-    """Say whether a text is certainly a single sentence, which is quickly seen of most.
+    """Say whether a text is certainly a single sentence.
 
     Args:
         text: The text.
@@ -194,8 +202,8 @@ def is_one_sentence(text: str, rules: Rules) -> bool:
     Returns:
         False if only the rules can tell.
     """
-    before = text.strip(WHITE_SPACE).rstrip(_CLOSING_MARKS).rstrip(rules.ends)
-    return _compiled(rules.inside).search(before) is None
+    found = _compiled(rules.inside).search(text)
+    return found is None or bool(_compiled(rules.at_the_end).fullmatch(text, found.start()))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding.length_penalties import LengthPenalty
-from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, WHITE_SPACE_CLASS, Rule
+from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, WHITE_SPACE_CLASS, Rule, Rules
 from keras_addnorm.decoding.splitting import Splitting
 from keras_addnorm.decoding.text_segments import Boundaries
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
@@ -72,18 +72,21 @@ class GraphSplitter:
         """Splits texts, (B,)."""
         rules = self._splitting.rules
         if rules is None:
-            tokens = self._tokenize(texts)
-            first_rows = tf.range(tf.size(texts, tf.int64) + 1)
-            segments = Segments(tokens, tf.fill(tf.shape(texts), MARK), first_rows)
-            return segments if self._splitting.cuts_off else self._divided(segments)
+            pieces, joints, first_rows = _whole(texts)
+        else:
+            are_sentences = tf.reduce_all(tf.strings.regex_full_match(texts, rules.one_sentence))
+            pieces, joints, first_rows = tf.cond(
+                are_sentences, lambda: _whole(texts), lambda: self._split(texts, rules)
+            )
+        segments = Segments(self._tokenize(pieces), joints, first_rows)
+        return segments if self._splitting.cuts_off else self._divided(segments)
+
+    def _split(self, texts: tf.Tensor, rules: Rules) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Splits texts into pieces: these, their joints, and the first piece of each text."""
         marked = _substitute(texts, rules.substitutions)
         if self._splitting.keeps_what_fits:
             fits = self._tokenize(texts).row_lengths() <= self._longest
             marked = tf.where(fits, texts, marked)
-        return self._divided(self._pieces(marked))
-
-    def _pieces(self, marked: tf.Tensor) -> Segments:
-        """Splits texts at the marks between their sentences."""
         found = tf.raw_ops.StringSplitV2(input=marked, sep=MARK)
         text, place = tf.unstack(found.indices, axis=1)
         # Only a blank text is an empty segment.
@@ -93,7 +96,7 @@ class GraphSplitter:
         bare = tf.strings.regex_replace(pieces, _SPACE_AT_THE_END, "")
         gaps = tf.strings.substr(pieces, tf.strings.length(bare), sizes)
         first_rows = _lower_bounds(tf.gather(text, kept), tf.range(tf.size(marked, tf.int64) + 1))
-        return Segments(self._tokenize(pieces), tf.strings.join([MARK, gaps]), first_rows)
+        return pieces, tf.strings.join([MARK, gaps]), first_rows
 
     def _divided(self, segments: Segments) -> Segments:
         """Divides the segments that are longer than the model."""
@@ -167,6 +170,12 @@ class GraphSplitter:
         return values, new_splits, new_joints, first_rows + cuts_before
 
 
+def _whole(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Each text as one piece."""
+    first_rows = tf.range(tf.size(texts, tf.int64) + 1)
+    return tf.identity(texts), tf.fill(tf.shape(texts), MARK), first_rows
+
+
 def join(
     translations: tf.Tensor,
     scores: tf.Tensor,
@@ -186,6 +195,24 @@ def join(
     Returns:
         The translations and the scores of the texts, (B, N) each.
     """
+    is_alone = tf.equal(rows.first_rows[1:] - rows.first_rows[:-1], 1)
+    # Most requests have texts of one segment only.
+    joined: tuple[tf.Tensor, tf.Tensor] = tf.cond(
+        tf.reduce_all(is_alone),
+        lambda: (tf.identity(translations), tf.identity(scores)),
+        lambda: _join(translations, scores, num_tokens, rows, penalty, is_alone[:, None]),
+    )
+    return joined
+
+
+def _join(
+    translations: tf.Tensor,
+    scores: tf.Tensor,
+    num_tokens: tf.Tensor,
+    rows: Segments,
+    penalty: LengthPenalty,
+    is_alone: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
     first_rows = rows.first_rows
     text = text_of_rows(first_rows)
     num_texts, count = tf.size(first_rows) - 1, tf.shape(translations)[1]
@@ -208,7 +235,6 @@ def join(
     total /= penalty.divisor(tf.math.unsorted_segment_sum(num_tokens, text, num_texts))
 
     # A text of one segment has its very translation and score.
-    is_alone = tf.equal(first_rows[1:] - first_rows[:-1], 1)[:, None]
     return (
         tf.where(is_alone, tf.gather(translations, first_rows[:-1]), joined),
         tf.where(is_alone, tf.gather(scores, first_rows[:-1]), total),

@@ -104,7 +104,7 @@ class Config:
 @pytest.mark.parametrize(
     ("way", "longest"),
     [
-        (Sentences(), 1),
+        (Sentences(), 3),
         (Sentences("el"), 7),
         (Sentences("de"), 30),
         (LongTexts("de"), 7),
@@ -115,7 +115,7 @@ class Config:
 )
 def test_the_same_segments(all_scripts, way, longest):
     tokenizer, graph_tokenizer = all_scripts
-    texts = ["", " ", *MIXTURES[:80], "\n"]
+    texts = ["", " ", *MIXTURES[:60], "\n"]
     expected = make_segments(texts, tokenizer, way, Config(longest + 1))
     splitter = GraphSplitter(tokenizer, graph_tokenizer, way, longest)
     found = tf.function(splitter, [tf.TensorSpec([None], tf.string)])(tf.constant(texts))
