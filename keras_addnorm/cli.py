@@ -677,9 +677,7 @@ def _prune(options: argparse.Namespace) -> None:
     from keras_addnorm.runs.prune import prune, save
     from keras_addnorm.runs.trained_run import load_run
 
-    with StatusLine.saying(
-        "Measuring the model, with and without each sublayer ..."
-    ):
+    with StatusLine.saying("Measuring the model, with and without each sublayer ..."):
         run = load_run(options.run_dir)
         result = prune(run, options.sublayers, split=options.split, pairs=options.pairs)
     print(result)
