@@ -233,10 +233,13 @@ def test_another_model_needs_another_directory(corpus, run, change, key):
     ("change", "message"),
     [
         ({"model.hiden_dim": 12}, "Unknown setting 'model.hiden_dim'. Did you mean 'model.hidden"),
-        ({"model.preset": "tinny"}, "There is no such preset. Expected one of tiny"),
+        ({"model.preset": "tinny"}, "Unknown model.preset 'tinny'. Did you mean 'tiny'"),
         ({"model.num_heads": 3}, "10"),
         ({"model.scheme": "post_norm"}, "post_norm"),
-        ({"tokenizer.vocabulary_size": 9999}, "vocabulary_size=9999 is too large"),
+        (
+            {"tokenizer.vocabulary_size": 9999, "training.strict": True},
+            "vocabulary_size=9999 is too large",
+        ),
         ({"training.bucket_lengths": [2]}, "No sentence pair is left"),
         ({"target": "fr"}, "has no language 'fr'"),
         ({"data": "./nowhere"}, "nowhere"),
