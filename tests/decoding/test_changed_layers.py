@@ -46,7 +46,7 @@ def test_f2_scores_follow_the_layers(change):
     change(model)
     after = score(model)
     np.testing.assert_allclose(after, by_predict(model), atol=1e-5)
-    assert np.abs(after - before)[TARGETS != 0].min() > 1e-4
+    assert np.abs(after - before).max() > 1e-3
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import translate
 from keras_addnorm.interop import export_ctranslate2
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora, merge_lora
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 MAX_LENGTH = 23
@@ -160,6 +160,26 @@ def test_same_tokens_and_scores(case, separate, tmp_path):
     model = make_model(separate, **{"tie_embeddings": False} | CASES[case])
     directory = export_ctranslate2(model, separate, tmp_path / "model")
     check(model, separate, directory, SOURCES[:40], num_beams=4)
+
+
+def test_f1_a_lora_tuned_model_is_exported_as_it_is(untrained, joint, tmp_path):
+    model = Seq2SeqTransformer(untrained.config)
+    model.set_weights(untrained.get_weights())
+    enable_lora(model, 2)
+    for weight in model.trainable_weights:
+        weight.assign(np.random.default_rng(3).normal(scale=0.3, size=tuple(weight.shape)))
+    export_ctranslate2(model, joint, tmp_path / "tuned")
+    export_ctranslate2(merge_lora(model), joint, tmp_path / "merged")
+    tuned, merged = ((tmp_path / name / "model.bin").read_bytes() for name in ("tuned", "merged"))
+    assert tuned == merged
+
+
+def test_f9_a_quantised_model_is_refused(untrained, joint, tmp_path):
+    model = Seq2SeqTransformer(untrained.config)
+    model.quantize("int8", filters="query")
+    with pytest.raises(ValueError, match="quantise last"):
+        export_ctranslate2(model, joint, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.interop import export_litert, export_onnx, graphs
-from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
 
 ROOT = Path(__file__).parents[2]
 BATCH, SOURCE_LENGTH, MAX_LENGTH = 5, 7, 11
@@ -360,6 +361,28 @@ def test_what_cannot_be_said_is_named(name, small, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"cannot say this model.*Erfinv.*export_saved_model"):
         RUNTIMES[name].export(small, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_f1_the_graphs_have_what_lora_learned():
+    config = small_config(num_decoder_layers=1)
+    model, rng = make_model(config), np.random.default_rng(3)
+    enable_lora(model, 2)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(scale=0.3, size=tuple(weight.shape)))
+    (teacher_forced, *_) = graphs.trace(model, graphs.Sizes(max_length=MAX_LENGTH))
+    assert not [v.name for v in teacher_forced.function.variables if "lora" in v.name]
+    source, target = source_rows(config, 3, 5), target_rows(config, 3, 4)
+    inputs = {name: tf.constant(ids) for name, ids in {"source": source, "target": target}.items()}
+    expected = model({"source": source, "target": target})
+    found = teacher_forced.function(**inputs)["logits"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_f9_a_quantised_model_has_no_graphs():
+    model = make_model(small_config())
+    model.quantize("int8", filters="query")
+    with pytest.raises(ValueError, match="quantise last"):
+        graphs.trace(model, graphs.Sizes(max_length=MAX_LENGTH))
 
 
 @pytest.fixture(scope="module")
