@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import largest_vocabulary
 
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import SubwordSampling, Tokenizer, TokenizerPair
 from keras_addnorm.data.characters import has_invisible, is_blank
 from keras_addnorm.data.normalization import BEFORE_RULES, RULES, Normalizer
 
@@ -229,3 +229,16 @@ def _with_bytes(cache=[]):  # noqa: B006
     if not cache:
         cache.append(largest_vocabulary(["Emma"], byte_fallback=True))
     return cache[0]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_m4_sampled_pieces_keep_symbols_and_bytes_whole(kind):
+    text = "<2de> see here 😀 see{name} there"
+    tokenizer = largest_vocabulary(
+        ["see here there"] * 4, kind=kind, user_defined_symbols=SYMBOLS, byte_fallback=True
+    )
+    rows = tokenizer.sample_batch([text] * 30, SubwordSampling(0.3), 1)
+    assert set(tokenizer.decode_batch(rows)) == {text}
+    assert len(set(map(tuple, rows))) > 1
+    symbols = [tokenizer.surfaces.index(symbol) for symbol in ("<2de>", "{name}")]
+    assert all(row.count(symbol) == 1 for row in rows for symbol in symbols)
