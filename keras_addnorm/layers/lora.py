@@ -1,6 +1,7 @@
 """LoRA (low-rank adaptation): what layers that offer it share.
 
-Keras adds two matrices beside a kernel or a table: the layer computes with `W + (alpha / rank) A B`.
+Keras adds two matrices beside a kernel or a table: the layer computes with
+`W + (alpha / rank) A B`.
 """
 
 from __future__ import annotations
