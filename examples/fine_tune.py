@@ -8,16 +8,19 @@ domains, so that the table shows what is learned and what is forgotten.
 python examples/fine_tune.py            # 152 s of processor time
 python examples/fine_tune.py --smoke    # only tries that it runs
 
-Measured on two cores that were busy with other work (152 s of processor time took 6 minutes),
-218,880 parameters, 100 sentences of each domain to test with:
+Measured on two cores that were busy with other work, 218,880 parameters, 43,776 trained with
+LoRA, 100 sentences of each domain to test with:
 
     trained on                  travel: loss, exact   shopping: loss, exact
-    travel                            0.003  100.0%           9.929    0.0%
-    then shopping                     2.482    0.0%           0.330   22.0%
-    then shopping, travel             0.002  100.0%           0.138   65.0%
+    travel                            0.003  100.0%           9.811    0.0%
+    then shopping                     2.182    0.0%           0.312   30.0%
+    then shopping, travel             0.001  100.0%           0.130   68.0%
+    the same, with LoRA               0.013   98.0%           0.295   19.0%
+    and in int8                       0.012   98.0%           0.296   19.0%
 
 Shopping alone drives out travelling; mixed with old sentences nothing is lost, and the new domain
-is learned better, too (from twice as many steps).
+is learned better, too (from twice as many steps). LoRA, which trains a fifth as many numbers beside
+the frozen weights, learns less of it in the same number of steps; int8 changes nothing that counts.
 """
 
 import argparse
@@ -167,7 +170,7 @@ def main(smoke: bool = False) -> dict[str, dict[str, Score]]:
     results["and in int8"] = trainer.score(model)
 
     print(
-        f"{model.count_params():,} parameters, {num_trainable:,} of them trained with LoRA; "
+        f"{sum(weight.size for weight in trained):,} parameters, {num_trainable:,} trained with LoRA; "
         f"{len(travel):,} and {len(shopping):,} sentences"
     )
     print(f"{'trained on':23}" + "".join(f"{name + ': loss, exact':>24}" for name in domains))
