@@ -5,7 +5,7 @@ model is trained on sentences about travel. It is then fine-tuned on fewer sente
 once on shopping alone, once on shopping and as many travel sentences. Every model is tested on both
 domains, so that the table shows what is learned and what is forgotten.
 
-python examples/fine_tune.py            # 152 s of processor time
+python examples/fine_tune.py            # about five minutes of processor time
 python examples/fine_tune.py --smoke    # only tries that it runs
 
 Measured on two cores that were busy with other work, 218,880 parameters, 43,776 trained with
@@ -170,7 +170,7 @@ def main(smoke: bool = False) -> dict[str, dict[str, Score]]:
     results["and in int8"] = trainer.score(model)
 
     print(
-        f"{sum(weight.size for weight in trained):,} parameters, {num_trainable:,} trained with LoRA; "
+        f"{sum(weight.size for weight in trained):,} parameters, {num_trainable:,} with LoRA; "
         f"{len(travel):,} and {len(shopping):,} sentences"
     )
     print(f"{'trained on':23}" + "".join(f"{name + ': loss, exact':>24}" for name in domains))
