@@ -358,7 +358,14 @@ def test_u6_base64_needs_no_padding(server, text):
 
 PREDICT = "/v1/models/shouter:predict"
 BODY = b'{"inputs": ["a"]}'
-ZIPPED = gzip.compress(BODY)
+
+
+def zipped(body):
+    # Without the time, which would be in the names of the cases.
+    return gzip.compress(body, mtime=0)
+
+
+ZIPPED = zipped(BODY)
 
 
 @pytest.mark.parametrize(
@@ -366,16 +373,16 @@ ZIPPED = gzip.compress(BODY)
     [
         ("gzip", ZIPPED, 200, '["A"]'),
         ("GZIP", ZIPPED, 200, '["A"]'),
-        ("gzip", gzip.compress(BODY[:7]) + gzip.compress(BODY[7:]), 200, '["A"]'),
+        ("gzip", zipped(BODY[:7]) + zipped(BODY[7:]), 200, '["A"]'),
         ("identity", BODY, 200, '["A"]'),
         ("gzip", BODY, 400, "The body is no gzip"),
         ("gzip", ZIPPED[:-9], 400, "it ends too early"),
         ("gzip", ZIPPED + b"more", 400, "The body is no gzip"),
         ("gzip", b"", 400, "it ends too early"),
-        ("gzip", gzip.compress(b" " * (LIMIT + 1)), 413, f"larger than {LIMIT} bytes"),
-        ("gzip", gzip.compress(b" " * LIMIT) * 2, 413, f"larger than {LIMIT} bytes"),
+        ("gzip", zipped(b" " * (LIMIT + 1)), 413, f"larger than {LIMIT} bytes"),
+        ("gzip", zipped(b" " * LIMIT) * 2, 413, f"larger than {LIMIT} bytes"),
         ("br", BODY, 415, "'Content-Encoding: gzip'"),
-        ("gzip, gzip", gzip.compress(ZIPPED), 415, "received the coding 'gzip, gzip'"),
+        ("gzip, gzip", zipped(ZIPPED), 415, "received the coding 'gzip, gzip'"),
     ],
 )
 def test_f10_bodies_under_gzip_are_inflated_up_to_the_limit(server, coding, body, status, words):
