@@ -306,7 +306,7 @@ def test_bad_files(tmp_path):
         ({"vocab_size": 24, "model_type": "char"}, "model_type 4"),
     ],
 )
-def test_foreign_models_are_refused(tmp_path, options, message):
+def test_m5_foreign_models_are_refused(tmp_path, options, message):
     prefix = str(tmp_path / "foreign")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(ENGLISH), model_prefix=prefix, minloglevel=2, **options
