@@ -118,7 +118,7 @@ class GraphTokenizer(tf.Module):
         Returns:
             The texts, with single spaces.
         """
-        texts = self._normalizer(texts, self.table)
+        texts = self._normalized(texts)
         texts = tf.strings.regex_replace(texts, r"\s+", " ")
         return self._normalizer.with_symbols(tf.strings.regex_replace(texts, "^ | $", ""))
 
@@ -132,7 +132,7 @@ class GraphTokenizer(tf.Module):
         Returns:
             The ids: a ragged tensor (B, tokens of each), int32.
         """
-        texts = self._normalizer(texts, self.table)
+        texts = self._normalized(texts)
         words = tf.raw_ops.StringSplitV2(input=texts, sep="")
         row_splits = _row_splits(words.indices[:, 0], words.shape[0])
         marked, row_splits = self._with_marks(words.values, row_splits)
@@ -171,6 +171,11 @@ class GraphTokenizer(tf.Module):
             The pieces, of shape (B, T); empty strings at padding.
         """
         return tf.where(tf.equal(ids, self._pad_id), "", tf.gather(tf.constant(self._pieces), ids))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
+        # A function, so that the tables of Unicode stand in a file once for each vocabulary.
+        return self._normalizer(texts, self.table)
 
     def _with_marks(self, words: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Puts the marks of spaces into words; one "word" a text where texts are kept whole.

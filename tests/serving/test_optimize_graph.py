@@ -36,8 +36,8 @@ def test_each_search_stands_twice_in_the_file(search_bodies):
 
 def test_texts_and_layers_stand_once_in_the_file(exported):
     operations = Counter(node.op for function in exported for node in function.node_def)
-    # Words are split, and characters decoded, by two vocabularies.
-    assert operations["UnicodeDecodeWithOffsets"] + operations["UnicodeDecode"] == 2
+    # Two vocabularies decode characters, to normalise texts and to split words.
+    assert operations["UnicodeDecode"] == 2 * 2
     # The encoder, the decoder over sequences, the decoder's step twice: one for each attention.
     assert sum(operations[name] for name in ATTENTION) == 1 + 2 + 2 * 2
 

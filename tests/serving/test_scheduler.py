@@ -192,7 +192,7 @@ def test_who_gives_up_is_not_computed():
 
 @pytest.mark.parametrize("field", ["queue", "timeout", "workers", "max_batch_size", "max_rows"])
 def test_limits_are_positive(field):
-    with pytest.raises(ValueError, match=f"Expected a positive {field}; received 0"):
+    with pytest.raises(ValueError, match=f"Expected a positive `{field}`; received 0"):
         Settings(".", **{field: 0})
 
 
