@@ -12,6 +12,16 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "keras_addnorm"
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef)
+# What exports, quantises or trains is in the slow tier.
+SECONDS_LONG = (
+    "models/seq2seq.py::quantize",
+    "serving/export.py::export_saved_model",
+    "interop/litert.py::export_litert",
+    "interop/onnx.py::export_onnx",
+    "data/loading.py::load_translation",
+    "decoding/shortlist.py::Shortlist",
+    "training/learning_rate_finder.py::find_learning_rate",
+)
 MINUTES_LONG = "runs/__init__.py::module"  # a whole training; the demonstration does the same
 
 
@@ -26,7 +36,9 @@ def docstrings():
 
 def examples(find):
     return [
-        pytest.param(name, found, id=name) for name, text in docstrings() if (found := find(text))
+        pytest.param(name, found, id=name, marks=[pytest.mark.slow] if name in SECONDS_LONG else [])
+        for name, text in docstrings()
+        if (found := find(text))
     ]
 
 
@@ -59,5 +71,6 @@ def test_prompt_examples_print_what_they_say(name, found, tmp_path, monkeypatch)
 
 
 def test_there_are_examples_to_run():
+    assert {*SECONDS_LONG, MINUTES_LONG} <= {name for name, _ in docstrings()} | {MINUTES_LONG}
     assert len(examples(fenced)) > 10
     assert len(examples(prompts)) > 5

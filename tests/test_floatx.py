@@ -65,6 +65,7 @@ def test_f8_searches_of_a_float32_model_are_the_same(name, strategy, jit_compile
     assert (ids.dtype, scores.dtype) == ("int32", "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOATX)
 def test_f8_a_model_of_that_type_searches_scores_and_fits(name, floatx):
     floatx(name)

@@ -300,7 +300,7 @@ def export(make, folder):
     np.testing.assert_allclose(array(found), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.fast_cases(22)
+@pytest.mark.fast_cases(8)
 @pytest.mark.parametrize(("name", "what"), [*itertools.product(MODELS, HABITS)])
 def test_habit(name, what, tmp_path):
     HABITS[what](MODELS[name], tmp_path)

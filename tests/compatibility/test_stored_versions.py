@@ -91,6 +91,7 @@ def test_a_run_translates(copied, expected):
     assert_same(translate_texts(load_run(copied), expected["texts"]), then["translations"])
 
 
+@pytest.mark.slow
 def test_u1_a_run_translates_every_sentence_of_a_text(copied):
     sentences = ["red green blue.", "Small old!", "New round, big red?"]
     paragraph = " ".join(20 * sentences)

@@ -22,7 +22,7 @@ def tokenizer(request):
     return Tokenizer.train(TEXTS * 5, vocabulary_size=size, kind=kind)
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["gardener", "newspaper", "children"])
 @pytest.mark.parametrize("alpha", [0.1, 0.4])
 def test_segmentations_are_as_frequent_as_sentencepiece_has_them(tokenizer, word, alpha):

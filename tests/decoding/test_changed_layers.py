@@ -38,6 +38,7 @@ def by_predict(model):
     return np.where(TARGETS == 0, 0, chosen)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("change", [switch_lora_on, quantize])
 def test_f2_scores_follow_the_layers(change):
     model = tiny_model(scheme="pre_ln")
@@ -67,6 +68,7 @@ def test_f2_searches_follow_the_layers(change, jit_compile):
     assert np.abs(scores - before).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_f2_only_changed_layers_and_compile_make_anew():
     model = tiny_model()
 

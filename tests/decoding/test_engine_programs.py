@@ -190,6 +190,7 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
     assert counts[0] == counts[1]
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams):
     settings = SearchSettings(strategies.choose(None, num_beams, 0.0), T, engine=TFGraphEngine())

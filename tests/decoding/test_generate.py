@@ -51,7 +51,7 @@ def check_rows(ids):
         assert len(own) == len(row) or own[-1] == IDS.end_id
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(("scheme", "num_beams"), covering(SCHEMES, (1, 3), strength=1))
 def test_scores_are_those_of_the_full_pass(scheme, num_beams):
     model = tiny_model(scheme=scheme)
@@ -101,6 +101,7 @@ def test_a_beam_of_one_is_greedy_search(alpha, model):
     np.testing.assert_allclose(beam_scores, greedy_scores, rtol=1e-6)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_batch_padding_and_neighbours_change_nothing(num_beams, model):
     options = {"num_beams": num_beams, "length_penalty": 0.6, "max_length": L}
@@ -138,6 +139,7 @@ def generated(model):
     return {n: model.generate(SOURCE, num_beams=n, **options) for n in (1, 3)}
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_xla_graph_and_eager_give_the_same(num_beams, model, generated):
     options = {"num_beams": num_beams, "length_penalty": 0.6, "max_length": L}

@@ -131,7 +131,7 @@ def test_the_lengths_of_the_stages(longest, source_length, expected):
     assert list(map(int, grouped_growth.stage_lengths(longest, unknown))) == expected
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     ("strategy", "end_bias", "under_xla"),
     covering(STRATEGIES, (-9.0, 1.0), (True, False)),  # to the end, or some end before
@@ -146,7 +146,7 @@ def test_growing_caches_change_nothing(request, strategy, end_bias, under_xla):
     assert num_steps(ids).max() > 4, "no row reaches the last stage"
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     ("strategy", "has_prefix", "under_xla"),
     covering(STRATEGIES, (False, True), (True, False)),
@@ -180,6 +180,7 @@ def test_compiled_groups_change_nothing(request, strategy, under_xla, shape):
     np.testing.assert_array_equal(ids, expected)
 
 
+@pytest.mark.slow
 def test_further_stages_may_have_no_more_room(request, monkeypatch):
     """As behind long sources, whose first stage has all of it."""
     expected, _ = found_in_one_group(Beam(3, 0.6, num_return=2), False)
@@ -245,7 +246,7 @@ FEW_LONG = [2, 9, 2, 2, 2, 5, 2, 2, 2, 7, 2, 2, 2, 2, 2, 4]
 MANY_LONG = [9, 2, 6, 3, 5, 2, 3, 7, 2, 2, 6, 2, 8, 2, 2, 5]
 
 
-@pytest.mark.fast_cases(6)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("lengths", "under_xla", "expected"),
     [
@@ -356,6 +357,7 @@ class WholeBatch(XLAEngine):
         return loop.hypotheses(run_until_few(loop, state, 0, inputs.max_length))
 
 
+@pytest.mark.slow
 def test_a_loop_of_its_own_makes_all_the_room_first(short_stages, groups_of_few):
     rooms = []
 

@@ -198,6 +198,7 @@ def characters():
 PREFIX = np.array([[3, 4], [5, 0], [4, 4]])
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_a_decoder_only_model_goes_on_with_a_prefix(characters, jit_compile):
     ids, scores = generate(
@@ -212,6 +213,7 @@ def test_a_decoder_only_model_goes_on_with_a_prefix(characters, jit_compile):
         assert score == pytest.approx(log_p[np.arange(len(own)), own].sum(), abs=1e-4)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_a_wide_beam_of_a_decoder_only_model_is_exhaustive(characters, jit_compile):
     given = [3, 4]
@@ -239,7 +241,7 @@ class Wrapped:
         self.decode_step = lambda *arguments: inner.decode_step(*arguments)
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("jit_compile", [True, False])
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3), DiverseBeam(4, 2)], ids=str)
 def test_caches_that_no_engine_knows_are_reordered_row_by_row(characters, jit_compile, strategy):
@@ -264,7 +266,7 @@ class Mixed(Characters):
         return logits - 2.0 * counts, (layers, counts)
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_a_cache_of_ones_own_beside_ours_follows_its_hypotheses(jit_compile):
     keras.utils.set_random_seed(6)
@@ -296,6 +298,7 @@ class Forgetful(Characters):
         return self.embedding(x, reverse=True)[:, 0], cache
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_a_mask_of_the_decoders_own_positions_needs_a_subclass(jit_compile):
     keras.utils.set_random_seed(6)

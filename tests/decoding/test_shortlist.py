@@ -96,7 +96,7 @@ def log_p_among(model, source, sequences, tokens):
     return ((own - total) * (sequences != IDS.pad_id)).sum(-1)
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3), Sample(seed=4)], ids=str)
 def test_scores_are_probabilities_among_its_tokens(model, lexicon, strategy, jit_compile):
@@ -168,6 +168,7 @@ def test_the_loop_computes_no_other_logits(lexicon, num_beams):
     assert V_TARGET not in (found := sizes(Shortlist(lexicon, 8))) and 8 in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [True, False])
 @pytest.mark.parametrize("size", [7, V_TARGET])
 def test_a_decoder_whose_projection_nobody_knows(lexicon, size, jit_compile):
@@ -187,6 +188,7 @@ def test_a_decoder_whose_projection_nobody_knows(lexicon, size, jit_compile):
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_texts_are_translated_with_it():
     class Words:
         """A token for each word: its number."""

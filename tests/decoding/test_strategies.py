@@ -131,6 +131,7 @@ def test_logits_that_are_no_numbers_name_the_step():
     assert ids.shape == (3, 2)
 
 
+@pytest.mark.slow
 def test_one_compilation_a_bucket_whatever_the_seed_and_the_prefix(model, monkeypatch):
     traced = []
     encode = type(model).encode

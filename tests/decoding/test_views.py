@@ -103,7 +103,7 @@ class OwnAttention(MultiHeadSelfAttention):
     """Somebody's own."""
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [XLAEngine(), TFGraphEngine()], ids=str)
 def test_layers_of_ones_own_are_left_alone(engine):
     model = tiny_model(num_encoder_layers=1, num_decoder_layers=1, max_length=4)

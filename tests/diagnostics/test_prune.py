@@ -46,7 +46,7 @@ def zeroed(model, names):
     return copy
 
 
-@pytest.mark.fast_cases(5)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_outputs_are_those_of_a_model_whose_branches_are_zero(scheme):
     model = tiny_model(scheme=scheme)
@@ -191,6 +191,7 @@ def dataset():
     return tf.data.Dataset.from_tensors((batch(), LABELS))
 
 
+@pytest.mark.slow
 def test_the_table_prices_each_sublayer_and_all_of_them():
     model = tiny_model(scheme="pre_ln")
     before = model.get_weights()

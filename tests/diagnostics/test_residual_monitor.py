@@ -85,6 +85,7 @@ def columns(row):
     ]
 
 
+@pytest.mark.slow
 def test_the_log_holds_what_numpy_finds_in_the_same_batch(tmp_path):
     monitor = ResidualMonitor((batch(), LABELS), every=2, csv=tmp_path / "residuals.csv")
     model = train([monitor])

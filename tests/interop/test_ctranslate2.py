@@ -154,7 +154,7 @@ def untrained(joint):
     return make_model(joint, scheme="pre_ln", share_embeddings=True)
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("case", CASES)
 def test_same_tokens_and_scores(case, separate, tmp_path):
     model = make_model(separate, **{"tie_embeddings": False} | CASES[case])
@@ -174,6 +174,7 @@ def test_f1_a_lora_tuned_model_is_exported_as_it_is(untrained, joint, tmp_path):
     assert tuned == merged
 
 
+@pytest.mark.slow
 def test_f9_a_quantised_model_is_refused(untrained, joint, tmp_path):
     model = Seq2SeqTransformer(untrained.config)
     model.quantize("int8", filters="query")

@@ -210,6 +210,7 @@ def run_steps(runtime, directory, source, target, rows_per_source=1):
     return np.stack(steps, axis=1)
 
 
+@pytest.mark.slow
 def test_the_teacher_forced_graph(model, runtime, directory):
     source = source_rows(model.config, BATCH, SOURCE_LENGTH)
     target = target_rows(model.config, BATCH, MAX_LENGTH)

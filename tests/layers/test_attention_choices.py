@@ -104,6 +104,7 @@ def test_cross_attention_equals_the_formula_and_leaves_the_window_out(choice):
     np.testing.assert_allclose(cached, expected, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.fast_cases(12)
 @pytest.mark.parametrize(("choice", "kind"), PAIRS)
 def test_cached_equals_uncached_at_every_offset(choice, kind):
     layer, x = self_attention(choice, kind, "float32"), random(B, T, D)

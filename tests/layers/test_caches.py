@@ -76,7 +76,7 @@ def step(embedding, decoder, tokens, cache, t):
     )
 
 
-@pytest.mark.fast_cases(10)
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(("scheme", "kind", "attention"), PAIRWISE, ids=str)
 def test_cached_equals_uncached(scheme, kind, attention):
     embedding, decoder = make(scheme, kind, attention)
@@ -92,7 +92,7 @@ def test_every_choice_is_compiled_once():
         assert {str(triple[place]) for triple in EACH_ONCE} == set(map(str, choices))
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(("scheme", "kind", "attention"), EACH_ONCE, ids=str)
 def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     embedding, decoder = make(scheme, kind, attention)
@@ -113,7 +113,7 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
     np.testing.assert_allclose(decode(tf.constant(IDS)), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.fast_cases(12)
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(
     ("engine", "n", "rows_per_sentence"),
     [

@@ -24,7 +24,7 @@ from keras_addnorm.layers import TransformerDecoderLayer
 STEP = 1e-5
 
 
-@pytest.mark.fast_cases(5)
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(("scheme", "norm"), covering(SCHEMES, NORMS, strength=1))
 def test_directional_derivatives(scheme, norm):
     """Of a decoder layer, which has every sublayer that there is."""

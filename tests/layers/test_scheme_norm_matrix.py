@@ -91,7 +91,7 @@ def test_no_scheme_is_left_out():
     assert {*NEEDS_FINAL_NORM} | same == {*schemes.names()}
 
 
-@pytest.mark.fast_cases(24)
+@pytest.mark.fast_cases(16)
 @pytest.mark.parametrize(("scheme", "norm"), PRODUCT)
 def test_the_model_equals_the_formula(scheme, norm):
     model = random_model(scheme, norm)
@@ -115,7 +115,7 @@ def _final_norm(stack, scheme, x):
     return x if stack.final_norm is None else reference.norm(stack.final_norm, x)
 
 
-@pytest.mark.fast_cases(12)
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(("scheme", "norm"), TRAINED)
 def test_gradients_are_central_differences(scheme, norm):
     """Along one direction in all weights at once; `test_gradients` takes them one by one."""
@@ -145,7 +145,7 @@ def test_gradients_are_central_differences(scheme, norm):
     np.testing.assert_allclose(slope, difference, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.fast_cases(12)
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(("scheme", "norm"), TRAINED)
 def test_cached_decoding_equals_the_full_pass(scheme, norm):
     model = random_model(scheme, norm)
@@ -173,7 +173,7 @@ def test_weights_come_back_into_a_model_of_the_same_config(scheme, norm, tmp_pat
     np.testing.assert_array_equal(other(INPUTS), model(INPUTS))
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "norm"), TRAINED)
 def test_a_step_under_xla_changes_every_weight(scheme, norm):
     """Of one layer: a whole model takes five seconds to compile."""
@@ -213,7 +213,7 @@ def test_a_step_under_xla_changes_every_weight(scheme, norm):
             assert (weight.numpy() != old).any(), variable.path
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", PLANS)
 def test_gradients_under_xla_are_those_without(scheme):
     """Of the Add & Norm with each norm around a projection, all in one program."""

@@ -19,7 +19,7 @@ def assert_same(kept, again):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_same_training_on_tensorflow(jit_compile):
     kept = program.run(jit_compile)

@@ -62,7 +62,7 @@ def test_f1_layers_with_lora_compute_with_the_merged_weights(options):
     assert_equal(logits(model), logits(by_hand(model)))
 
 
-@pytest.mark.fast_cases(5)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_f1_a_fold_has_what_lora_learned(scheme):
     model = with_lora(scheme=scheme)

@@ -37,6 +37,7 @@ def logits(model):
     return array(model(batch()))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_f9_all_kernels_and_tables_are_whole_numbers_before_a_first_call(options):
     model, like = tiny_model(**OPTIONS[options]), tiny_model(**OPTIONS[options])
@@ -85,7 +86,7 @@ def test_f9_a_projection_multiplies_as_keras_dense(mode):
     np.testing.assert_allclose(array(ours(x)), array(theirs(x)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_f9_a_quantised_model_comes_back_from_its_files(mode, options, tmp_path):
@@ -113,7 +114,7 @@ def test_f9_filters_choose_layers():
     assert [w.dtype for w in clone.weights] == [w.dtype for w in model.weights]
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_f9_lora_tunes_a_quantised_model(options):
     model = tiny_model(**OPTIONS[options], dropout=0.0)

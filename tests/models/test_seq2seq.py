@@ -196,7 +196,7 @@ def test_a_source_of_padding_only_gives_finite_logits_and_gradients(models):
 # Compilation
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["post_ln", "sandwich_ln", "layer_scale"])
 def test_xla_equals_eager(scheme, models):
     model = models(scheme)
@@ -205,6 +205,7 @@ def test_xla_equals_eager(scheme, models):
     np.testing.assert_allclose(compiled(arrays), model(batch()), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fit_traces_once_a_bucket_and_learns():
     traces = []
 
@@ -293,6 +294,7 @@ def test_the_dtype_policy_is_saved(tmp_path):
     np.testing.assert_array_equal(reloaded(batch()), model(batch()))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_keeps_its_optimizer_and_loss(tmp_path):
     model = Seq2SeqTransformer(config(num_encoder_layers=1, num_decoder_layers=1))
     model.compile("adam", MaskedSparseCategoricalCrossentropy(0.1))

@@ -66,6 +66,7 @@ def test_gradients_are_those_of_the_formula(name):
     check_first_gradients(name)
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_have_gradients(name):
     check_second_gradients(name)
@@ -152,6 +153,7 @@ def test_scale_norm_puts_rows_on_a_sphere():
 # Precision
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])

@@ -644,6 +644,7 @@ def before(monkeypatch, tmp_path):
     return model, directory
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_weights_and_tokenisers_of_another(monkeypatch, tmp_path, before):
     model, directory = before
     new = RunDirectory(tmp_path / "new")

@@ -158,6 +158,7 @@ def echoed(monkeypatch):
     monkeypatch.setattr("keras_addnorm.runs.prune.translate", translate)
 
 
+@pytest.mark.slow
 def test_the_command_prunes_and_the_rest_is_a_run(directory, capsys, tmp_path, echoed):
     names = ["encoder/0/self_attention", "decoder/0/feed_forward"]
     path = str(tmp_path / "pruned")

@@ -75,6 +75,7 @@ def test_f4_f5_each_rule_is_the_same_in_a_graph(of_each_rule, texts):
         assert_equal_in_both(pair, texts)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=3))
 def test_f4_f5_any_unicode_is_the_same_in_a_graph(of_each_rule, texts):
@@ -82,6 +83,7 @@ def test_f4_f5_any_unicode_is_the_same_in_a_graph(of_each_rule, texts):
         assert_equal_in_both(pair, texts)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("text", CORPUS[:4], ids=["Latin", "Chinese", "joiners", "emoji"])
 def test_f4_f5_whole_texts(of_each_rule, text):
     for pair in of_each_rule.values():
@@ -169,7 +171,7 @@ FOREIGN_TEXTS = [
 ]
 
 
-@pytest.mark.fast_cases(8)
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize(("name", "kind"), covering(list(FOREIGN), ["unigram", "bpe"]))
 def test_f7_other_models_are_read_as_sentencepiece_reads_them(name, kind):
     tokenizer = foreign(model_type=kind, **FOREIGN[name])
@@ -181,6 +183,7 @@ def test_f7_other_models_are_read_as_sentencepiece_reads_them(name, kind):
             assert tokenizer.encode(text) == theirs.encode(text), text
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(st.sampled_from(CHOSEN + "EÄ㍿ｱ"), max_size=10), min_size=1, max_size=3))
 def test_f7_tables_of_characters_are_the_same_in_a_graph(charsmaps, texts):

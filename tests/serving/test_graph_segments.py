@@ -101,6 +101,7 @@ class Config:
     end_id: int = 2
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("way", "longest"),
     [

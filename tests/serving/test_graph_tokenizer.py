@@ -47,7 +47,7 @@ def test_equals_the_tokenizer_on_whole_batches(tokenizer, graph_tokenizer, texts
         assert tokenized(graph_tokenizer, batch) == tokenizer.encode_batch(batch)
 
 
-@pytest.mark.fast_cases(16)
+@pytest.mark.fast_cases(8)
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_equals_the_tokenizer_on_hostile_text(tokenizer, graph_tokenizer, text):
     assert tokenized(graph_tokenizer, ["ba", text, "di"]) == tokenizer.encode_batch(
@@ -127,7 +127,7 @@ def test_property_any_unicode(tiny_tokenizers, text):
 _LONG_WORDS = [letter * 4 + "abcdefghijklmnopqrs"[:n] for letter in "uvw" for n in (1, 4, 18)]
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("longest", [1, 2, 3, 4, 5, 8, 9, 23])
 def test_pieces_of_any_length(kind, longest, tmp_path):

@@ -163,6 +163,7 @@ def test_u1_a_served_model_translates_every_sentence(toy, module):
     assert [each.text for each in load_translator(toy.path)([text])] == [expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", pytest.param("_xla", marks=pytest.mark.slow)])
 def test_the_best_of_nbest_is_the_translation(module, sources, kind):
     best, several = (call(module, f"translate{n}{kind}", texts=sources) for n in ("", "_nbest"))
@@ -170,6 +171,7 @@ def test_the_best_of_nbest_is_the_translation(module, sources, kind):
     np.testing.assert_allclose(best["scores"], several["scores"][:, 0], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

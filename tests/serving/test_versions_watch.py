@@ -211,6 +211,7 @@ def test_nothing_is_unpickled_or_run(directory, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_swaps_lose_no_request_and_leave_nothing(directory, templates):
     """Clients ask all the time while versions come, break and go."""
     lives = []

@@ -41,6 +41,7 @@ def test_rates_rise_and_losses_are_those_of_descent(problem):
     np.testing.assert_allclose(curve.losses[:35], expected[:35], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_ends_when_the_loss_has_doubled_and_suggests_less_than_the_limit(problem):
     _, curve = problem
     assert len(curve.rates) < 60

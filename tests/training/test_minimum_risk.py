@@ -46,6 +46,7 @@ def definition(labels, logits, rewards, sharpness, reference_weight, smoothing):
     return loss.item(), z.grad.numpy()
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sharpness, reference_weight, smoothing", [(0.5, 0.3, 0.1), (2, 0, 0)])
 def test_it_is_the_definition(mode, sharpness, reference_weight, smoothing):

@@ -64,6 +64,7 @@ def test_the_loss_is_that_of_float32_to_one_percent(losses, precision):
     assert found != expected  # They did compute in something else.
 
 
+@pytest.mark.slow
 def test_weights_stay_float32_and_only_float16_scales_the_loss(losses):
     scales = {
         precision: isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
