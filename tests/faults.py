@@ -287,7 +287,19 @@ FAULTS = (
         ("len(set(special.values())) < len(special)", "len(set(special.values())) > len(special)"),
         tests="models/test_config.py::test_bad_values_are_named",
     ),
+    _fault(
+        "models/lora_left_behind",
+        "a copy has the kernels without what LoRA has learned",
+        ("return values | dict(merged_weight(layer) for layer in layers)", "return values"),
+        tests="models/test_lora.py::test_f1_a_fold_has_what_lora_learned",
+    ),
     # Decoding.
+    _fault(
+        "decoding/compiled_for_ever",
+        "a compiled search goes on when its layers have other variables",
+        ("return not is_same or before[1] != self.variables", "return not is_same"),
+        tests="decoding/test_changed_layers.py::test_f2_scores_follow_the_layers",
+    ),
     _fault(
         "decoding/beam_length",
         "the length penalty of a finished hypothesis leaves its end token out",
@@ -405,6 +417,12 @@ FAULTS = (
         tests="decoding/test_score.py::test_the_term_is_equation_14",
     ),
     # Training.
+    _fault(
+        "training/bleu_of_a_region",
+        "BLEU of zh-TW splits at spaces, as that of a language that it does not know",
+        ('_OF_LANGUAGE.get(fold(language or ""), DEFAULT)', "_OF_LANGUAGE.get(language, DEFAULT)"),
+        tests="training/test_translation_score.py::test_f3_a_perfect_system_has_100",
+    ),
     _fault(
         "training/padding_in_the_loss",
         "padding counts in the loss",
@@ -556,7 +574,27 @@ FAULTS = (
         ('normalize("NFKC", text).replace', 'normalize("NFC", text).replace'),
         tests="data/test_tokenizer.py::test_normalize",
     ),
+    _fault(
+        "data/format_characters",
+        "marks of direction and soft hyphens stay in texts",
+        ('category == "Cf" and character', 'category == "Cn" and character'),
+        tests="data/test_normalization.py"
+        "::test_f5_invisible_characters_are_read_as_if_they_were_not_there",
+    ),
+    _fault(
+        "data/held_out_by_case",
+        "translations of one sentence in two spellings are held out apart",
+        ('" ".join(text.casefold().split())', '" ".join(text.split())'),
+        tests="data/test_splits_and_held_out.py"
+        "::test_m3_all_translations_of_a_sentence_are_on_one_side",
+    ),
     # Serving.
+    _fault(
+        "serving/gzip_bomb",
+        "the limit of a body holds for the bytes that come in",
+        ("gzip.decompress(body, limit + 1 - len(found))", "gzip.decompress(body)"),
+        tests="serving/test_server_rest.py::test_f10_a_bomb_is_not_inflated",
+    ),
     _fault(
         "serving/rest_status",
         "a full queue answers 503 in place of 429",
@@ -674,6 +712,12 @@ FAULTS = (
         tests="distribution/test_eight_devices.py::test_a_place_that_is_half_told_is_refused",
     ),
     # Runs.
+    _fault(
+        "runs/lines_of_a_test_set",
+        "an evaluation leaves out the lines that a training does",
+        ("load_texts(run.config, split, keep_every_pair=True)", "load_texts(run.config, split)"),
+        tests="runs/test_run_data.py::test_f6_every_line_of_a_test_set_is_translated_and_counted",
+    ),
     _fault(
         "runs/best_epoch",
         "the worst epoch is kept as the best",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from keras_addnorm.basics.languages import fold
+
 
 @dataclasses.dataclass(frozen=True)
 class Abbreviations:
@@ -94,7 +96,7 @@ _LANGUAGES = {
     "tr": Abbreviations(_words("vb vs örn bkz Sn Av Yrd Doç"), (), True),
     "uk": Abbreviations(_words("вул буд кв ім проф акад рис тис млн")),
 }
-for _code, _like in {"nb": "no", "nn": "no", "bs": "hr"}.items():
+for _code, _like in {"nn": "no", "bs": "hr"}.items():
     _LANGUAGES[_code] = _LANGUAGES[_like]
 
 
@@ -102,14 +104,13 @@ def abbreviations_of(language: str | None) -> Abbreviations:
     """Return the abbreviations of a language, those that all languages share among them.
 
     Args:
-        language: A code such as `"de"` or `"de-AT"`; `None`, or one without a list, for those that
-            all share.
+        language: A code or name such as `"de"`, `"de-AT"` or `"deu"`; `None`, or one without a
+            list, for those that all share.
 
     Returns:
         The abbreviations.
     """
-    code = (language or "").replace("_", "-").split("-")[0].lower()
-    own = _LANGUAGES.get(code, Abbreviations())
+    own = _LANGUAGES.get(fold(language or ""), Abbreviations())
     return dataclasses.replace(
         own,
         words=tuple(dict.fromkeys(COMMON.words + own.words)),

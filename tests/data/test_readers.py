@@ -12,11 +12,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from keras_addnorm.basics.languages import fold, is_in
 from keras_addnorm.data import load_translation, readers
 from keras_addnorm.data.open_files import find_pairs
 from keras_addnorm.data.readers import InputFile, RawPair
 from keras_addnorm.data.readers.input_file import COMPRESSIONS
-from keras_addnorm.data.readers.languages import fold, is_in
 
 ENGLISH = ["Go on.", 'She said "no, thanks".', "It costs 3 €; really.", "Rain & snow"]
 SPANISH = ["Sigue.", "Ella dijo «no, gracias».", "Cuesta 3 €; de verdad.", "Lluvia y nieve"]

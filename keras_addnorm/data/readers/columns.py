@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
-from keras_addnorm.data.readers.languages import fold, is_in, tidy
+from keras_addnorm.basics.languages import fold, is_in, tidy
 
 _ROLES = ({"source", "src"}, {"target", "tgt", "trg"})
 _NUMBER = re.compile(r"\s*\d*\s*")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics.languages import is_in
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.languages import is_in
 from keras_addnorm.data.readers.reader import RawPair, Reader
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")

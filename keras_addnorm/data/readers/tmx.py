@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from keras_addnorm.basics.languages import is_in, tidy
 from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.languages import is_in, tidy
 from keras_addnorm.data.readers.reader import RawPair, Reader
 from keras_addnorm.data.readers.xml_stream import XmlHandler, parse
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 # Two letters (ISO 639-1), three letters (ISO 639-3, and 639-2 where it differs), English name.
 _LANGUAGES = """
 af afr afrikaans|ar ara arb arabic|az aze azerbaijani|be bel belarusian|bg bul bulgarian
-bn ben bengali|ca cat catalan|cs ces cze czech|cy cym wel welsh|da dan danish
+bn ben bengali|bo bod tib tibetan|ca cat catalan|cs ces cze czech|cy cym wel welsh|da dan danish|dz dzo dzongkha
 de deu ger german|el ell gre greek|en eng english|eo epo esperanto|es spa spanish
 et est estonian|eu eus baq basque|fa fas per pes persian|fi fin finnish|fr fra fre french
 ga gle irish|gl glg galician|gu guj gujarati|he heb hebrew|hi hin hindi|hr hrv croatian
 hu hun hungarian|hy hye arm armenian|id ind indonesian|is isl ice icelandic|it ita italian
-ja jpn japanese|ka kat geo georgian|kk kaz kazakh|km khm khmer|kn kan kannada|ko kor korean
+ja jpn japanese|ka kat geo georgian|kk kaz kazakh|km khm khmer|kn kan kannada|ko kor korean|lo lao
 lt lit lithuanian|lv lav lvs latvian|mk mkd mac macedonian|ml mal malayalam|mr mar marathi
 ms msa may zsm malay|my mya bur burmese|ne nep npi nepali|nl nld dut dutch
 no nor nob nb norwegian|pa pan punjabi|pl pol polish|pt por portuguese|ro ron rum romanian
@@ -49,7 +49,7 @@ def is_in(language: str, wanted: str) -> bool:
         Whether it is.
 
     Example:
-        >>> from keras_addnorm.data.readers.languages import is_in
+        >>> from keras_addnorm.basics.languages import is_in
         >>> is_in("en-GB", "en"), is_in("en-GB", "en_gb"), is_in("en-GB", "en-US")
         (True, True, False)
     """
