@@ -5,7 +5,8 @@ from __future__ import annotations
 # Two letters (ISO 639-1), three letters (ISO 639-3, and 639-2 where it differs), English name.
 _LANGUAGES = """
 af afr afrikaans|ar ara arb arabic|az aze azerbaijani|be bel belarusian|bg bul bulgarian
-bn ben bengali|bo bod tib tibetan|ca cat catalan|cs ces cze czech|cy cym wel welsh|da dan danish|dz dzo dzongkha
+bn ben bengali|bo bod tib tibetan
+ca cat catalan|cs ces cze czech|cy cym wel welsh|da dan danish|dz dzo dzongkha
 de deu ger german|el ell gre greek|en eng english|eo epo esperanto|es spa spanish
 et est estonian|eu eus baq basque|fa fas per pes persian|fi fin finnish|fr fra fre french
 ga gle irish|gl glg galician|gu guj gujarati|he heb hebrew|hi hin hindi|hr hrv croatian
