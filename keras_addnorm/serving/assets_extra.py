@@ -85,7 +85,7 @@ model = tf.saved_model.load("{name}/{version}")
 print(model.signatures["serving_default"](texts=tf.constant(["a text"])))
 ```
 
-With keras-addnorm, which also normalises texts to Unicode form NFKC, as in training:
+With keras-addnorm:
 
 ```python
 from keras_addnorm.serving import load_translator

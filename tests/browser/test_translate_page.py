@@ -42,12 +42,19 @@ class Canned(tf.Module):
         return {"pieces": tf.where(_is_short(texts), [SHORT_SOURCE], [SOURCE])}
 
 
+class Normalizing(Canned):
+    """Says that it normalises texts itself, as exports do."""
+
+    def tokenize(self, texts):
+        return {**super().tokenize(texts), "normalized": texts}
+
+
 def _is_short(texts):
     return tf.equal(texts, "kurz")[:, None]
 
 
-def _server(directory, names):
-    module = Canned()
+def _server(directory, names, module=None):
+    module = module or Canned()
     signature = [tf.TensorSpec([None], tf.string, "texts")]
     functions = {"serving_default": module.translate} | {n: getattr(module, n) for n in names}
     tf.saved_model.save(
@@ -305,6 +312,14 @@ def test_a_blank_text_gives_nothing(page):
     _translate(page, " \n ")
     assert page.locator("#translation").text_content() == ""
     assert not page.locator("#several").is_visible()
+
+
+def test_f4_a_model_that_normalises_gets_the_text_as_it_is(browser, tmp_path):
+    with _server(tmp_path, ["tokenize"], Normalizing()) as server:
+        for page in _open(browser, server):
+            _translate(page, "20 m² \ufb01ne")
+            expected = f"{TEXTS[0]} / 20 m² \ufb01ne"
+            assert page.locator("#translation").text_content() == expected
 
 
 def test_an_export_without_hypotheses(browser, plain_server):
