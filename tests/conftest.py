@@ -17,7 +17,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import gc
+import pathlib
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -33,6 +35,19 @@ def pytest_configure(config):
     # Workers have the flags of the process that started them.
     if cache is not None and "TF_XLA_FLAGS" not in os.environ:
         os.environ["TF_XLA_FLAGS"] = xla_cache.flags(cache)
+
+
+_LARGE = 2 * 2**30  # bytes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_what_was_compiled():
+    """Frees the models and functions of a file, which are cycles, in a process that is large."""
+    yield
+    if "linux" in sys.platform:
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        if pages * os.sysconf("SC_PAGE_SIZE") > _LARGE:
+            gc.collect()
 
 
 _MARKERS = pytest.StashKey[list[frozenset[str]]]()

@@ -11,7 +11,7 @@ class ShapeOfInput(keras.layers.Layer):
     """A layer whose output has the shape of its first input; `TimeDistributed` asks for it."""
 
     def compute_output_shape(
-        self, x_shape: tuple[int | None, ...], *other_shapes: Any
+        self, x_shape: tuple[int | None, ...], *other_shapes: Any, **named_shapes: Any
     ) -> tuple[int | None, ...]:
         """Return the shape of `x`."""
         return tuple(x_shape)
