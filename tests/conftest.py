@@ -43,7 +43,9 @@ _LARGE = 2 * 2**30  # bytes
 @pytest.fixture(autouse=True, scope="module")
 def _forget_what_was_compiled():
     """Frees the models and functions of a file, which are cycles, in a process that is large."""
+    gc.freeze()  # Keras collects at each weight that it quantises: it need not look at all this.
     yield
+    gc.unfreeze()
     if "linux" in sys.platform:
         pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
         if pages * os.sysconf("SC_PAGE_SIZE") > _LARGE:
