@@ -4,6 +4,10 @@ Keras gives a whole number without a dtype the width of floatx: 16 or 64 bits.
 """
 
 import ast
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -146,10 +150,6 @@ def test_f8_the_search_for_them_finds_them(line, is_found):
 @pytest.mark.slow
 def test_f8_runs_compute_in_their_own_precision(tmp_path):
     """`keras.json` with float16: the command sets it back."""
-    import json
-    import subprocess
-    import sys
-
     (tmp_path / "keras.json").write_text(json.dumps({"floatx": "float16"}))
     code = """
 import keras
@@ -159,7 +159,5 @@ import_keras_quietly()
 assert keras.config.floatx() == "float32"
 assert keras.layers.Dense(3).compute_dtype == "float32"
 """
-    import os
-
     environment = {**os.environ, "KERAS_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -6,6 +6,7 @@ JAX and torch.
 
 import copy
 import itertools
+import pickle
 
 import keras
 import numpy as np
@@ -142,9 +143,9 @@ def clone_model(make, folder):
 @habit
 def deep_copy_and_pickle(make, folder):
     model, inputs, _ = make()
-    again = copy.deepcopy(model)
-    assert type(again) is type(model)
-    np.testing.assert_array_equal(outputs(again, inputs), outputs(model, inputs))
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert type(again) is type(model)
+        np.testing.assert_array_equal(outputs(again, inputs), outputs(model, inputs))
 
 
 @habit
@@ -275,21 +276,19 @@ SLOW_HABITS = {}
 
 
 def slow_habit(function):
-    """Adds one that compiles with XLA, or exports."""
+    """Adds one that compiles with XLA, or exports a SavedModel: for TensorFlow."""
     SLOW_HABITS[function.__name__] = function
     return function
 
 
 @slow_habit
 def jit_compile(make, folder):
-    losses = [fitted(make, jit_compile=compiles)[0] for compiles in (False, BACKEND != "torch")]
+    losses = [fitted(make, jit_compile=compiles)[0] for compiles in (False, True)]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
 
 
 @slow_habit
 def export(make, folder):
-    if BACKEND == "torch":  # Keras exports from torch in other formats only.
-        return
     import tensorflow as tf
 
     model, inputs, _ = make()
@@ -337,14 +336,16 @@ def test_a_layer_in_sequential_and_time_distributed(name, tmp_path):
 def test_a_layer_says_its_output_before_it_computes(name):
     """Shape and dtype, by a symbolic call; and no weight changes its name by being built so."""
     make, arrays = LAYERS[name]
-    # Under torch Keras says float32 for attention of bfloat16, in a symbolic call alone.
-    is_torch = keras.backend.backend() == "torch"
-    for dtype in ("float32", "mixed_bfloat16")[: 1 if is_torch else 2]:
-        layer = make(dtype=dtype)
+    for dtype in ("float32", "mixed_bfloat16"):
+        layer, other = (make(dtype=dtype, name="layer") for _ in range(2))
         inputs = [keras.KerasTensor((None, *a.shape[1:]), dtype=a.dtype.name) for a in arrays]
         said, found = layer(*inputs), layer(*arrays)
         assert said.shape[1:] == tuple(found.shape[1:])
-        assert said.dtype == keras.backend.standardize_dtype(found.dtype)
+        # While Keras traces on torch's device "meta", a variable forgets the compute dtype.
+        if BACKEND != "torch" or dtype == "float32" or not name.startswith("MultiHead"):
+            assert said.dtype == keras.backend.standardize_dtype(found.dtype)
+        other(*arrays)
+        assert [weight.path for weight in layer.weights] == [w.path for w in other.weights]
 
 
 def test_clones_of_the_model_generate():

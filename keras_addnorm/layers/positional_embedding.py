@@ -8,16 +8,16 @@ import keras
 from keras import ops
 
 from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers.adaptable import AdaptableLayer
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
-from keras_addnorm.layers.lora import redraw
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class PositionalEmbedding(keras.layers.ReversibleEmbedding):
+class PositionalEmbedding(AdaptableLayer, keras.layers.ReversibleEmbedding):
     """`E[id] * sqrt(D) + P[position]`; with `reverse=True`, the tied projection to the vocabulary.
 
     The mask (True at real tokens) is attached to the output and travels on to every layer that
@@ -156,29 +156,6 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
         if self.quantization_mode is not None:
             return self._rows(ops.arange(self.vocabulary_size, dtype="int32"))
         return ops.cast(self.embeddings, self.compute_dtype)
-
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, config: Any = None
-    ) -> None:
-        """Quantise the table, as `keras.layers.ReversibleEmbedding.quantize` does.
-
-        Args:
-            mode: `"int8"` or `"int4"`.
-            type_check: Whether to refuse subclasses, which may compute in another way.
-            config: A `keras.quantizers.QuantizationConfig`, or `None`.
-
-        Raises:
-            NotImplementedError: If the layer is of a subclass, or there is no such mode.
-        """
-        if type_check and type(self) is not PositionalEmbedding:
-            raise self._not_implemented_error(self.quantize)
-        super().quantize(mode, type_check=False, config=config)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Load the table; LoRA, whose matrices a saved table contains, begins anew."""
-        super().load_own_variables(store)
-        if self.lora_enabled:
-            redraw(self.lora_embeddings_a)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         """Return where token ids are real, `(B, T)`; hidden states keep their mask."""

@@ -136,6 +136,7 @@ class Seq2SeqTransformer(keras.Model):
                 f"Received the inputs and outputs of a graph: {inputs}, {outputs}"
             )
         super().__init__(inputs, outputs, **kwargs)
+        delattr(outputs, _CLONES)  # Or the clone would keep the original alive.
         self.config = original.config
         for name in _PARTS:
             part = getattr(original, name)

@@ -86,6 +86,24 @@ def test_f9_a_projection_multiplies_as_keras_dense(mode):
     np.testing.assert_allclose(array(ours(x)), array(theirs(x)), rtol=1e-5, atol=1e-6)
 
 
+class OwnProjection(Projection):
+    """Somebody's own."""
+
+
+class OwnEmbedding(PositionalEmbedding):
+    """Somebody's own."""
+
+
+@pytest.mark.parametrize("layer", [lambda: OwnProjection(5), lambda: OwnEmbedding(11, 6)])
+def test_f9_a_layer_of_ones_own_is_quantised_on_request_alone(layer):
+    layer = layer()
+    layer.build((2, 6))
+    with pytest.raises(NotImplementedError, match="Own"):
+        layer.quantize("int8")
+    layer.quantize("int8", type_check=False)
+    assert layer.weights[-1].name.endswith("_scale")
+
+
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize("options", OPTIONS)

@@ -75,7 +75,9 @@ def test_what_is_quickly_seen_to_be_one_sentence_is_one(language):
     for text in MIXTURES:
         first, *others = substitute(text, rules.substitutions).split(MARK)
         assert split(text, Sentences(language)) == [first, *filter(None, others)]
-    assert sum(is_one_sentence(text, rules) for text in MIXTURES) > 20
+    expected = [is_one_sentence(text, rules) for text in MIXTURES]
+    found = tf.strings.regex_full_match(MIXTURES, rules.one_sentence).numpy().tolist()
+    assert found == expected and sum(expected) > 20
 
 
 def test_both_engines_join_alike():
@@ -116,7 +118,7 @@ class Config:
 )
 def test_the_same_segments(all_scripts, way, longest):
     tokenizer, graph_tokenizer = all_scripts
-    texts = ["", " ", *MIXTURES[:60], "\n"]
+    texts = ["", " ", f"A.{MARK} b", *MIXTURES[:60], "\n"]
     expected = make_segments(texts, tokenizer, way, Config(longest + 1))
     splitter = GraphSplitter(tokenizer, graph_tokenizer, way, longest)
     found = tf.function(splitter, [tf.TensorSpec([None], tf.string)])(tf.constant(texts))
@@ -129,6 +131,11 @@ def test_the_same_segments(all_scripts, way, longest):
     if way != NoSplitting():
         assert len(inner) > 80
         assert max(map(len, tokens)) <= longest < 2 * max(map(len, tokens))
+
+
+def test_a_model_that_reads_nothing_is_refused(all_scripts):
+    with pytest.raises(ValueError, match=r"Expected a config with max_length >= 2.*=1\."):
+        GraphSplitter(*all_scripts, Sentences(), 0)
 
 
 def test_no_texts(all_scripts):
