@@ -3,7 +3,7 @@
 `keras_addnorm.decoding.text_segments` does the same in Python: both apply the same substitutions
 and divide what is too long at the same tokens. All operations belong to TensorFlow's core.
 
-Shape letters: B texts, R segments, N hypotheses, K tokens of all texts, L tokens of a row.
+Shape letters: B texts, R segments, N hypotheses, L tokens of a row.
 """
 
 from __future__ import annotations
@@ -236,7 +236,9 @@ def _join(
     # Segments without tokens say nothing, whatever k is.
     is_blank = tf.equal(rows.tokens.row_lengths(), 0)[:, None]
     sums = tf.where(is_blank, 0.0, scores * penalty.divisor(num_tokens))
-    total = tf.math.unsorted_segment_sum(sums, text, num_texts)
+    # One after the other, thousands of float32 numbers are added with an error of 5e-5.
+    total = tf.math.unsorted_segment_sum(tf.cast(sums, tf.float64), text, num_texts)
+    total = tf.cast(total, tf.float32)
     total /= penalty.divisor(tf.math.unsorted_segment_sum(num_tokens, text, num_texts))
 
     # A text of one segment has its very translation and score.

@@ -19,7 +19,7 @@ from keras_addnorm.decoding.sentence_rules import (
 from keras_addnorm.decoding.splitting import split
 from keras_addnorm.decoding.text_segments import join as python_join
 from keras_addnorm.decoding.text_segments import make_segments
-from keras_addnorm.serving.graph_segments import GraphSplitter, concat_rows, join
+from keras_addnorm.serving.graph_segments import GraphSplitter, Segments, concat_rows, join
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 SCRIPTS = {
@@ -181,6 +181,17 @@ def test_translations_and_scores_are_joined(all_scripts):
     np.testing.assert_allclose(found_scores[0], whole, rtol=1e-5)
     np.testing.assert_array_equal(found_scores[1:3], scores[3:5])
     assert found_scores[3, 1] == -np.inf and np.isfinite(found_scores[3, 0])
+
+
+def test_scores_of_thousands_of_segments_add_up_exactly():
+    count = 5000
+    tokens = tf.RaggedTensor.from_uniform_row_length(tf.ones([count], tf.int32), 1)
+    segments = Segments(tokens, tf.fill([count], MARK), tf.constant([0, count], tf.int64))
+    scores = np.full((count, 1), -3.1456745, "float32")
+    lengths = tf.fill([count, 1], 7)
+    _, found = join(tf.fill([count, 1], "ba"), scores, lengths, segments, GNMTPenalty(0.6))
+    expected = count * scores[0].astype("float64") * 2**0.6 / ((5 + 7 * count) / 6) ** 0.6
+    np.testing.assert_allclose(found[0], expected, rtol=3e-7)
 
 
 def test_rows_are_put_one_behind_the_other():
