@@ -5,8 +5,10 @@ JAX and torch.
 """
 
 import copy
+import gc
 import itertools
 import pickle
+import weakref
 
 import keras
 import numpy as np
@@ -363,6 +365,14 @@ def test_clones_of_the_model_generate():
             strict=True,
         ):
             np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_clone_does_not_keep_the_original_alive():
+    model, _, _ = translation_model()
+    clone, original = keras.models.clone_model(model), weakref.ref(model)
+    del model
+    gc.collect()
+    assert clone.built and original() is None
 
 
 def test_a_clone_function_is_asked_for_each_layer():
