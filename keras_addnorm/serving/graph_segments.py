@@ -266,6 +266,23 @@ def concat_rows(values: tf.Tensor, lengths: tf.Tensor, first_rows: tf.Tensor) ->
     )
 
 
+def mean_of_rows(rows: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the mean of what each text has, (B, D); zeros for a text without anything.
+
+    Args:
+        rows: (B, its tokens, D).
+
+    Returns:
+        The means, float32.
+    """
+    # As of scores: a long text has many tokens.
+    sums = tf.math.unsorted_segment_sum(
+        tf.cast(rows.values, tf.float64), rows.value_rowids(), rows.nrows()
+    )
+    lengths = tf.cast(rows.row_lengths(), tf.float64)[:, None]
+    return tf.cast(tf.math.divide_no_nan(sums, lengths), tf.float32)
+
+
 def text_of_rows(first_rows: tf.Tensor) -> tf.Tensor:
     """Returns the text of each row, (R,) int64.
 

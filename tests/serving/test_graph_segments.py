@@ -19,7 +19,13 @@ from keras_addnorm.decoding.sentence_rules import (
 from keras_addnorm.decoding.splitting import split
 from keras_addnorm.decoding.text_segments import join as python_join
 from keras_addnorm.decoding.text_segments import make_segments
-from keras_addnorm.serving.graph_segments import GraphSplitter, Segments, concat_rows, join
+from keras_addnorm.serving.graph_segments import (
+    GraphSplitter,
+    Segments,
+    concat_rows,
+    join,
+    mean_of_rows,
+)
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 SCRIPTS = {
@@ -192,6 +198,13 @@ def test_scores_of_thousands_of_segments_add_up_exactly():
     _, found = join(tf.fill([count, 1], "ba"), scores, lengths, segments, GNMTPenalty(0.6))
     expected = count * scores[0].astype("float64") * 2**0.6 / ((5 + 7 * count) / 6) ** 0.6
     np.testing.assert_allclose(found[0], expected, rtol=3e-7)
+
+
+def test_the_mean_of_a_long_text_is_exact():
+    values = tf.concat([tf.fill([50_000, 3], 0.31456745), [[1.0, 2.0, 4.0]]], 0)
+    rows = tf.RaggedTensor.from_row_lengths(values, [50_000, 0, 1])
+    expected = [3 * [0.31456745], [0, 0, 0], [1, 2, 4]]
+    np.testing.assert_allclose(mean_of_rows(rows), expected, rtol=1e-7)
 
 
 def test_rows_are_put_one_behind_the_other():

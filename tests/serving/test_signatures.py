@@ -164,7 +164,7 @@ def test_u1_a_served_model_translates_every_sentence(toy, module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["", pytest.param("_xla", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["", "_xla"])
 def test_the_best_of_nbest_is_the_translation(module, sources, kind):
     best, several = (call(module, f"translate{n}{kind}", texts=sources) for n in ("", "_nbest"))
     assert strings(best["translations"]) == strings(several["translations"][:, 0])
@@ -176,9 +176,9 @@ def test_the_best_of_nbest_is_the_translation(module, sources, kind):
     "name",
     [
         "serving_default",
-        pytest.param("translate_xla", marks=pytest.mark.slow),
-        pytest.param("translate_nbest", marks=pytest.mark.slow),
-        pytest.param("translate_nbest_xla", marks=pytest.mark.slow),
+        "translate_xla",
+        "translate_nbest",
+        "translate_nbest_xla",
         "score",
         "tokenize",
         "encode",
