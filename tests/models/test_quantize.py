@@ -87,8 +87,7 @@ def test_f9_a_projection_multiplies_as_keras_dense(mode):
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(("options", "mode"), zip(OPTIONS, ("int8", "int4", "int8"), strict=True))
 def test_f9_a_quantised_model_comes_back_from_its_files(mode, options, tmp_path):
     model = tiny_model(**OPTIONS[options])
     model.quantize(mode)
@@ -174,8 +173,9 @@ def test_f9_layers_in_a_model_of_ones_own():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "jit_compile"), zip(OPTIONS, (False, True, False), strict=True)
+)
 def test_f9_it_generates(options, jit_compile):
     model = tiny_model(**OPTIONS[options], scheme="pre_ln")
     model.quantize("int8")
