@@ -2,7 +2,7 @@
 
 The model is as small as one that has every part can be, so that the whole product stays cheap. A
 step of a layer under XLA takes more than a second to compile: every scheme takes one with layer
-norm, every norm takes one with a scheme that has it everywhere. In the product, only the Add norm, every norm takes one with a scheme that has it everywhere. In the product, only the Add & Norm itself does. Norm
+norm, every norm takes one with a scheme that has it everywhere. In the product, only the Add & Norm
 itself does.
 """
 
