@@ -13,6 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from covering import covering
 from filled_models import LABELS, SOURCE, batch, tiny_model
 
 import keras_addnorm
@@ -55,11 +56,12 @@ def generated(strategy, jit_compile, dtype="float32"):
 
 
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "xla"]
+    ("name", "strategy", "jit_compile"),
+    [
+        pytest.param(*row, marks=pytest.mark.slow if row[-1] else ())
+        for row in covering(FLOATX, [*STRATEGIES], (False, True))
+    ],
 )
-@pytest.mark.fast_cases(3)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", FLOATX)
 def test_f8_searches_of_a_float32_model_are_the_same(name, strategy, jit_compile, floatx):
     expected, expected_scores = generated(STRATEGIES[strategy], jit_compile)
     floatx(name)

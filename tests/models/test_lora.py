@@ -155,8 +155,9 @@ def test_f1_weights_that_have_no_place_in_the_copy_are_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "jit_compile"), [*zip(OPTIONS, (True, False, True), strict=True)]
+)
 def test_f1_searches_read_the_merged_weights(options, jit_compile):
     """The engines' views: fused QKV, transposed tables, split kernels."""
     model = with_lora(**OPTIONS[options], scheme="pre_ln")
