@@ -23,6 +23,7 @@ _DATA_SETTINGS = (
     "data_format",
     "source_column",
     "target_column",
+    "split",
     "validation",
 )
 

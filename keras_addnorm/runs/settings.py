@@ -288,7 +288,8 @@ class TrainingConfig:
     )
     strict: bool = setting(
         False,
-        "stop if the data have pairs that are empty, too long, repeated, copied or wrongly encoded",
+        "stop if the data have pairs that are empty, too long, repeated, copied, wrongly encoded or "
+        "held out, too",
     )
     distribution: str = setting(
         "none",
@@ -410,6 +411,7 @@ class RunConfig:
         data_format: The format of the files, where their names do not tell.
         source_column: The column of the source language, where the file does not tell.
         target_column: The column of the target language.
+        split: What is trained on, but for validation pairs in it.
         validation: The split, or the file, to validate on; empty for `validation`, and where there
             is none, for some training pairs that are held out.
         tokenizer: How text becomes numbers.
@@ -437,6 +439,7 @@ class RunConfig:
         "", "name or number, from 1, of the source column, where the file does not tell"
     )
     target_column: str = setting("", "name or number of the target column")
+    split: str = setting("train", "split to train on, such as train[:10%]")
     validation: str = setting(
         "",
         "split or file to validate on, such as train[:1%]; by default validation, and where "
