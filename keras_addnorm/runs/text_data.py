@@ -254,27 +254,16 @@ def _open(
         target=config.target,
         split=split,
         keep_every_pair=keep_every_pair,
-        reader=reader_choice(config.data_format, config.source_column, config.target_column),
+        reader=reader_choice(config),
     )
 
 
-def reader_choice(
-    data_format: str = "auto", source_column: str = "", target_column: str = ""
-) -> dict[str, str] | None:
-    """Puts the settings of files together, as `load_translation` takes them.
-
-    Args:
-        data_format: A name in `data.readers`, or `auto`.
-        source_column: Name or number of the source column; empty if it is to be found.
-        target_column: Name or number of the target column.
-
-    Returns:
-        The fields of the reader; None if the files tell.
-    """
+def reader_choice(config: RunConfig) -> dict[str, str] | None:
+    """Returns the settings of files as `load_translation` takes them; None if the files tell."""
     fields = {
-        "name": "" if data_format == "auto" else data_format,
-        "source_column": source_column,
-        "target_column": target_column,
+        "name": "" if config.data_format == "auto" else config.data_format,
+        "source_column": config.source_column,
+        "target_column": config.target_column,
     }
     return {name: value for name, value in fields.items() if value} or None
 

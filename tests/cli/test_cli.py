@@ -11,20 +11,17 @@ import textwrap
 import types
 from pathlib import Path
 
-import keras
 import pytest
 from python_words import PYTHON_WORDS
 
-from keras_addnorm import __version__, cli, norms, schemes
+from keras_addnorm import __version__, cli
 from keras_addnorm.decoding import Beam
-from keras_addnorm.models import Seq2SeqConfig
-from keras_addnorm.runs import RunConfig, RunDirectory, UserError, process_startup, settings
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, process_startup
 from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import flags_of
 from keras_addnorm.serving.export import _strategies
 
 _CTRANSLATE2 = ("--format", "ctranslate2")
-COMMANDS = ("demo", "train", "evaluate", "translate", "export", "serve", "inspect", "prune")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +35,7 @@ def _main(capsys, *arguments):
     return status, captured.out, captured.err
 
 
-@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
+@pytest.mark.parametrize("command", [(), *((name,) for name in cli.COMMANDS)])
 def test_help_teaches(capsys, command):
     with pytest.raises(SystemExit) as stopped:
         cli.main([*command, "--help"])
@@ -63,20 +60,6 @@ def test_the_help_of_train_has_every_default_range_and_choice(capsys):
                 assert re.search(rf"(?<![\w.]){re.escape(str(part))}(?![\w.])", text), (text, part)
         if one.default not in (None, "", ()):
             assert text.endswith(f"default: {one.default}"), text
-
-
-def test_the_choices_of_flags_are_those_of_the_tables():
-    """The tables import Keras, which --help does without."""
-    assert schemes.names() == settings.SCHEMES
-    assert {*settings.NORMS, "batch_norm"} == set(norms.names())  # batch_norm: encoders only
-    sizes = {"source_vocabulary_size": 5, "target_vocabulary_size": 5}
-    with pytest.raises(ValueError, match=f"one of {', '.join(settings.PRESETS)}"):
-        Seq2SeqConfig.preset("none", **sizes)
-    for name in settings.INITIALIZERS:
-        assert keras.initializers.get(name) is not None
-    fields = {field.name: field.default for field in dataclasses.fields(Seq2SeqConfig)}
-    for one in settings.ModelChoice.more_settings():
-        assert fields[one.name] == one.default or one.default is None, one.key
 
 
 def _flags(name):
@@ -165,6 +148,18 @@ def _resolved(monkeypatch, *arguments):
     return handed["config"]
 
 
+def test_a_command_reads_its_configuration_once(monkeypatch, tmp_path):
+    """`check` makes it, and `run` gets it."""
+    RunDirectory(tmp_path / "run").write_config(RunConfig())
+    reads = []
+    read = RunDirectory.read_config
+    monkeypatch.setattr(
+        RunDirectory, "read_config", lambda self: reads.append(self.path) or read(self)
+    )
+    _resolved(monkeypatch, "--run-dir", tmp_path / "run")
+    assert reads == [tmp_path / "run"]
+
+
 def test_flags_become_settings(monkeypatch, tmp_path):
     config = _resolved(
         monkeypatch,
@@ -172,6 +167,7 @@ def test_flags_become_settings(monkeypatch, tmp_path):
         *("--preset", "small", "--tokenizer", "unigram", "--no-joint", "--bucket-lengths", 8, 16),
         *("--no-jit-compile", "--clipnorm", 1, "--max-length", 31, "--peak-learning-rate", "1e-3"),
         *("--evaluation-max-length", 33, "--scheme", "deep_norm", "--norm", "rms_norm"),
+        *("--split", "train[:10%]"),
         *("--kernel-initializer", "he_normal", "--dropout", "0.25"),
         *("--set", "model.hidden_dim=64", "--set", "model.positions=rotary", "--set", "data=last"),
     )
@@ -180,6 +176,7 @@ def test_flags_become_settings(monkeypatch, tmp_path):
             "data": "last",
             "source": "fr",
             "target": "es",
+            "split": "train[:10%]",
             "tokenizer": {"kind": "unigram", "joint": False},
             "model": {
                 "preset": "small",
@@ -303,6 +300,8 @@ def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, 
         ["translate", "--run-dir", "DIR", "text"],
         ["export", "--run-dir", "RUN", "d", "--format", "onnx", "--licence", "MIT"],
         ["demo", "--pair", "en-xx"],
+        ["data", "spa.txt", "--keep", "copys"],
+        ["data", "spa.txt", "--data-format", "cvs"],
     ],
 )
 def test_what_can_be_refused_at_once_is_refused_before_keras_is_imported(tmp_path, arguments):
@@ -310,7 +309,7 @@ def test_what_can_be_refused_at_once_is_refused_before_keras_is_imported(tmp_pat
     places = {"DIR": str(tmp_path), "RUN": str(tmp_path / "run")}
     options = cli.build_parser().parse_args([places.get(a, a) for a in arguments])
     with pytest.raises(UserError):
-        options.check(options)
+        options.command.check(options)
 
 
 @pytest.mark.parametrize("name", ["onnx", "litert"])
@@ -321,7 +320,7 @@ def test_other_runtimes_get_the_model_and_its_limit(capsys, monkeypatch, tmp_pat
     config = RunConfig.from_dict({"evaluation": {"max_length": 17}})
     RunDirectory(tmp_path).write_config(config)
     run = types.SimpleNamespace(model="model", tokenizers="tokenizers", config=config)
-    monkeypatch.setattr(cli, "_load_run", lambda _: run)
+    monkeypatch.setattr("keras_addnorm.runs.commands.export.load", lambda *_: run)
     monkeypatch.setattr(f"keras_addnorm.interop.export_{name}", export)
     status, out, _ = _main(capsys, "export", "--run-dir", tmp_path, "d", "--format", name)
     expected = ("model", Path("d")), {"tokenizer": "tokenizers", "max_length": 17}
@@ -480,7 +479,7 @@ def test_storage_goes_to_the_export(capsys, monkeypatch, tmp_path):
     run = types.SimpleNamespace(
         model=0, tokenizers=0, config=RunConfig(), shortlist=None, directory=directory
     )
-    monkeypatch.setattr(cli, "_load_run", lambda _: run)
+    monkeypatch.setattr("keras_addnorm.runs.commands.export.load", lambda *_: run)
     monkeypatch.setattr("keras_addnorm.serving.export_saved_model", export)
     arguments = ("export", "--run-dir", tmp_path, "d", "--storage", "int8")
     status, out, _ = _main(capsys, *arguments)
@@ -527,9 +526,8 @@ def _print_in_a_command(tmp_path, show, **environment):
     code = (
         "import gc, os, resource, sys\n"
         "from keras_addnorm import cli\n"
-        "add = lambda commands, name: cli._command(commands, name, '', '', show)\n"
-        "cli._COMMANDS['demo'] = add\n"
-        f"def show(_):\n{textwrap.indent(show, '    ')}\n"
+        f"def show(options, _):\n{textwrap.indent(show, '    ')}\n"
+        "cli.COMMANDS['demo'] = cli.Command('', '', lambda parser: None, show)\n"
         "sys.exit(cli.main())\n"
     )
     script = tmp_path / "command.py"

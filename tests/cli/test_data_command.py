@@ -81,19 +81,16 @@ def test_the_standard_input_and_a_name(capsys, spa, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--keep", "copys"], "Unknown kind of pair 'copys'. Did you mean 'copies'"),
+        (["--keep", "copys"], "Unknown --keep 'copys'. Did you mean 'copies'"),
         (["--out", "."], "'.' exists already"),
-        (["--data-format", "cvs"], "invalid choice|cvs"),
+        (["--data-format", "cvs"], "Unknown --data-format 'cvs'. Did you mean 'csv'"),
         (["--test", "nowhere.tsv"], "There is no file nowhere.tsv"),
     ],
 )
 def test_what_is_refused_before_anything_is_read(capsys, spa, arguments, message):
-    try:
-        status, out, err = run(capsys, "data", spa, *LANGUAGES, *arguments)
-    except SystemExit as stop:
-        status, (out, err) = stop.code, capsys.readouterr()
+    status, out, err = run(capsys, "data", spa, *LANGUAGES, *arguments)
     assert (status, out) == (2, "")
-    assert any(part in err for part in message.split("|"))
+    assert message in err
 
 
 def test_a_copy_without_a_pair_is_not_written(capsys, tmp_path):

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_addnorm.data import PipelineReport, readers
+from keras_addnorm.data import PipelineReport
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, evaluate, text_data
 from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.checks_before_training import require_same_run
 from keras_addnorm.runs.prepare import _check_pairs
-from keras_addnorm.runs.settings import DATA_FORMATS
 from keras_addnorm.runs.text_data import RunPairs, load_pairs, load_texts, run_pairs
 from keras_addnorm.runs.train import train
 from keras_addnorm.training import TranslationScore
@@ -202,7 +201,6 @@ def test_f6_a_test_file_that_is_no_part_of_the_data(spa, tmp_path):
 
 
 def test_columns_and_format_are_settings(tmp_path):
-    assert list(DATA_FORMATS) == ["auto", *readers.names()]
     path = tmp_path / "questions.dat"
     path.write_text("n;question;answer\n1;x;y\n")
     config = config_of(

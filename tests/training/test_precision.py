@@ -11,7 +11,7 @@ from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
 from keras_addnorm.runs.optimization import compile_model, computing_in
-from keras_addnorm.runs.settings import PRECISIONS
+from keras_addnorm.runs.choices import PRECISIONS
 
 LONG = 113
 
