@@ -1,18 +1,15 @@
 """The names that settings choose among.
 
-Where the table of what the names stand for can be imported without Keras and NumPy, its names are
-taken from there. `keras-addnorm --help` does without these packages, so the other tables' names
-stand here once more; tests/runs/test_choices.py compares them.
+The tables of what they stand for import Keras or NumPy, which `keras-addnorm --help` does without.
+So their names stand here once more; tests/runs/test_choices.py compares them.
 """
 
 from __future__ import annotations
 
-from keras_addnorm.data import readers
-from keras_addnorm.data.vocabulary import KINDS
-
-TOKENIZER_KINDS = KINDS
-DATA_FORMATS = ("auto", *readers.names())
-
+# `data.readers`
+DATA_FORMATS = ("auto", "tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po")
+# `data.vocabulary`
+TOKENIZER_KINDS = ("bpe", "unigram")
 # `data.normalization`
 NORMALIZATIONS = ("nfc", "nfkc", "none")
 # `data.demo`

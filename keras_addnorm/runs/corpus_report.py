@@ -247,6 +247,20 @@ def _sum(name: str, reports: Sequence[LineReport]) -> LineReport:
     )
 
 
+def require_faults(names: Iterable[str]) -> None:
+    """Checks names of faults.
+
+    Args:
+        names: The names.
+
+    Raises:
+        UserError: If one is unknown.
+    """
+    for name in names:
+        if name not in FAULTS:
+            raise unknown_name("fault", name, FAULTS)
+
+
 def write_clean(
     corpus: Corpus, report: CorpusReport, folder: str | Path, keep: Sequence[str] = ()
 ) -> str:
@@ -266,8 +280,7 @@ def write_clean(
     Raises:
         UserError: If the folder exists, a name is unknown, or no training pair is left.
     """
-    for unknown in (name for name in keep if name not in FAULTS):
-        raise unknown_name("fault", unknown, FAULTS)
+    require_faults(keep)
     said = []
     with as_user_errors(), atomic_folder(folder) as temporary:
         if corpus.training:

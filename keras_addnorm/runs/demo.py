@@ -22,7 +22,6 @@ from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import TrainedRun
 
-
 # English dates, times and places move when they are translated: something to see in the picture.
 DRAWN_SENTENCE = "Sophie was born in Italy on January 28, 1995."
 

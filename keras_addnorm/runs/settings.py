@@ -241,8 +241,8 @@ class TrainingConfig:
     )
     strict: bool = setting(
         False,
-        "stop if the data have pairs that are empty, too long, repeated, copied, wrongly encoded or "
-        "held out, too",
+        "stop if training pairs are empty, too long, repeated, copied, wrongly encoded or in "
+        "another split",
     )
     distribution: str = setting(
         "none",

@@ -81,7 +81,7 @@ def test_the_standard_input_and_a_name(capsys, spa, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--keep", "copys"], "Unknown --keep 'copys'. Did you mean 'copies'"),
+        (["--keep", "copys"], "Unknown fault 'copys'. Did you mean 'copies'"),
         (["--out", "."], "'.' exists already"),
         (["--data-format", "cvs"], "Unknown --data-format 'cvs'. Did you mean 'csv'"),
         (["--test", "nowhere.tsv"], "There is no file nowhere.tsv"),

@@ -6,8 +6,10 @@ import keras
 import pytest
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.data import readers
 from keras_addnorm.data.demo import TARGETS
 from keras_addnorm.data.normalization import RULES
+from keras_addnorm.data.vocabulary import KINDS
 from keras_addnorm.decoding import splitting
 from keras_addnorm.distribution import devices
 from keras_addnorm.models import Seq2SeqConfig
@@ -17,6 +19,8 @@ from keras_addnorm.serving import stored_weights
 from keras_addnorm.training import bleu_tokenizers
 
 TABLES = {
+    "DATA_FORMATS": ("auto", *readers.names()),
+    "TOKENIZER_KINDS": KINDS,
     "NORMALIZATIONS": RULES,
     "DEMO_PAIRS": [f"en-{language}" for language in TARGETS],
     "PRESETS": model_config._PRESETS,

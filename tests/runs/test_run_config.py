@@ -20,6 +20,7 @@ FULL = {
     "data_format": "csv",
     "source_column": "3",
     "target_column": "answer",
+    "split": "train[:3]",
     "validation": "train[:1%]",
     "tokenizer": {
         "kind": "unigram",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from keras_addnorm.data.pair_faults import FAULTS
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.errors import UserError, unknown_name
+from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import add_flags, given, whole_number
 from keras_addnorm.runs.settings import RunConfig
@@ -44,8 +43,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FAULT",
-        help="leave pairs with these faults in the clean copy: "
-        + ", ".join(name for name, fault in FAULTS.items() if fault.spoils),
+        help="leave pairs with these faults in the clean copy; their names are those of the report",
     )
     parser.add_argument(
         "--max-chars",
@@ -60,9 +58,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check(options: argparse.Namespace) -> RunConfig:
     """The settings of files."""
-    for name in options.keep:
-        if name not in FAULTS:
-            raise unknown_name("--keep", name, FAULTS)
+    from keras_addnorm.runs.corpus_report import require_faults
+
+    require_faults(options.keep)
     if options.out and options.out.exists():
         raise UserError(f"{str(options.out)!r} exists already. Choose another folder for --out.")
     return RunConfig.from_dict(given(options))
