@@ -67,6 +67,31 @@ def test_a_clean_copy_is_a_corpus(capsys, spa, tmp_path):
     assert "2 of 3 pairs kept" in test_report
 
 
+def test_no_held_out_set_is_lost_in_a_clean_copy(capsys, tmp_path):
+    """Two sets of one name are two sets, and each is read back as what it was."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in ("train", "newsdev2016", "test"):
+        for language in ("en", "es"):
+            (corpus / f"{name}.{language}").write_text(f"{name} in {language}\n")
+    for name in ("test", "news-test", "train"):
+        (tmp_path / f"{name}.tsv").write_text(f"another {name}\totro {name}\n")
+    tests = [tmp_path / f"{name}.tsv" for name in ("test", "news-test", "train")]
+    out_dir = tmp_path / "clean"
+    status, _, _ = run(capsys, "data", corpus, "--test", *tests, *LANGUAGES, "--out", out_dir)
+    assert status == 0
+    assert {path.stem: path.read_text() for path in out_dir.glob("*.en")} == {
+        "train": "train in en\n",
+        "newsdev2016": "newsdev2016 in en\n",
+        "test": "test in en\n",
+        "test_2": "another test\n",
+        "test_news_test": "another news-test\n",
+        "test_train": "another train\n",
+    }
+    _, out, _ = run(capsys, "data", out_dir, *LANGUAGES)
+    assert out.count("all 1 pairs kept") == 6
+
+
 def test_faults_that_stay(capsys, spa, tmp_path):
     run(capsys, "data", spa, *LANGUAGES, "--out", tmp_path / "c", "--keep", *FAULTS)
     assert len((tmp_path / "c" / "train.en").read_text().splitlines()) == 52

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from keras_addnorm.basics.languages import fold, is_in, tidy
 
+ROWS_LOOKED_AT = 20
+"""Rows from the start of a file that tell which columns hold text."""
+
 _ROLES = ({"source", "src"}, {"target", "tgt", "trg"})
 _NUMBER = re.compile(r"\s*\d*\s*")
 
@@ -77,6 +80,12 @@ def languages_in(names: Sequence[str]) -> tuple[str, ...]:
     found = tuple(name for name in names if re.fullmatch(r"[a-z]{2}", fold(name)))
     # `id` is the code of Indonesian, and the number of a row.
     return found if len(found) < 3 else tuple(name for name in found if name.lower() != "id")
+
+
+def languages_of_header(first_rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The languages that the first row names; none if it does not name two."""
+    found = languages_in(first_rows[0]) if first_rows else ()
+    return found if len(found) > 1 else ()
 
 
 def columns_of_rows(
