@@ -59,8 +59,6 @@ class DataCheck:
         hints = {name: n for name, n in self.faults.items() if not FAULTS[name].is_certain}
         found = [_listed(self._certain())] if any(self._certain().values()) else []
         found += [f"perhaps {_listed(hints)}"] if any(hints.values()) else []
-        if any(self.faults.values()):
-            found.append("`keras-addnorm data` shows where")
         return "; ".join(found) or "nothing suspicious"
 
     def require_clean(self) -> None:

@@ -20,13 +20,13 @@ def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[
     """
     an_epoch = report.batches // training.batches_per_update
     total = an_epoch * training.epochs
-    yield f"Updates: {total:,}, {an_epoch:,} in each of {training.epochs:,} epochs."
+    yield f"Updates: {total:,}, {an_epoch:,} an epoch."
     if training.schedule != "constant" and total < training.warmup_steps:
         yield (
-            f"Warning: the learning rate rises over {training.warmup_steps:,} updates and will not "
-            f"get to its peak in {total:,}: such a training learns little. Pass fewer "
-            "--warmup-steps, more --epochs, or, for more updates an epoch, fewer "
-            f"--tokens-per-batch than {training.tokens_per_batch:,}."
+            f"Warning: {total:,} updates are fewer than the {training.warmup_steps:,} over which the "
+            "learning rate rises to its peak: such a training learns little. More --epochs and "
+            f"fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more updates; "
+            "--warmup-steps makes the rise shorter."
         )
     single = sum(pairs for length, _, pairs in report.buckets if length > training.tokens_per_batch)
     if 2 * single > report.kept:

@@ -105,7 +105,7 @@ def test_training_pairs_are_compared_with_every_other_split(folder):
     said = []
     report = PipelineReport(50, 0, 0, 0, 0, 1, 0.0, ())
     _check_pairs(config_of(folder), pairs, report, said.append)
-    assert said == ["Checked the training pairs: 1 in held out; `keras-addnorm data` shows where."]
+    assert said == ["Checked the training pairs: 1 in held out."]
 
 
 def test_a_file_without_other_splits_is_compared_with_what_is_held_out(spa):

@@ -109,9 +109,11 @@ def columns_of_rows(
         The columns, by position.
 
     Raises:
-        ValueError: If there are fewer than two columns, or not those that were asked for.
+        ValueError: If the table is empty, or lacks the columns that were asked for.
     """
-    first = [cell.strip() for cell in first_rows[0]] if first_rows else []
+    if not first_rows:
+        raise ValueError(f"{label} is empty. Expected two columns or more, the texts of a pair.")
+    first = [cell.strip() for cell in first_rows[0]]
     names = named_columns(first, source, target, ("", ""))
     if any(chosen):
         return _chosen_columns(first, names, chosen, label)
