@@ -23,8 +23,8 @@ def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[
     yield f"Updates: {total:,}, {an_epoch:,} an epoch."
     if training.schedule != "constant" and total < training.warmup_steps:
         yield (
-            f"Warning: {total:,} updates are fewer than the {training.warmup_steps:,} over which the "
-            "learning rate rises to its peak: such a training learns little. More --epochs and "
+            f"Warning: {total:,} updates are fewer than the {training.warmup_steps:,} over which "
+            "the learning rate rises to its peak: such a training learns little. More --epochs and "
             f"fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more updates; "
             "--warmup-steps makes the rise shorter."
         )

@@ -110,12 +110,19 @@ def test_the_standard_input_and_a_name(capsys, spa, monkeypatch, tmp_path):
         (["--out", "."], "'.' exists already"),
         (["--data-format", "cvs"], "Unknown --data-format 'cvs'. Did you mean 'csv'"),
         (["--test", "nowhere.tsv"], "There is no file nowhere.tsv"),
+        (["--max-chars", "0"], "--max-chars is a number of characters, 1 or more; received 0"),
     ],
 )
 def test_what_is_refused_before_anything_is_read(capsys, spa, arguments, message):
     status, out, err = run(capsys, "data", spa, *LANGUAGES, *arguments)
     assert (status, out) == (2, "")
     assert message in err
+
+
+def test_a_file_that_names_no_languages_is_refused_in_words_of_a_command(capsys, spa):
+    status, _, err = run(capsys, "data", spa, "--source", "en")
+    assert status == 2
+    assert "Received --source 'en', no --target. Say both, for example --source 'en', --targ" in err
 
 
 def test_a_copy_without_a_pair_is_not_written(capsys, tmp_path):

@@ -61,6 +61,10 @@ def _check(options: argparse.Namespace) -> RunConfig:
     from keras_addnorm.runs.corpus_report import require_faults
 
     require_faults(options.keep)
+    if options.max_chars < 1:
+        raise UserError(
+            f"--max-chars is a number of characters, 1 or more; received {options.max_chars}."
+        )
     if options.out and options.out.exists():
         raise UserError(f"{str(options.out)!r} exists already. Choose another folder for --out.")
     return RunConfig.from_dict(given(options))
