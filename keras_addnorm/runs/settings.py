@@ -352,6 +352,11 @@ class EvaluationConfig:
         return tuple({"name": name, **rule} for name, rule in rules.items() if any(rule.values()))
 
 
+# How files are read, and which parts of the data are used: they say nothing about other data.
+FILE_SETTINGS = ("data_format", "source_column", "target_column")
+SPLIT_SETTINGS = ("split", "validation")
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that a run depends on.

@@ -230,6 +230,24 @@ def test_a_run_that_starts_from_another_has_its_settings(monkeypatch, tmp_path, 
     assert config == own.replace(changes)
 
 
+def test_other_data_are_not_cut_as_those_of_the_run_to_start_from(monkeypatch, tmp_path):
+    data = {"data": "a.csv", "split": "train[:9]", "validation": "dev.tsv", "source_column": "q"}
+    other = RunConfig.from_dict({**data, "data_format": "csv", "source": "fr"})
+    RunDirectory(tmp_path / "other").write_config(other)
+    start = ("--start-from", tmp_path / "other", "--run-dir", tmp_path / "new")
+    config = _resolved(monkeypatch, *start, "--data", "shop", "--validation", "train[:5]")
+    assert config == RunConfig.from_dict(
+        {
+            "data": "shop",
+            "source": "fr",
+            "validation": "train[:5]",
+            "training": {"start_from": str(tmp_path / "other")},
+        }
+    )
+    same = _resolved(monkeypatch, *start)
+    assert same == other.replace({"training.start_from": str(tmp_path / "other")})
+
+
 @pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
 def test_the_recipes_are_configurations(languages):
     name = f"multi30k_{'_'.join(languages)}.toml"

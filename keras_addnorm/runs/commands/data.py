@@ -9,7 +9,7 @@ from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import add_flags, given, whole_number
-from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
 
 _DESCRIPTION = """\
 Looks through sentence pairs before a training: counts, lengths, scripts, and what looks wrong, each
@@ -26,8 +26,6 @@ examples:
   keras-addnorm data corpus --source en --target de --out clean
   keras-addnorm data opus.zip more.tmx --source en --target de --test newstest2014.tsv --out clean
 """
-
-_FILE_SETTINGS = ("data_format", "source_column", "target_column")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="leave out pairs with a longer side (default: %(default)s)",
     )
-    of_files = [one for one in list_settings(RunConfig) if one.key in _FILE_SETTINGS]
+    of_files = [one for one in list_settings(RunConfig) if one.key in FILE_SETTINGS]
     add_flags(parser, of_files, titles={"": "files"})
 
 

@@ -11,7 +11,7 @@ from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import given
-from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml
 
 _DESCRIPTION = """\
@@ -56,14 +56,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> RunConfig:
-    """The configuration: run directory, then file, then flags."""
+    """The configuration: run directory, then file, then flags.
+
+    Of a run to start from, what was said about its data does not hold for other data.
+    """
     directory = RunDirectory(options.run_dir)
     goes_on = options.resume or directory.config.exists()
     settings = by_dotted_key(read_toml(options.config)) if options.config else {}
     settings |= given(options)
     start = settings.get("training.start_from")
     before = directory if goes_on else RunDirectory(start) if start else None
-    return RunConfig.from_dict(merge(before.read_config().to_dict() if before else {}, settings))
+    inherited = before.read_config().to_dict() if before else {}
+    if "data" in settings and not goes_on:
+        for key in (*FILE_SETTINGS, *SPLIT_SETTINGS):
+            inherited.pop(key, None)
+    return RunConfig.from_dict(merge(inherited, settings))
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
