@@ -62,7 +62,8 @@ class HeldOutTexts:
             return False
         if bag in whole or bag in shorter:
             return True
-        return any(bag - word in shorter or bag - word in whole for word in words)
+        without_one = [bag - word for word in words]
+        return not (shorter.isdisjoint(without_one) and whole.isdisjoint(without_one))
 
 
 def _bag(text: str) -> tuple[int, list[int]]:
