@@ -32,7 +32,7 @@ class RunPairs:
     Attributes:
         training: What is trained on: a `tf.data.Dataset` of `(source_text, target_text)`.
         validation: What is validated on; no pair of it is in `training` by its place.
-        others: The pairs of the splits that are not trained on, such as test sets.
+        others: The pairs of the splits that nothing should be trained on, such as test sets.
         notes: What the user should know about how they were found.
     """
 
@@ -53,7 +53,7 @@ def run_pairs(config: RunConfig) -> RunPairs:
             pairs in it.
 
     Returns:
-        Both, and the pairs that no training should have.
+        Both, and the pairs of the other splits.
 
     Raises:
         UserError: If the data or a split does not exist, or nothing is left to train on.
@@ -62,9 +62,15 @@ def run_pairs(config: RunConfig) -> RunPairs:
         corpus = _open(config)
         split = corpus.resolve_split(config.split)
         training, validation, notes = _divided(config, corpus, split)
-        rest = [name for name in corpus.splits if name not in names_in(split)]
-        others = corpus.read("+".join(rest)) if rest else ()
+        others = _not_for_training(corpus, split)
         return RunPairs(training, validation, others, (*corpus.notes, *notes))
+
+
+def _not_for_training(corpus: TranslationSet, split: str) -> Any:
+    """The pairs of validation and test sets: of all splits but `train`, `train_small` and such."""
+    used = names_in(split)
+    rest = [name for name in corpus.splits if name not in used and not name.startswith("train")]
+    return corpus.read("+".join(rest)) if rest else ()
 
 
 def _divided(
