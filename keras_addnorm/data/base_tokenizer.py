@@ -205,7 +205,9 @@ class BaseTokenizer(abc.ABC):
                     "with another tokenizer?"
                 )
             surfaces.append(of_pieces[token])
-        text = b"".join(surfaces).decode("utf-8", "replace") if self.joins_bytes else "".join(surfaces)
+        text = (
+            b"".join(surfaces).decode("utf-8", "replace") if self.joins_bytes else "".join(surfaces)
+        )
         return text.strip(" ")
 
     def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
@@ -260,6 +262,4 @@ class BaseTokenizer(abc.ABC):
         return type(self), self._state
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(kind={self.kind!r}, vocabulary_size={self.vocabulary_size})"
-        )
+        return f"{type(self).__name__}(kind={self.kind!r}, vocabulary_size={self.vocabulary_size})"

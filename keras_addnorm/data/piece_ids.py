@@ -54,7 +54,9 @@ class PieceIds:
         names = *self.pieces, *self.controls, *(getattr(self, name) for name in _SPECIAL)
         for name in names:
             if not isinstance(name, str):
-                raise TypeError(f"Expected the names of pieces as strings; received {describe(name)}.")
+                raise TypeError(
+                    f"Expected the names of pieces as strings; received {describe(name)}."
+                )
         known = set(self.pieces)
         if len(known) < len(self.pieces):
             twice = sorted(name for name, count in Counter(self.pieces).items() if count > 1)

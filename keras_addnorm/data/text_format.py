@@ -12,8 +12,11 @@ import numpy as np
 
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe
+from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
 
 END = "{end}"
+# Of a vocabulary that `Tokenizer.train` made, with the default format; see `BoundFormat.ids`.
+DEFAULT_IDS = (), (), (END_ID,), (), PAD_ID, START_ID, END_ID
 _LANGUAGES = ("source", "target")
 _PIECES = ("source_prefix", "source_suffix", "target_prefix")
 
@@ -183,13 +186,11 @@ class TextFormat:
                 )
             name = tokenizer.pieces[tokenizer.end_id].text if piece == END else piece
             if name not in tokenizer.ids_of_pieces:
-                known = [
-                    language_names(self, tokenizer, language) for language in _LANGUAGES
-                ]
+                known = [language_names(self, tokenizer, language) for language in _LANGUAGES]
                 raise ValueError(
                     f"The vocabulary has no piece {name!r}, which the text format needs. If it "
                     f"names a language, expected one that the model knows, such as "
-                    f"{describe(max(known, key=len) or _controls(tokenizer))}."
+                    f"{describe(max(known, key=len) or [n for n in _controls(tokenizer) if n[:1] != '<'])}."
                 )
             found.append(tokenizer.ids_of_pieces[name])
         return tuple(found)
@@ -250,10 +251,48 @@ class BoundFormat:
     tokenizer: BaseTokenizer | None
 
     @property
-    def longest_prefix(self) -> int:
-        """The most tokens that stand before a source."""
-        longest = max(len(self.source_prefix), int(self.leading_piece is not None))
-        return longest + len(self.text_prefix)
+    def ids(self) -> tuple[Any, ...]:
+        """All that decides which ids stand around tokens."""
+        return (
+            self.source_prefix,
+            self.text_prefix,
+            self.source_suffix,
+            self.target_prefix,
+            self.pad_id,
+            self.start_id,
+            self.end_id,
+        )
+
+    @property
+    def source_length(self) -> int:
+        """Number of tokens around those of a source."""
+        return len(self.source_prefix) + len(self.text_prefix) + len(self.source_suffix)
+
+    @property
+    def target_length(self) -> int:
+        """Number of tokens around those of a target, without the start."""
+        return len(self.target_prefix) + 1
+
+    def longest_source(self, max_length: int) -> int:
+        """The most tokens of a source that a model of `max_length` positions reads.
+
+        Args:
+            max_length: The number of positions.
+
+        Returns:
+            What the tokens around them leave.
+
+        Raises:
+            ValueError: If these leave nothing.
+        """
+        prefix = max(len(self.source_prefix), int(self.leading_piece is not None))
+        around = prefix + len(self.text_prefix) + len(self.source_suffix)
+        if around >= max_length:
+            raise ValueError(
+                f"The text format puts {around} tokens around a source. Expected a model that "
+                f"reads more; received one with max_length={max_length}."
+            )
+        return max_length - around
 
     def take_leading(self, text: str) -> tuple[tuple[int, ...], str]:
         """The ids before a source, and its text without a leading piece.
@@ -275,6 +314,30 @@ class BoundFormat:
                 text = text[end:]
         return prefix + self.text_prefix, text
 
+    def encode_sources(self, texts: Sequence[str], tokenizer: BaseTokenizer) -> list[list[int]]:
+        """The tokens of sources; with leading pieces, with what stands before them.
+
+        Args:
+            texts: The sources.
+            tokenizer: The tokenizer of the sources.
+
+        Returns:
+            The ids of each text, for the format `without_leading_piece`.
+        """
+        if self.leading_piece is None:
+            return tokenizer.encode_batch(texts)
+        found = list(map(self.take_leading, texts))
+        rows = tokenizer.encode_batch([text for _, text in found])
+        return [
+            [*prefix, *row] if row else [] for (prefix, _), row in zip(found, rows, strict=True)
+        ]
+
+    def without_leading_piece(self) -> BoundFormat:
+        """What stands around the tokens that `encode_sources` gives."""
+        if self.leading_piece is None:
+            return self
+        return replace(self, source_prefix=(), text_prefix=(), leading_piece=None, tokenizer=None)
+
     def source_row(self, tokens: Sequence[int], prefix: Sequence[int] | None = None) -> list[int]:
         """What the encoder reads of the tokens of a source.
 
@@ -293,9 +356,7 @@ class BoundFormat:
         return np.tile(np.array(self.target_prefix, np.int32), (count, 1))
 
 
-def language_names(
-    text_format: TextFormat, tokenizer: BaseTokenizer, language: str
-) -> list[str]:
+def language_names(text_format: TextFormat, tokenizer: BaseTokenizer, language: str) -> list[str]:
     """The languages that a vocabulary has pieces for.
 
     Args:
