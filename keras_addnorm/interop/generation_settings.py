@@ -37,6 +37,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "penalty_alpha": (),
 }
 
+
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings:
     """How the makers of a model search with it.
@@ -161,5 +162,3 @@ def _constraints(values: Mapping[str, Any]) -> tuple[Constraint, ...]:
     if forbidden:
         found.append(ForbiddenTokens(tuple(sorted(forbidden))))
     return tuple(found)
-
-

@@ -18,7 +18,9 @@ from keras_addnorm.interop.families.bart import Bart, MBart, Pegasus
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.m2m_100 import M2M100
 from keras_addnorm.interop.families.marian import Marian
+from keras_addnorm.interop.families.marian_npz import MarianNpz
 from keras_addnorm.interop.families.t5 import MT5, T5
+from keras_addnorm.interop.families.torch_transformer import TorchTransformer
 
 __all__ = ["Checkpoint", "Family", "get", "names", "of_settings", "register", "serialize"]
 
@@ -33,6 +35,8 @@ _TABLE: Table[Family] = Table(
         "mbart": MBart,
         "bart": Bart,
         "pegasus": Pegasus,
+        "marian_npz": MarianNpz,
+        "torch_transformer": TorchTransformer,
     },
     module="keras_addnorm.interop.families",
 )

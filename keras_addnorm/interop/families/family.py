@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.rows import WeightTable
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
@@ -54,6 +55,10 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors of a model of such a config."""
+
+    @abc.abstractmethod
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
+        """Return the tokenizers with their text format; `None` for a family that has no files."""
 
     @abc.abstractmethod
     def settings(self, config: Seq2SeqConfig) -> dict[str, Any] | None:

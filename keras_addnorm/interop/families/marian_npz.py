@@ -11,9 +11,11 @@ import numpy as np
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Field, copied, fixed
 from keras_addnorm.interop.families.rows import ONE_ROW, TRANSPOSED, Row, WeightTable, ZeroAtEnd
+from keras_addnorm.interop.families.text_files import moved
 from keras_addnorm.interop.tensor_files import StoredTensor, read_npz
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -135,9 +137,38 @@ class MarianNpz(Family):
         """Return the tensors. Matrices lie as ours do."""
         return _weights(config)
 
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the one model of pieces, or one a side, whose ids are their own."""
+        models = sorted(checkpoint.folder.glob("*.spm"))
+        if len(models) not in (1, 2):
+            raise FileNotFoundError(
+                f"Expected one or two .spm files in '{checkpoint.folder}'. Received: "
+                f"{', '.join(each.name for each in models) or 'none'}. Vocabularies in other forms "
+                "are not read. Pass tokenizers=None to load the weights alone."
+            )
+        # source.spm and target.spm, or vocab.<language>.spm in the order of decoder.yml
+        listed = read_decoder_settings(checkpoint.folder).get("vocabs", [])
+        order = {Path(name).name: index for index, name in enumerate(listed)}
+        models.sort(key=lambda path: order.get(path.name, 0))
+        sizes = (config.source_vocabulary_size, config.target_vocabulary_size)
+        source, target = (
+            moved(model, size, last=("<pad>",), pad="<pad>", start="<pad>")
+            for model, size in zip((models[0], models[-1]), sizes, strict=True)
+        )
+        return TokenizerPair(source, target)
+
     def settings(self, config: Seq2SeqConfig) -> None:
         """Return nothing: the file is only read."""
         return None
+
+
+def read_decoder_settings(folder: Path) -> dict[str, Any]:
+    """Return what the `decoder.yml` of a folder says; nothing if there is none."""
+    path = folder / "decoder.yml"
+    if not path.is_file():
+        return {}
+    (yaml,) = require_extra("pretrained", "A model of Marian", "yaml")
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
 
 
 def _derived(settings: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
@@ -212,7 +243,9 @@ def _layer(config: Seq2SeqConfig, side: str, index: int, is_pre: bool) -> Iterat
             projection = f"{ours}.{name}.{part}_projection"
             yield Row((f"{projection}.kernel",), f"{theirs}_{their_name}_W{letter}")
             yield Row((f"{projection}.bias",), f"{theirs}_{their_name}_b{letter}", (ONE_ROW,))
-        yield from _norm(config, f"{ours}.{name}_add_norm.{slot}", f"{theirs}_{their_name}_Wo_ln", suffix)
+        yield from _norm(
+            config, f"{ours}.{name}_add_norm.{slot}", f"{theirs}_{their_name}_Wo_ln", suffix
+        )
     for number, part in enumerate(("intermediate", "output"), start=1):
         projection = f"{ours}.feed_forward.{part}_projection"
         yield Row((f"{projection}.kernel",), f"{theirs}_ffn_W{number}")

@@ -160,22 +160,36 @@ class WeightTable:
     rows: tuple[Row, ...]
     extras: tuple[Extra, ...] = ()
 
-    def check_names(self, tensors: Mapping[str, StoredTensor], family: str) -> None:
-        """Refuse a file in which tensors are missing, or one is not known: all at once.
+    def named(
+        self, tensors: Mapping[str, StoredTensor], family: str
+    ) -> dict[str, StoredTensor]:
+        """Return the tensors of a file with all names of the rows.
+
+        A file may hold a tensor under one of its names only.
 
         Args:
             tensors: The tensors of the file.
-            family: The name of the family, for the message.
+            family: The name of the family, for messages.
+
+        Returns:
+            The tensors.
 
         Raises:
-            ValueError: If there are such tensors.
+            ValueError: If tensors are missing, or some are not known: all of them at once.
         """
         known = {row.theirs for row in self.rows}
+        found = dict(tensors)
+        for extra in self.extras:
+            for name in tensors:
+                if extra.same_as in known and re.fullmatch(extra.pattern, name):
+                    found.setdefault(extra.same_as, tensors[name])
+        tensors = found
         missing = [row.theirs for row in self.rows if row.theirs not in tensors]
         unknown = [
             name
             for name in tensors
-            if name not in known and not any(re.fullmatch(each.pattern, name) for each in self.extras)
+            if name not in known
+            and not any(re.fullmatch(each.pattern, name) for each in self.extras)
         ]
         problems = [
             f"{what}: {_some(names)}"
@@ -187,13 +201,14 @@ class WeightTable:
                 f"The tensors are not those of a {family} model of this config. Expected "
                 f"{len(known)}. Received {len(tensors)}; {'; '.join(problems)}."
             )
+        return found
 
     def load(self, model: Seq2SeqTransformer, tensors: Mapping[str, StoredTensor]) -> None:
         """Give a model the numbers of a file, one tensor after the other.
 
         Args:
             model: The model.
-            tensors: The tensors of the file, checked by `check_names`.
+            tensors: The tensors of the file, as `named` returns them.
 
         Raises:
             ValueError: If tensors have other shapes than the config says, or numbers that differ
@@ -231,9 +246,7 @@ class WeightTable:
     def shapes(self, model: Seq2SeqTransformer) -> dict[str, Shape]:
         """Return the shape of each tensor of the file of a model."""
         return {
-            row.theirs: self._shape(
-                row, [tuple(weight_at(model, path).shape) for path in row.ours]
-            )
+            row.theirs: self._shape(row, [tuple(weight_at(model, path).shape) for path in row.ours])
             for row in self.rows
         }
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from keras_addnorm.data import (
+    BaseTokenizer,
+    ByteTokenizer,
+    TextFormat,
+    TokenizerPair,
+    sentencepiece_pieces,
+)
 from keras_addnorm.interop.families.bart_like import NOTES, SEARCH
+from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import (
     ConfigFile,
     Field,
@@ -19,6 +27,7 @@ from keras_addnorm.interop.families.fields import (
 )
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Form, Row, Scaled, WeightTable
+from keras_addnorm.interop.families.text_files import moved, read_json, require_text_file
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -96,11 +105,16 @@ class T5(HuggingFaceFamily):
 
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
         """Say by two fields whether there is a head of its own, and whether it is scaled."""
-        return _newest(settings, tensors, settings.get("tie_word_embeddings") is not False)
+        is_tied = settings.get("tie_word_embeddings") is not False
+        return _newest(settings, tensors, settings.get("scale_decoder_outputs", is_tied))
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
-        """Return the tensors."""
+        """Return the tensors: one or two more, by what the logits are made of."""
         return _weights(config)
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the model of pieces, or make that of bytes."""
+        return _tokenizers(checkpoint, config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +136,34 @@ class MT5(HuggingFaceFamily):
         return _newest(settings, tensors, False)
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
-        """Return the tensors."""
+        """Return the tensors: one or two more, by what the logits are made of."""
         return _weights(config)
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the model of pieces, or make that of bytes."""
+        return _tokenizers(checkpoint, config)
+
+
+def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+    size = config.source_vocabulary_size
+    names_of_class = {
+        checkpoint.settings.get("tokenizer_class"),
+        read_json(checkpoint.folder / "tokenizer_config.json").get("tokenizer_class"),
+    }
+    tokenizer: BaseTokenizer
+    if "ByT5Tokenizer" in names_of_class:
+        tokenizer = ByteTokenizer()
+    else:
+        model = require_text_file(checkpoint.folder, "spiece.model")
+        number = size - len(sentencepiece_pieces(model))
+        # The first of them is the last id; there are as many as the table has rows for.
+        extra = tuple(f"<extra_id_{index}>" for index in reversed(range(min(number, 100))))
+        tokenizer = moved(model, size, last=extra, start="<pad>")
+    tasks = checkpoint.settings.get("task_specific_params") or {}
+    # Old T5 is told in words what to do.
+    translates = any(name.startswith("translation_") for name in tasks)
+    text_format = TextFormat(text_prefix="translate {source} to {target}: " if translates else "")
+    return TokenizerPair(tokenizer, tokenizer, text_format)
 
 
 def _newest(
@@ -137,7 +177,7 @@ def _newest(
             "The settings of the activation contradict one another: feed_forward_proj = "
             f"{activation!r}, dense_act_fn = {repeated[0]!r}, is_gated_act = {repeated[1]!r}."
         )
-    found["scale_decoder_outputs"] = settings.get("scale_decoder_outputs", is_scaled)
+    found["scale_decoder_outputs"] = is_scaled
     # Whatever the config says, the head is that of the file.
     found["tie_word_embeddings"] = not (
         _HEAD in tensors
@@ -208,6 +248,4 @@ def _layer(config: Seq2SeqConfig, side: str, index: int) -> Iterator[Row]:
             f"{theirs}.{place}.DenseReluDense.{name}.weight",
             (TRANSPOSED,),
         )
-    yield Row(
-        (f"{feed_forward}_add_norm.pre_norm.scale",), f"{theirs}.{place}.layer_norm.weight"
-    )
+    yield Row((f"{feed_forward}_add_norm.pre_norm.scale",), f"{theirs}.{place}.layer_norm.weight")

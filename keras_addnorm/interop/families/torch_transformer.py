@@ -91,6 +91,10 @@ class TorchTransformer(Family):
             rows.append(Row(("vocabulary_projection.bias",), f"{self.head}.bias"))
         return WeightTable(tuple(rows), tuple(map(Extra, self.ignored)))
 
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> None:
+        """Return nothing: a state dictionary says nothing of texts."""
+        return None
+
     def settings(self, config: Seq2SeqConfig) -> None:
         """Return nothing: a state dictionary has no settings."""
         return None
@@ -126,7 +130,10 @@ class TorchTransformer(Family):
             "use_bias": f"{first}linear1.bias" in tensors,
             "epsilon": 1e-5,
             # torch's stacks end with a norm, whatever the layers do.
-            "scheme": {"name": "post_ln", "final_norm": f"{self.prefix}encoder.norm.weight" in tensors},
+            "scheme": {
+                "name": "post_ln",
+                "final_norm": f"{self.prefix}encoder.norm.weight" in tensors,
+            },
             "tie_embeddings": self.head is None,
             "share_embeddings": self.target_embedding is None,
         }

@@ -74,12 +74,12 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
                 raise FileNotFoundError(
                     f"Files that '{index}' names are missing: {', '.join(missing)}. Download them."
                 )
-            return {name: each for file in files for name, each in read_tensors(folder / file).items()}
+            return {
+                name: each for file in files for name, each in read_tensors(folder / file).items()
+            }
     there = sorted(path.name for path in folder.iterdir())
     raise FileNotFoundError(
         f"There are no weights in '{folder}' that can be read here. Expected one of "
         f"{', '.join(_FILES)}, or an index of several such files. Received: "
         f"{', '.join(there[:20]) or 'an empty folder'}."
     )
-
-

@@ -215,5 +215,3 @@ def _require_little_endian(path: Path, archive: zipfile.ZipFile, folder: str) ->
             f"'{path}' was written on a big-endian machine. Expected little-endian numbers. Save "
             "it as safetensors there."
         )
-
-
