@@ -11,8 +11,9 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.decoding import length_penalties, strategies
-from keras_addnorm.decoding.constraints import ConstraintLike
+from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.splitting import SplittingLike
 from keras_addnorm.decoding.strategies import StrategyLike
@@ -58,6 +59,7 @@ def translate(
     length_penalty: LengthPenaltyLike | None = None,
     max_length: int | None = None,
     constraints: Iterable[ConstraintLike] = (),
+    target_prefix: Prefix | Sequence[int] | None = None,
     shortlist: Shortlist | None = None,
     splitting: SplittingLike = "sentences",
     batch_size: int = 64,
@@ -70,7 +72,8 @@ def translate(
 
     Args:
         model: A `Seq2SeqTransformer`.
-        tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`.
+        tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`. Where the
+            target has `unused_ids`, ids of no piece, they are never generated.
         texts: The texts. An empty one gives an empty translation with the score 0.
         strategy: How to search: a strategy, its name or its dict; with `num_return` N > 1, all N
             are in `n_best`.
@@ -79,6 +82,8 @@ def translate(
         max_length: Number of tokens to generate for a sentence at most; `None` for
             `config.max_length`.
         constraints: Rules about the next token; they hold for each sentence.
+        target_prefix: Tokens that the translation of each sentence begins with, `(P,)`, or a
+            `Prefix` of them; its log-probabilities may count as 0.
         shortlist: The target tokens that are weighed for a batch, instead of all.
         splitting: How texts are split: `"sentences"`; `"long_texts"` for only those of more than
             `config.max_length - 1` tokens; `"none"` to cut those off; or a `Splitting`, such as
@@ -111,7 +116,7 @@ def translate(
     _check_vocabulary("target", target_tokenizer.vocabulary_size, config.target_vocabulary_size)
 
     segments = make_segments(texts, source_tokenizer, splitting, config)
-    rows, constraints = segments.rows, tuple(constraints)
+    rows, constraints = segments.rows, (*constraints, *forbidden_by(target_tokenizer))
     found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
         ids, scores = model.generate(
@@ -119,6 +124,7 @@ def translate(
             strategy,
             max_length=max_length,
             constraints=constraints,
+            target_prefix=target_prefix,
             shortlist=shortlist,
             jit_compile=jit_compile,
         )
