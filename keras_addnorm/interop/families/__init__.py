@@ -16,13 +16,24 @@ from typing import Any
 from keras_addnorm.basics import Table
 from keras_addnorm.interop.families.bart import Bart, MBart, Pegasus
 from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.huggingface import read_settings
 from keras_addnorm.interop.families.m2m_100 import M2M100
 from keras_addnorm.interop.families.marian import Marian
 from keras_addnorm.interop.families.marian_npz import MarianNpz
 from keras_addnorm.interop.families.t5 import MT5, T5
 from keras_addnorm.interop.families.torch_transformer import TorchTransformer
 
-__all__ = ["Checkpoint", "Family", "get", "names", "of_settings", "register", "serialize"]
+__all__ = [
+    "Checkpoint",
+    "Family",
+    "get",
+    "name_of",
+    "names",
+    "of_settings",
+    "read_settings",
+    "register",
+    "serialize",
+]
 
 _TABLE: Table[Family] = Table(
     "family of checkpoints",
@@ -43,6 +54,7 @@ _TABLE: Table[Family] = Table(
 names = _TABLE.names
 register = _TABLE.register
 get = _TABLE.get
+name_of = _TABLE.name_of
 serialize = _TABLE.serialize
 
 # Kinds of models that look like one of ours, and what they need that our layers do not have.
