@@ -1,4 +1,4 @@
-"""Models of other toolkits, in and out. What needs a package of its own imports it when it is used."""
+"""Models of other toolkits, in and out. What needs a package of its own imports it when used."""
 
 from keras_addnorm.interop import families
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
@@ -6,6 +6,7 @@ from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.litert import export_litert
 from keras_addnorm.interop.onnx import export_onnx
 from keras_addnorm.interop.pretrained import Pretrained, load_pretrained, save_pretrained
+from keras_addnorm.interop.random_folder import make_random_folder
 
 __all__ = [
     "GenerationSettings",
@@ -15,5 +16,6 @@ __all__ = [
     "export_onnx",
     "families",
     "load_pretrained",
+    "make_random_folder",
     "save_pretrained",
 ]

@@ -22,7 +22,7 @@ from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.hub import find_checkpoint
 from keras_addnorm.interop.tensor_files import write_safetensors
 from keras_addnorm.models import Seq2SeqTransformer, merge_lora
-from keras_addnorm.models.checks import require_model, require_vocabularies
+from keras_addnorm.models.checks import require_model, require_tokenizers
 
 OF_THE_FOLDER = "folder"
 """`tokenizers=` of `load_pretrained`: those of the folder."""
@@ -176,7 +176,7 @@ def load_pretrained(
     else:
         pair = None if tokenizers is None else TokenizerPair.of(tokenizers)
     if pair is not None:
-        require_vocabularies(config, pair)
+        require_tokenizers(config, pair)
     model = Seq2SeqTransformer(config, dtype=dtype)
     table.load(model, tensors)
     licence = _licence(checkpoint.folder)

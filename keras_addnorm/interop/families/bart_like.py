@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+from keras import ops
+
 from keras_addnorm import norms, schemes
 from keras_addnorm.interop.families.fields import ConfigFile, Field, Settings, copied, fixed, names
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
@@ -22,6 +25,7 @@ from keras_addnorm.interop.families.rows import (
     WeightTable,
 )
 from keras_addnorm.interop.tensor_files import StoredTensor
+from keras_addnorm.layers import positions
 from keras_addnorm.models import Seq2SeqConfig
 
 _ACTIVATIONS = {
@@ -150,6 +154,23 @@ def weight_table(config: Seq2SeqConfig) -> WeightTable:
     return WeightTable(tuple(rows), tuple(extras))
 
 
+@dataclasses.dataclass(frozen=True)
+class _PositionTable:
+    """The sinusoids that old files hold, for positions that are counted from `offset`."""
+
+    config: Seq2SeqConfig
+
+    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return as many rows as a file has."""
+        fields = dict(self.config.positions)
+        offset = fields.pop("offset", 0)
+        layer = positions.absolute(fields)(hidden_dim=self.config.hidden_dim)
+        table = np.array(ops.convert_to_numpy(layer(np.arange(shape[0], dtype="int32"))))
+        # The row of padding, which is one before that of the first position.
+        table[offset - 1 : offset] = 0
+        return table
+
+
 def norm_rows(config: Seq2SeqConfig, ours: str, theirs: str) -> Iterator[Row]:
     """Return the rows of a norm: gain and, if it has one, offset."""
     weights = norms.get(config.norm)().output_weights
@@ -203,7 +224,7 @@ def _embeddings(config: Seq2SeqConfig, extras: list[Extra]) -> Iterator[Row]:
     shared = "model.shared.weight"
     own = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
     if config.share_embeddings:
-        yield Row(("encoder_embedding.embeddings",), shared)
+        yield Row(("decoder_embedding.embeddings",), shared)
         extras += [Extra(re.escape(name), same_as=shared) for name in own.values()]
         extras.append(Extra(r"lm_head\.weight", same_as=shared))
     else:
@@ -219,7 +240,8 @@ def _embeddings(config: Seq2SeqConfig, extras: list[Extra]) -> Iterator[Row]:
                 (FirstRowsUnused(2),),
             )
         else:
-            extras.append(Extra(rf"model\.{side}\.embed_positions\.weights?", value=None))
+            name = rf"model\.{side}\.embed_positions\.weights?"
+            extras.append(Extra(name, value=_PositionTable(config)))
         if config.embedding_norm is not None:
             yield from norm_rows(
                 config, f"{side}_embedding.embedding_norm", f"model.{side}.layernorm_embedding"

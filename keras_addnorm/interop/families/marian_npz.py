@@ -212,7 +212,7 @@ def _weights(config: Seq2SeqConfig) -> WeightTable:
             rows += _norm(config, f"{side}.final_norm", f"{side}_top_ln", "")
     end = (ZeroAtEnd(),)
     if config.share_embeddings:
-        rows.append(Row(("encoder_embedding.embeddings",), "Wemb", end))
+        rows.append(Row(("decoder_embedding.embeddings",), "Wemb", end))
     else:
         rows += [
             Row((f"{side}_embedding.embeddings",), f"{side}_Wemb", end)

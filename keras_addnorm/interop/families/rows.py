@@ -160,9 +160,7 @@ class WeightTable:
     rows: tuple[Row, ...]
     extras: tuple[Extra, ...] = ()
 
-    def named(
-        self, tensors: Mapping[str, StoredTensor], family: str
-    ) -> dict[str, StoredTensor]:
+    def named(self, tensors: Mapping[str, StoredTensor], family: str) -> dict[str, StoredTensor]:
         """Return the tensors of a file with all names of the rows.
 
         A file may hold a tensor under one of its names only.

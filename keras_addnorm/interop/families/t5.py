@@ -82,6 +82,7 @@ def _config_file(
             "attention": {"scale": 1.0},
             "positions.name": "t5",
             "share_embeddings": True,
+            "logits_bias": False,
         },
         NOTES | SEARCH | names("num_attention_heads hidden_size"),
     )
@@ -208,7 +209,7 @@ def _weights(config: Seq2SeqConfig) -> WeightTable:
     scale: tuple[Form, ...] = ()
     if config.embedding_scale is None:
         scale = (Scaled(config.hidden_dim**-0.5),)
-    rows.append(Row(("encoder_embedding.embeddings",), _TABLE, scale))
+    rows.append(Row(("decoder_embedding.embeddings",), _TABLE, scale))
     extras = [
         Extra(r"(encoder|decoder)\.embed_tokens\.weight", same_as=_TABLE),
         # Old files have a table that no version reads.

@@ -81,7 +81,10 @@ class TorchTransformer(Family):
                 rows += self._layer(config, side, index)
             if schemes.get(config.scheme).needs_final_norm:
                 rows += norm_rows(config, f"{side}.final_norm", f"{self.prefix}{side}.norm")
-        rows.append(Row(("encoder_embedding.embeddings",), self.source_embedding))
+        if self.target_embedding is None:
+            rows.append(Row(("decoder_embedding.embeddings",), self.source_embedding))
+        else:
+            rows.append(Row(("encoder_embedding.embeddings",), self.source_embedding))
         if self.target_embedding is not None:
             rows.append(Row(("decoder_embedding.embeddings",), self.target_embedding))
         if self.head is not None:
