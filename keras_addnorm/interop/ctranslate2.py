@@ -208,9 +208,11 @@ def export_ctranslate2(
     spec.register_source_vocabulary([piece.text for piece in tokenizers.source.pieces])
     spec.register_target_vocabulary([piece.text for piece in tokenizers.target.pieces])
     special = tokenizers.target.pieces
-    spec.config.bos_token = spec.config.decoder_start_token = special[Tokenizer.start_id].text
-    spec.config.eos_token = special[Tokenizer.end_id].text
-    spec.config.unk_token = special[Tokenizer.unknown_id].text
+    spec.config.bos_token = spec.config.decoder_start_token = special[
+        tokenizers.target.start_id
+    ].text
+    spec.config.eos_token = special[tokenizers.target.end_id].text
+    spec.config.unk_token = special[tokenizers.target.unknown_id].text
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize()

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_addnorm.data import Tokenizer
+from keras_addnorm.data import BaseTokenizer
 from keras_addnorm.decoding.length_penalties import LengthPenalty
 from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, WHITE_SPACE_CLASS, Rule, Rules
 from keras_addnorm.decoding.splitting import Splitting
 from keras_addnorm.decoding.text_segments import Boundaries
-from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
+from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
 
 # What the boundary before and after a token is, in one table: see `Boundaries`.
 _ENDS_CLAUSE, _ENDS_WORD, _STARTS_WORD, _STARTS_CLAUSE = 1, 2, 4, 8
@@ -52,8 +52,8 @@ class GraphSplitter:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
-        graph_tokenizer: GraphTokenizer,
+        tokenizer: BaseTokenizer,
+        graph_tokenizer: GraphVocabulary,
         splitting: Splitting,
         longest: int,
     ) -> None:

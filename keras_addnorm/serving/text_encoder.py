@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import Splitting
 from keras_addnorm.serving.graph_segments import GraphSplitter
-from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
+from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
 
@@ -31,8 +31,8 @@ class TextEncoder:
         max_target_tokens: int,
         splitting: Splitting,
     ) -> None:
-        self.source = GraphTokenizer(tokenizers.source)
-        self.target = self.source if tokenizers.is_joint else GraphTokenizer(tokenizers.target)
+        self.source = graph_tokenizer_of(tokenizers.source)
+        self.target = self.source if tokenizers.is_joint else graph_tokenizer_of(tokenizers.target)
         self._pad_id, self._end_id = tokenizers.target.pad_id, tokenizers.target.end_id
         self._max_source_tokens = max_source_tokens
         self._max_target_tokens = max_target_tokens
