@@ -33,5 +33,5 @@ class GraphByteTokenizer(GraphVocabulary):
         texts = valid_utf8(texts)
         whole = tf.strings.reduce_join(texts)
         values = tf.cast(tf.io.decode_raw(whole, tf.uint8), tf.int32) + self._offset
-        lengths = tf.strings.length(texts, out_type=tf.int64)
+        lengths = tf.cast(tf.strings.length(texts), tf.int64)
         return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
