@@ -108,8 +108,13 @@ class TextFormat:
     @property
     def source_languages(self) -> tuple[str, ...]:
         """Which of them are needed to read a source that does not begin with a leading piece."""
-        prefix = self.source_prefix if self.leading_piece is None else ()
-        return _languages_in((*prefix, *self.source_suffix, self.text_prefix))
+        return _languages_in((*self.read_prefix, *self.source_suffix, self.text_prefix))
+
+    @property
+    def read_prefix(self) -> tuple[str, ...]:
+        """The pieces before a source without a leading piece: none if their language is open."""
+        is_open = self.leading_piece is not None and bool(_languages_in(self.source_prefix))
+        return () if is_open else self.source_prefix
 
     @property
     def target_languages(self) -> tuple[str, ...]:
@@ -158,9 +163,7 @@ class TextFormat:
         Raises:
             ValueError: If a language is missing, or a piece is not in the vocabulary.
         """
-        prefix: tuple[int, ...] = ()
-        if self.leading_piece is None or not _languages_in(self.source_prefix):
-            prefix = self._ids(self.source_prefix, source)
+        prefix = self._ids(self.read_prefix, source)
         missing = _languages_in((*self.source_suffix, self.text_prefix, *self.target_prefix))
         if missing:
             self._ids((f"{{{missing[0]}}}",), source)
