@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.decoding import length_penalties, strategies
-from keras_addnorm.decoding.constraints import ConstraintLike
+from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
@@ -59,6 +59,7 @@ def translate(
     length_penalty: LengthPenaltyLike | None = None,
     max_length: int | None = None,
     constraints: Iterable[ConstraintLike] = (),
+    target_prefix: Prefix | Sequence[int] | None = None,
     shortlist: Shortlist | None = None,
     splitting: SplittingLike = "sentences",
     source_language: str | None = None,
@@ -73,7 +74,8 @@ def translate(
 
     Args:
         model: A `Seq2SeqTransformer`.
-        tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`.
+        tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`. Where the
+            target has `unused_ids`, ids of no piece, they are never generated.
         texts: The texts. An empty one gives an empty translation with the score 0.
         strategy: How to search: a strategy, its name or its dict; with `num_return` N > 1, all N
             are in `n_best`.
@@ -82,6 +84,9 @@ def translate(
         max_length: Number of tokens to generate for a sentence at most; `None` for
             `config.max_length`.
         constraints: Rules about the next token; they hold for each sentence.
+        target_prefix: Tokens that the translation of each sentence begins with, `(P,)`, or a
+            `Prefix` of them; its log-probabilities may count as 0. They stand behind what the text
+            format puts there.
         shortlist: The target tokens that are weighed for a batch, instead of all.
         splitting: How texts are split: `"sentences"`; `"long_texts"` for only those of more than
             `config.max_length - 1` tokens; `"none"` to cut those off; or a `Splitting`, such as
@@ -118,8 +123,8 @@ def translate(
 
     around = _text_format(tokenizer, config, source_language, target_language)
     segments = make_segments(texts, source_tokenizer, splitting, config, around)
-    prefix = Prefix(around.target_prefix, around.is_prefix_free) if around.target_prefix else None
-    rows, constraints = segments.rows, tuple(constraints)
+    prefix = _with_format(around, target_prefix)
+    rows, constraints = segments.rows, (*constraints, *forbidden_by(target_tokenizer))
     found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
         ids, scores = model.generate(
@@ -211,6 +216,17 @@ def _text_format(
     if languages != (None, None):
         tokenizer = tokenizer.with_languages(*languages)
     return tokenizer.bound_format
+
+
+def _with_format(around: Any, given: Prefix | Sequence[int] | None) -> Prefix | None:
+    """Return what outputs begin with: what the text format says, then what is given."""
+    if given is None:
+        own = around.target_prefix
+        return Prefix(own, around.is_prefix_free) if own else None
+    given = Prefix.of(given)
+    if not around.target_prefix:
+        return given
+    return dataclasses.replace(given, tokens=[*around.target_prefix, *given.tokens])
 
 
 def _check_vocabulary(side: str, received: int, expected: int) -> None:

@@ -16,9 +16,7 @@ from keras_addnorm import norms, schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import (
-    require_new,
-)
+from keras_addnorm.interop.folders import never_generated, require_new
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
@@ -154,9 +152,9 @@ def export_ctranslate2(
     One case remains: where the last of `num_beams` hypotheses ends at `max_length` itself, it still
     compares the unfinished ones, and ours does not.
 
-    Padding and the start token, which are never generated, are switched off in its logits, ours
-    after the softmax: its probabilities are higher by the share of these two, which is next to
-    nothing in a trained model.
+    What is never generated (padding; the start token unless it is the end, too; ids that have no
+    piece) is switched off in its logits, ours after the softmax: its probabilities are higher by
+    the share of these ids, which is next to nothing in a trained model.
 
     CTranslate2 has no scheme without norms. LayerScale's factors, and DeepNorm's factor on the
     skip, are folded into the sublayers' last projections. DeepNorm's epsilon is then exact in the
@@ -204,14 +202,14 @@ def export_ctranslate2(
     require_vocabularies(model.config, tokenizers)
     directory = require_new(directory)
 
-    spec = _specification(ctranslate2.specs, merge_lora(model))
+    never = never_generated(model.config, tokenizers)
+    spec = _specification(ctranslate2.specs, merge_lora(model), never)
     spec.register_source_vocabulary([piece.text for piece in tokenizers.source.pieces])
     spec.register_target_vocabulary([piece.text for piece in tokenizers.target.pieces])
     special = tokenizers.target.pieces
-    spec.config.bos_token = spec.config.decoder_start_token = special[
-        tokenizers.target.start_id
-    ].text
-    spec.config.eos_token = special[tokenizers.target.end_id].text
+    start = special[model.config.start_id].text
+    spec.config.bos_token = spec.config.decoder_start_token = start
+    spec.config.eos_token = special[model.config.end_id].text
     spec.config.unk_token = special[tokenizers.target.unknown_id].text
     spec.config.add_source_eos = True
     spec.validate()
@@ -255,7 +253,7 @@ def _require(name: str, received: Any, expected: Any) -> None:
         )
 
 
-def _specification(specs: Any, model: Seq2SeqTransformer) -> Any:
+def _specification(specs: Any, model: Seq2SeqTransformer, never: list[int]) -> Any:
     config = model.config
     placement = _PLACEMENTS[type(schemes.get(config.scheme))]
     activation, is_gated = _ACTIVATIONS[config.activation]
@@ -283,7 +281,7 @@ def _specification(specs: Any, model: Seq2SeqTransformer) -> Any:
     _fill_stack(spec.decoder, model.decoder, placement)
     _fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.encoder_embedding)
     _fill_embeddings(spec.decoder, spec.decoder.embeddings, model.decoder_embedding)
-    _fill_vocabulary_projection(spec.decoder.projection, model)
+    _fill_vocabulary_projection(spec.decoder.projection, model, never)
     # LN(alpha x + f) with an epsilon is LN(x + f / alpha) with epsilon / alpha^2.
     add_norm = model.decoder.layers[0].feed_forward_add_norm
     spec.config.layer_norm_epsilon = config.epsilon / _skip_gain(add_norm) ** 2
@@ -357,7 +355,7 @@ def _fill_embeddings(stack_spec: Any, spec: Any, embedding: Any) -> None:
     stack_spec.scale_embeddings = True
 
 
-def _fill_vocabulary_projection(spec: Any, model: Seq2SeqTransformer) -> None:
+def _fill_vocabulary_projection(spec: Any, model: Seq2SeqTransformer, never: list[int]) -> None:
     projection = model.vocabulary_projection
     bias = np.zeros((model.config.target_vocabulary_size,), "float32")
     if projection is None:
@@ -365,7 +363,7 @@ def _fill_vocabulary_projection(spec: Any, model: Seq2SeqTransformer) -> None:
     else:
         _fill_linear(spec, projection)
         bias += spec.bias
-    bias[[model.config.pad_id, model.config.start_id]] = _IMPOSSIBLE_LOGIT
+    bias[never] = _IMPOSSIBLE_LOGIT
     spec.bias = bias
 
 

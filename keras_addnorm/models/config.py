@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_addnorm import norms
 from keras_addnorm.basics.suggestions import did_you_mean
+from keras_addnorm.decoding.special_ids import SpecialIds
 from keras_addnorm.layers.arguments import checked, document
 from keras_addnorm.layers.attention import divide_heads
 from keras_addnorm.layers.block_config import BlockConfig
@@ -124,13 +125,19 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
                 f"{self.target_vocabulary_size}. Use a joint tokenizer, or share_embeddings=False."
             )
         special = {"pad_id": self.pad_id, "start_id": self.start_id, "end_id": self.end_id}
-        if len(set(special.values())) < len(special) or not all(
+        if self.pad_id == self.end_id or not all(
             0 <= token < self.target_vocabulary_size for token in special.values()
         ):
             raise ValueError(
-                "The special ids have to be different and lie in the target vocabulary. Expected "
-                f"three different ids in [0, {self.target_vocabulary_size}). Received: {special}"
+                "The special ids have to lie in the target vocabulary, and padding cannot be the "
+                f"end. Expected ids in [0, {self.target_vocabulary_size}), pad_id other than "
+                f"end_id. Received: {special}"
             )
+
+    @property
+    def special_ids(self) -> SpecialIds:
+        """The special ids, and which of them are never generated."""
+        return SpecialIds(self.pad_id, self.start_id, self.end_id)
 
     @property
     def sublayer_names(self) -> tuple[str, ...]:

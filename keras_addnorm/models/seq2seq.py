@@ -275,8 +275,9 @@ class Seq2SeqTransformer(keras.Model):
                 `config.max_length`.
             constraints: Rules about the next token: objects of
                 `keras_addnorm.decoding.constraints`, their names or dicts.
-            target_prefix: Integers, `(B, P)`, padded with `pad_id` on the right: tokens that each
-                output begins with.
+            target_prefix: Tokens that each output begins with: integers, `(B, P)`, padded with
+                `pad_id` on the right, or `(P,)`, the same for all; or a `decoding.Prefix` of them,
+                whose log-probabilities may count as 0.
             shortlist: A `keras_addnorm.decoding.Shortlist`: the target tokens that are weighed,
                 instead of all.
             return_details: Whether to return a `keras_addnorm.decoding.Generation`, with
@@ -309,7 +310,12 @@ class Seq2SeqTransformer(keras.Model):
         )
 
     def score(
-        self, source_ids: Any, target_ids: Any, *, jit_compile: bool = True
+        self,
+        source_ids: Any,
+        target_ids: Any,
+        *,
+        num_free_tokens: int = 0,
+        jit_compile: bool = True,
     ) -> decoding.Scores:
         """Return the log-probability of given outputs, token by token and in all.
 
@@ -320,6 +326,8 @@ class Seq2SeqTransformer(keras.Model):
             target_ids: Integers, `(B, T)`, as `generate` returns them: without the start token,
                 padded after the end token. `(B, N, T)` for N outputs of each source. Padding
                 counts nothing; an output without its end token is scored as it is.
+            num_free_tokens: Number of tokens at the beginning of each output whose log-probability
+                counts as 0, as that of a free `decoding.Prefix`.
             jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
 
         Returns:
@@ -329,7 +337,13 @@ class Seq2SeqTransformer(keras.Model):
         Raises:
             ValueError: If the ids have the wrong shape, dtype or range.
         """
-        return decoding.score(self, source_ids, target_ids, jit_compile=jit_compile)
+        return decoding.score(
+            self,
+            source_ids,
+            target_ids,
+            num_free_tokens=num_free_tokens,
+            jit_compile=jit_compile,
+        )
 
     def make_train_function(self, force: bool = False) -> Any:
         """Make the function that trains on a batch, as Keras does, and the optimiser's variables.

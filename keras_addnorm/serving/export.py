@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
+from keras_addnorm.decoding import constraints as constraint_table
 from keras_addnorm.decoding import splitting as ways_of_splitting
 from keras_addnorm.decoding import strategies as decoding_strategies
+from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
 from keras_addnorm.decoding.splitting import SplittingLike
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable, merge_lora
 from keras_addnorm.models.checks import require_model, require_tokenizers
@@ -44,6 +46,7 @@ def export_saved_model(
     length_buckets: Sequence[int] | None = None,
     shortlist: Shortlist | None = None,
     splitting: SplittingLike = "sentences",
+    constraints: Iterable[ConstraintLike] = (),
     storage: str = "float32",
     card: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -96,6 +99,7 @@ def export_saved_model(
             not exact. Its lexicon becomes part of the export.
         splitting: How texts are split, as in `keras_addnorm.decoding.translate`: `"sentences"`,
             `"long_texts"`, `"none"`, or a `Splitting` such as `Sentences("de")`.
+        constraints: Rules about the next token; they hold for each sentence, in every strategy.
         storage: How weights are stored: `"float32"`, `"float16"` or `"int8"`. Computation stays in
             the model's own precision.
         card: What else `model.json` is to say: training data, scores, licence.
@@ -140,7 +144,10 @@ def export_saved_model(
         Buckets.of(batch_buckets, length_buckets, model.config.max_length),
         shortlist,
         ways_of_splitting.get(splitting),
+        (*map(constraint_table.get, constraints), *forbidden_by(tokenizers.target)),
     )
+    for constraint in decoding.constraints:
+        constraint.check(model.config.target_vocabulary_size, decoding.max_length)
     if shortlist is not None:
         shortlist.check(model.config)
     directory = Path(directory)

@@ -16,11 +16,13 @@ import tensorflow as tf
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import (
     Beam,
+    Constraint,
     Lexicon,
     Sentences,
     Shortlist,
     Splitting,
     Strategy,
+    constraints,
     length_penalties,
     splitting,
 )
@@ -53,6 +55,7 @@ class Decoding:
         buckets: The shapes of the numeric core.
         shortlist: The target tokens that are weighed for a batch; `None` for all.
         splitting: How texts are split.
+        constraints: Rules about the next token; they hold for each segment.
     """
 
     strategies: Mapping[str, Strategy]
@@ -60,6 +63,7 @@ class Decoding:
     buckets: Buckets
     shortlist: Shortlist | None = None
     splitting: Splitting = dataclasses.field(default_factory=Sentences)
+    constraints: tuple[Constraint, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for the card."""
@@ -71,6 +75,7 @@ class Decoding:
             "length_buckets": list(self.buckets.length),
             "shortlist": None if self.shortlist is None else self.shortlist.size,
             "splitting": splitting.serialize(self.splitting),
+            "constraints": [constraints.serialize(rule) for rule in self.constraints],
         }
 
 
@@ -248,7 +253,7 @@ class TranslationModule(tf.Module):
         def encode(ids: tf.Tensor) -> Outputs:
             states, _ = self._model.encode(ids)
             # So that batches fit together.
-            return {"states": _with_columns(tf.cast(states, tf.float32), longest)}
+            return {"states": _with_columns(tf.cast(states, tf.float32), longest, 0.0)}
 
         states = self._in_batches(encode, [ids], outputs)["states"]
         whole = concat_rows(states, self._lengths(ids), first_rows)
@@ -333,8 +338,9 @@ class TracedModel:
             (other for other in strategies if finds_all_of(other, strategy)),
             key=lambda other: other.num_return,
         )
-        settings = SearchSettings(widest, self._decoding.max_length, engine=engine)
-        count, shortlist = strategy.num_return, self._decoding.shortlist
+        decoding = self._decoding
+        settings = SearchSettings(widest, decoding.max_length, decoding.constraints, engine)
+        count, shortlist = strategy.num_return, decoding.shortlist
 
         def find(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             found = search(self, source_ids, settings, shortlist=shortlist)
@@ -353,7 +359,7 @@ class TracedModel:
 
     def score(self, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Outputs:
         """Scores targets, (B, T), token by token."""
-        target_ids = _with_columns(target_ids, self._decoding.max_length)
+        target_ids = _with_columns(target_ids, self._decoding.max_length, self.config.pad_id)
         target_ids = tf.ensure_shape(target_ids, [None, self._decoding.max_length])
         tokens, _ = teacher_forced(self, source_ids, target_ids[:, None], layer=None)
         return {"token_log_probabilities": tokens[:, 0]}
@@ -392,9 +398,10 @@ def finds_all_of(strategy: Strategy, other: Strategy) -> bool:
     )
 
 
-def _with_columns(x: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+def _with_columns(x: tf.Tensor, length: tf.Tensor, value: float) -> tf.Tensor:
     missing = length - tf.shape(x)[1]
-    return tf.pad(x, [[0, 0], [0, missing], *[[0, 0]] * (x.shape.rank - 2)])
+    padding = [[0, 0], [0, missing], *[[0, 0]] * (x.shape.rank - 2)]
+    return tf.pad(x, padding, constant_values=value)
 
 
 def _width(rows: tf.RaggedTensor) -> tf.Tensor:
