@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.data.normalization import utf8_text
+from keras_addnorm.data.piece_ids import is_filler
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.vocabulary import Piece
 
@@ -42,8 +43,8 @@ class BaseTokenizer(abc.ABC):
         pieces: All pieces, in the order of their ids.
         surfaces: The text of each piece in a decoded sentence.
         special: The special ids.
-        surface_bytes: The bytes of each piece in a decoded sentence, where a piece may be a part of a
-            character; else those of `surfaces`.
+        surface_bytes: The bytes of each piece in a decoded sentence, where a piece may be a part of
+            a character; else those of `surfaces`.
 
     Attributes:
         kind: As given.
@@ -229,6 +230,11 @@ class BaseTokenizer(abc.ABC):
     def ids_of_pieces(self) -> dict[str, int]:
         """The id of each piece by its name."""
         return {piece.text: token for token, piece in enumerate(self.pieces)}
+
+    @functools.cached_property
+    def unused_ids(self) -> tuple[int, ...]:
+        """The ids of no piece: rows of a table that is larger than the vocabulary."""
+        return tuple(token for token, piece in enumerate(self.pieces) if is_filler(piece.text))
 
     @property
     def vocabulary_size(self) -> int:

@@ -11,6 +11,7 @@ from keras_addnorm.data.vocabulary import SPACE_MARK, Piece
 
 NAME = "bytes"
 _NUM_BYTES = 256
+_EXTRA = tuple(f"<extra_id_{number}>" for number in range(125))
 
 
 class ByteTokenizer(BaseTokenizer):
@@ -47,7 +48,7 @@ class ByteTokenizer(BaseTokenizer):
     def __init__(
         self,
         first: tuple[str, ...] = ("<pad>", "</s>", "<unk>"),
-        last: tuple[str, ...] = tuple(f"<extra_id_{number}>" for number in range(125)),
+        last: tuple[str, ...] = _EXTRA,
         pad: str = "<pad>",
         start: str = "<pad>",
         end: str = "</s>",
@@ -124,8 +125,8 @@ class ByteTokenizer(BaseTokenizer):
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> ByteTokenizer:
         """The tokenizer whose document has these values."""
-        lists = {"first": tuple(fields.pop("first")), "last": tuple(fields.pop("last"))}
-        return cls(**lists, **fields)
+        lists: dict[str, Any] = {key: tuple(fields[key]) for key in ("first", "last")}
+        return cls(**{**fields, **lists})
 
 
 def _name(value: int) -> str:

@@ -68,10 +68,11 @@ class PieceIds:
             role: getattr(self, role) for role in _SPECIAL if getattr(self, role) not in known
         }
         if missing or not known.issuperset(self.controls):
+            unknown = missing or sorted(set(self.controls) - known)
             raise ValueError(
                 "Special pieces and controls have ids, too. Expected names among the pieces; "
-                f"received {missing or sorted(set(self.controls) - known)}. Append them to `pieces`, "
-                "or name those that the checkpoint has."
+                f"received {unknown}. Append them to `pieces`, or name those that the checkpoint "
+                "has."
             )
         if self.pad == self.end:
             raise ValueError(
@@ -195,10 +196,15 @@ class PieceIds:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PieceIds:
         """The object whose `to_dict` was read from a file."""
-        lists = {"pieces", "controls"}
-        return cls(**{key: tuple(v) if key in lists else v for key, v in values.items()})
+        lists = {key: tuple(values[key]) for key in ("pieces", "controls")}
+        return cls(**{**values, **lists})
 
 
 def _filler(index: int) -> str:
     # With a space, which no piece has.
     return f"<unused {index}>"
+
+
+def is_filler(name: str) -> bool:
+    """Tells whether a name is that of an id without a piece."""
+    return name.startswith("<unused ")

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.batching import Batching
 from keras_addnorm.data.buckets import NUM_BUCKETS, TOKENS_PER_BATCH
 from keras_addnorm.data.epochs import Epochs
 from keras_addnorm.data.subword_sampling import SubwordSampling
-from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
 
 # A training on JAX or torch needs no TensorFlow, see `make_training_batches`.

@@ -1,4 +1,4 @@
-"""What stands around the tokens of a text: language tokens, a task in words, an end token or none."""
+"""What stands around the tokens of a text: languages, a task in words, an end token or none."""
 
 from __future__ import annotations
 
@@ -108,8 +108,13 @@ class TextFormat:
     @property
     def source_languages(self) -> tuple[str, ...]:
         """Which of them are needed to read a source that does not begin with a leading piece."""
-        prefix = self.source_prefix if self.leading_piece is None else ()
-        return _languages_in((*prefix, *self.source_suffix, self.text_prefix))
+        return _languages_in((*self.read_prefix, *self.source_suffix, self.text_prefix))
+
+    @property
+    def read_prefix(self) -> tuple[str, ...]:
+        """The pieces before a source without a leading piece: none if their language is open."""
+        is_open = self.leading_piece is not None and bool(_languages_in(self.source_prefix))
+        return () if is_open else self.source_prefix
 
     @property
     def target_languages(self) -> tuple[str, ...]:
@@ -139,8 +144,10 @@ class TextFormat:
         filled = functools.partial(_filled, languages=given)
         return replace(
             self,
+            source_prefix=tuple(map(filled, self.source_prefix)),
+            source_suffix=tuple(map(filled, self.source_suffix)),
+            target_prefix=tuple(map(filled, self.target_prefix)),
             text_prefix=filled(self.text_prefix),
-            **{name: tuple(map(filled, getattr(self, name))) for name in _PIECES},
         )
 
     def bind(self, source: BaseTokenizer, target: BaseTokenizer) -> BoundFormat:
@@ -156,9 +163,7 @@ class TextFormat:
         Raises:
             ValueError: If a language is missing, or a piece is not in the vocabulary.
         """
-        prefix: tuple[int, ...] = ()
-        if self.leading_piece is None or not _languages_in(self.source_prefix):
-            prefix = self._ids(self.source_prefix, source)
+        prefix = self._ids(self.read_prefix, source)
         missing = _languages_in((*self.source_suffix, self.text_prefix, *self.target_prefix))
         if missing:
             self._ids((f"{{{missing[0]}}}",), source)
@@ -186,11 +191,11 @@ class TextFormat:
                 )
             name = tokenizer.pieces[tokenizer.end_id].text if piece == END else piece
             if name not in tokenizer.ids_of_pieces:
-                known = [language_names(self, tokenizer, language) for language in _LANGUAGES]
+                others = [name for name in _controls(tokenizer) if name[:1] != "<"]
                 raise ValueError(
                     f"The vocabulary has no piece {name!r}, which the text format needs. If it "
                     f"names a language, expected one that the model knows, such as "
-                    f"{describe(max(known, key=len) or [n for n in _controls(tokenizer) if n[:1] != '<'])}."
+                    f"{describe(others)}."
                 )
             found.append(tokenizer.ids_of_pieces[name])
         return tuple(found)
@@ -219,7 +224,8 @@ class TextFormat:
                 f"A text format has no such field. Expected some of {sorted(known)}; received "
                 f"{unknown}."
             )
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in values.items()})
+        fields_of = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        return cls(**fields_of)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)

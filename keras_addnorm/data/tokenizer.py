@@ -269,8 +269,8 @@ class Tokenizer(BaseTokenizer):
             return cls(content)
         if values["name"] != NAME:
             raise ValueError(
-                f"It holds a tokenizer of another kind, {values['name']!r}; expected {NAME!r}. Read "
-                "it with load_tokenizer(path)."
+                f"It holds a tokenizer of another kind. Expected {NAME!r}; received "
+                f"{values['name']!r}. Read it with load_tokenizer(path)."
             )
         return cls.from_fields(values)
 

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class TokenizerPair:
 
     source: BaseTokenizer
     target: BaseTokenizer
-    text_format: TextFormat = TextFormat()
+    text_format: TextFormat = field(default_factory=TextFormat)
 
     def __post_init__(self) -> None:
         for side in ("source", "target"):

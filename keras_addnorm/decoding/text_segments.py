@@ -64,14 +64,17 @@ def make_segments(
     longest = around.longest_source(config.max_length)
     prefixes, texts = zip(*map(around.take_leading, texts), strict=True) if texts else ((), ())
     pieces = [ways.split(text, way) for text in texts]
+    keeps_outer_space = getattr(tokenizer, "keeps_outer_space", False)
     if way.rules is not None and way.keeps_what_fits:
-        whole = tokenizer.encode_batch(list(texts))
+        whole = tokenizer.encode_batch(
+            [text.strip(WHITE_SPACE) if keeps_outer_space else text for text in texts]
+        )
         pieces = [
             [text] if len(tokens) <= longest else parts
             for text, tokens, parts in zip(texts, whole, pieces, strict=True)
         ]
     spelled = [piece for parts in pieces for piece in parts]
-    if getattr(tokenizer, "keeps_outer_space", False):
+    if keeps_outer_space:
         spelled = [piece.strip(WHITE_SPACE) for piece in spelled]
     encoded = iter(tokenizer.encode_batch(spelled))
     rows: list[list[int]] = []

@@ -85,7 +85,8 @@ def translate(
             `config.max_length`.
         constraints: Rules about the next token; they hold for each sentence.
         target_prefix: Tokens that the translation of each sentence begins with, `(P,)`, or a
-            `Prefix` of them; its log-probabilities may count as 0.
+            `Prefix` of them; its log-probabilities may count as 0. They stand behind what the text
+            format puts there.
         shortlist: The target tokens that are weighed for a batch, instead of all.
         splitting: How texts are split: `"sentences"`; `"long_texts"` for only those of more than
             `config.max_length - 1` tokens; `"none"` to cut those off; or a `Splitting`, such as
@@ -122,8 +123,7 @@ def translate(
 
     around = _text_format(tokenizer, config, source_language, target_language)
     segments = make_segments(texts, source_tokenizer, splitting, config, around)
-    if target_prefix is None and around.target_prefix:
-        target_prefix = Prefix(around.target_prefix, around.is_prefix_free)
+    prefix = _with_format(around, target_prefix)
     rows, constraints = segments.rows, (*constraints, *forbidden_by(target_tokenizer))
     found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
@@ -132,7 +132,7 @@ def translate(
             strategy,
             max_length=max_length,
             constraints=constraints,
-            target_prefix=target_prefix,
+            target_prefix=prefix,
             shortlist=shortlist,
             jit_compile=jit_compile,
         )
@@ -216,6 +216,17 @@ def _text_format(
     if languages != (None, None):
         tokenizer = tokenizer.with_languages(*languages)
     return tokenizer.bound_format
+
+
+def _with_format(around: Any, given: Prefix | Sequence[int] | None) -> Prefix | None:
+    """Return what outputs begin with: what the text format says, then what is given."""
+    if given is None:
+        own = around.target_prefix
+        return Prefix(own, around.is_prefix_free) if own else None
+    given = Prefix.of(given)
+    if not around.target_prefix:
+        return given
+    return dataclasses.replace(given, tokens=[*around.target_prefix, *given.tokens])
 
 
 def _check_vocabulary(side: str, received: int, expected: int) -> None:

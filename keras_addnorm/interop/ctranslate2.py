@@ -219,7 +219,7 @@ def export_ctranslate2(
     start = special[model.config.start_id].text
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token = special[model.config.end_id].text
-    spec.config.unk_token = special[Tokenizer.unknown_id].text
+    spec.config.unk_token = special[tokenizers.target.unknown_id].text
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize()

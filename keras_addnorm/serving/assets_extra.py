@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm import __version__
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.request_batches import Buckets
@@ -185,7 +185,7 @@ def write_extras(
 
 def warmup_records(
     name: str,
-    tokenizer: Tokenizer,
+    tokenizer: BaseTokenizer,
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
     buckets: Buckets,
 ) -> Iterator[bytes]:
@@ -226,7 +226,7 @@ def _splitting(name: str) -> str:
     return _SPLITTINGS.get(name, f"Texts are split in the way `{name}`.")
 
 
-def _word_of_one_token(tokenizer: Tokenizer) -> str:
+def _word_of_one_token(tokenizer: BaseTokenizer) -> str:
     """A word that the tokenizer does not split; "a" if there is none."""
     for token, piece in enumerate(tokenizer.pieces):
         word = piece.text.removeprefix(SPACE_MARK)
@@ -251,7 +251,7 @@ def _card(
                 side: {
                     "kind": tokenizer.kind,
                     "vocabulary_size": tokenizer.vocabulary_size,
-                    "normalization": tokenizer.normalizer.rule.name,
+                    "normalization": tokenizer.normalization,
                 }
                 for side, tokenizer in sides.items()
             },
