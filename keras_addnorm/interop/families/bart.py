@@ -54,7 +54,7 @@ class Bart(bart_like.NamesOfBart):
         folder = checkpoint.folder
         ids = read_json(require_text_file(folder, "vocab.json"))
         merges = require_text_file(folder, "merges.txt")
-        controls = tuple(name for name in ("<mask>",) if name in ids)
+        controls = tuple(name for name in ("<s>", "<mask>") if name in ids)
         small = ByteLevelBPETokenizer.from_vocabulary(ids, merges, start="</s>", controls=controls)
         filled = small.ids.filled_up_to(config.source_vocabulary_size)
         tokenizer = ByteLevelBPETokenizer(filled, small.merges)
