@@ -93,6 +93,22 @@ examples:
   keras-addnorm train --config recipe.toml --run-dir runs/mine --set model.positions=rotary
 """
 
+_IMPORT = """\
+Makes a run directory of a pretrained model, for evaluate, translate, inspect, export, and for a
+fine-tuning: train --start-from. NAME is a folder that transformers or Marian wrote (Marian and
+OPUS-MT, T5, mT5, M2M-100, NLLB, mBART, BART, Pegasus), or a name at huggingface.co. Nothing in it
+is run; neither torch nor transformers is needed. A model of several languages is imported for one
+direction, --source-language and --target-language, as its vocabulary names them. The pairs to
+evaluate and inspect with are those of --data. See docs/pretrained.md.
+
+examples:
+  keras-addnorm import opus-mt-en-de --run-dir runs/opus
+  keras-addnorm import Helsinki-NLP/opus-mt-en-de --run-dir runs/opus --data corpus
+  keras-addnorm import nllb --run-dir runs/nllb --source-language eng_Latn \\
+      --target-language deu_Latn
+  keras-addnorm train --start-from runs/opus --data shop.tsv --run-dir runs/shop --epochs 3
+"""
+
 _EVALUATE = """\
 Translates a split of the run's data and prints BLEU and chrF with their sacreBLEU signatures. The
 scores are added to RUN_DIR/scores.json, the translations written to RUN_DIR/translations.txt.
@@ -773,10 +789,56 @@ def _prune(options: argparse.Namespace) -> None:
         print(f"Written: {save(result.model, run, options.save)}")
 
 
+def _add_import(commands: Any, name: str) -> None:
+    parser = _command(
+        commands,
+        name,
+        "make a run of a pretrained model",
+        _IMPORT,
+        _import,
+        usage="NAME --run-dir DIR [options]",
+        check=_check_import,
+    )
+    parser.add_argument("name", metavar="NAME", help="a folder or file, or a name at the hub")
+    _add_run_dir(parser)
+    parser.add_argument(
+        "--family", metavar="NAME", help="the kind of checkpoint, where no config.json tells"
+    )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-language",
+            metavar="TOKEN",
+            help=f"the {side} language in the vocabulary's own words, such as deu_Latn",
+        )
+    of_the_data = [one for one in list_settings(RunConfig) if not one.table]
+    _add_settings(parser, [*of_the_data, *_search_settings()], "evaluation")
+
+
+def _check_import(options: argparse.Namespace) -> None:
+    if options.run_dir.exists():
+        raise UserError(f"--run-dir {options.run_dir} exists. Expected the name of a new folder.")
+
+
+def _import(options: argparse.Namespace) -> None:
+    from keras_addnorm.runs.pretrained_run import import_pretrained, summary
+
+    with StatusLine.saying(f"Loading {options.name} ..."):
+        loaded = import_pretrained(
+            options.name,
+            options.run_dir,
+            given(options),
+            family=options.family,
+            source_language=options.source_language,
+            target_language=options.target_language,
+        )
+    print(summary(options.name, loaded, options.run_dir))
+
+
 # The ONE table of commands.
 _COMMANDS: dict[str, Callable[[Any, str], None]] = {
     "demo": _add_demo,
     "train": _add_train,
+    "import": _add_import,
     "evaluate": _add_evaluate,
     "translate": _add_translate,
     "export": _add_export,

@@ -5,7 +5,6 @@ python -m keras_addnorm.interop.random_folder marian opus-random
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import io
 import json
@@ -307,21 +306,3 @@ _RECIPES: dict[str, _Recipe] = {
 }
 names = tuple(_RECIPES)
 """The folders that can be made."""
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Make a folder from the command line.
-
-    Args:
-        arguments: The words behind the command; `None` for those of the process.
-    """
-    parser = argparse.ArgumentParser(prog="python -m keras_addnorm.interop.random_folder")
-    parser.add_argument("name", choices=names)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
-    print(make_random_folder(given.name, given.folder, seed=given.seed))
-
-
-if __name__ == "__main__":
-    main()
