@@ -48,7 +48,9 @@ def inspect(
     return inspect_model(
         run.model,
         batch,
-        MaskedSparseCategoricalCrossentropy(run.config.training.label_smoothing),
+        MaskedSparseCategoricalCrossentropy(
+            run.config.training.label_smoothing, pad_id=run.model.config.pad_id
+        ),
         sentence=_sentence(run, *_drawn(run, batch, sentence)),
     )
 
