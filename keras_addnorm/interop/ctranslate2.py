@@ -283,6 +283,9 @@ def _specification(specs: Any, model: Seq2SeqTransformer, never: list[int]) -> A
         "ffn_glu": is_gated,
         **placement.options,
     }
+    # Only a specification with Pre-LN has a final norm; which of the two it is, is said below.
+    has_final_norm = model.decoder.final_norm is not None
+    options["pre_norm"] |= has_final_norm
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(
             config.num_encoder_layers,
@@ -297,6 +300,7 @@ def _specification(specs: Any, model: Seq2SeqTransformer, never: list[int]) -> A
             **options,
         ),
     )
+    spec.encoder.pre_norm = spec.decoder.pre_norm = placement.options["pre_norm"]
     _fill_stack(spec.encoder, model.encoder, placement)
     _fill_stack(spec.decoder, model.decoder, placement)
     _fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.encoder_embedding)
@@ -320,9 +324,6 @@ def _fill_stack(spec: Any, stack: Any, placement: _Placement) -> None:
                 if add_norm is not None:
                     _fill_norm(operator.attrgetter(place)(layer_spec), getattr(add_norm, slot))
     if stack.final_norm is not None:
-        if not hasattr(spec, "layer_norm"):  # Their specification has none behind Post-LN.
-            has_offset = len(stack.final_norm.weights) == 2
-            spec.layer_norm = type(spec.layer[0].ffn.layer_norm)(rms_norm=not has_offset)
         _fill_norm(spec.layer_norm, stack.final_norm)
 
 
