@@ -205,7 +205,7 @@ def _text_format(
 ) -> Any:
     """Return what stands around the tokens of a text."""
     languages = source_language, target_language
-    if not hasattr(tokenizer, "bound_format"):
+    if not hasattr(tokenizer, "with_languages"):
         if languages != (None, None):
             raise ValueError(
                 "The tokenizer says nowhere how a language is named. Expected a TokenizerPair with "
