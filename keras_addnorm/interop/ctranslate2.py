@@ -127,8 +127,9 @@ _ONLY_IN_TRAINING = {
 }
 _SAID_ELSEWHERE = {"activation", "attention", "scheme", "norm", "epsilon", "positions"}
 _TABLES = {"tie_embeddings", "share_embeddings"}
+_SPECIAL_IDS = {"pad_id", "start_id", "end_id"}  # It knows their names; padding it has not.
 # A field that is not among these has to be at its default: then it changes nothing.
-_KNOWN_FIELDS = _SIZES | _ONLY_IN_TRAINING | _SAID_ELSEWHERE | _TABLES
+_KNOWN_FIELDS = _SIZES | _ONLY_IN_TRAINING | _SAID_ELSEWHERE | _TABLES | _SPECIAL_IDS
 
 
 def export_ctranslate2(
