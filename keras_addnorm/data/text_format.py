@@ -270,6 +270,12 @@ class BoundFormat:
         )
 
     @property
+    def is_plain(self) -> bool:
+        """Whether sources have nothing around them but the end token."""
+        around = self.source_prefix, self.text_prefix, self.source_suffix
+        return self.leading_piece is None and around == ((), (), (self.end_id,))
+
+    @property
     def source_length(self) -> int:
         """Number of tokens around those of a source."""
         return len(self.source_prefix) + len(self.text_prefix) + len(self.source_suffix)

@@ -139,6 +139,7 @@ def write_extras(
     buckets: Buckets,
     settings: Mapping[str, Any],
     card: Mapping[str, Any],
+    languages: Mapping[str, str] | None = None,
 ) -> None:
     """Writes the folder `assets.extra` of a version.
 
@@ -151,6 +152,7 @@ def write_extras(
         buckets: The shapes of `translate_xla`, and of the warm-up.
         settings: Settings of decoding and storage, for the card.
         card: Entries of the user, for the card.
+        languages: A language for each input that is one; `None` if there are none.
     """
     name, version = place.parent.resolve().name, place.name  # resolved: it may be "."
     extras = folder / FOLDER
@@ -179,7 +181,7 @@ def write_extras(
     for file, text in texts.items():
         (extras / file).write_text(text, encoding="utf-8")
     with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
-        for record in warmup_records(name, tokenizers.source, signatures, buckets):
+        for record in warmup_records(name, tokenizers.source, signatures, buckets, languages or {}):
             writer.write(record)
 
 
@@ -188,6 +190,7 @@ def warmup_records(
     tokenizer: BaseTokenizer,
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
     buckets: Buckets,
+    languages: Mapping[str, str],
 ) -> Iterator[bytes]:
     """Makes the warm-up requests, so that no user waits for TensorFlow to prepare a signature.
 
@@ -200,6 +203,7 @@ def warmup_records(
         tokenizer: The tokenizer of the source.
         signatures: The exported functions.
         buckets: The shapes.
+        languages: A language for each input that is one.
 
     Yields:
         Serialised `PredictionLog` messages.
@@ -217,7 +221,8 @@ def warmup_records(
         request.model_spec.signature_name = signature
         text = " ".join([word] * max(1, columns - 1))  # the end token takes the last column
         for argument in _inputs(signatures[signature]):
-            request.inputs[argument].CopyFrom(tf.make_tensor_proto([text] * rows))
+            value = languages.get(argument, text)
+            request.inputs[argument].CopyFrom(tf.make_tensor_proto([value] * rows))
         yield log.SerializeToString()
 
 
@@ -255,6 +260,7 @@ def _card(
                 }
                 for side, tokenizer in sides.items()
             },
+            "text_format": tokenizers.text_format.to_dict(),
         },
         **settings,
         **card,

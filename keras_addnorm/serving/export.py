@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import constraints as constraint_table
 from keras_addnorm.decoding import splitting as ways_of_splitting
@@ -34,7 +34,7 @@ _OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
 
 def export_saved_model(
     model: Seq2SeqTransformer,
-    tokenizer: Tokenizer | TokenizerPair,
+    tokenizer: BaseTokenizer | TokenizerPair,
     directory: str | os.PathLike[str],
     version: int | None = None,
     *,
@@ -47,6 +47,8 @@ def export_saved_model(
     shortlist: Shortlist | None = None,
     splitting: SplittingLike = "sentences",
     constraints: Iterable[ConstraintLike] = (),
+    source_language: str | None = None,
+    target_language: str | None = None,
     storage: str = "float32",
     card: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -100,6 +102,10 @@ def export_saved_model(
         splitting: How texts are split, as in `keras_addnorm.decoding.translate`: `"sentences"`,
             `"long_texts"`, `"none"`, or a `Splitting` such as `Sentences("de")`.
         constraints: Rules about the next token; they hold for each sentence, in every strategy.
+        source_language: The language of the texts, where the text format of the tokenizers has a
+            place for it. Left out, it is an input `source_language` of the signatures, a string for
+            each text or one for all.
+        target_language: The language to translate into, likewise.
         storage: How weights are stored: `"float32"`, `"float16"` or `"int8"`. Computation stays in
             the model's own precision.
         card: What else `model.json` is to say: training data, scores, licence.
@@ -138,6 +144,8 @@ def export_saved_model(
     tokenizers = TokenizerPair.of(tokenizer)
     require_model(model)
     require_tokenizers(model.config, tokenizers)
+    if (source_language, target_language) != (None, None):
+        tokenizers = tokenizers.with_languages(source_language, target_language)
     decoding = Decoding(
         _strategies(strategies, num_beams, length_penalty),
         _max_length(model, max_length),
@@ -150,6 +158,12 @@ def export_saved_model(
         constraint.check(model.config.target_vocabulary_size, decoding.max_length)
     if shortlist is not None:
         shortlist.check(model.config)
+        if tokenizers.text_format.target_prefix:
+            raise ValueError(
+                "A text format may begin targets with any piece, a shortlist leaves most of them "
+                "out. Expected no shortlist with the prefix "
+                f"{tokenizers.text_format.target_prefix}; received both."
+            )
     directory = Path(directory)
     version = choose_version(directory, version)
     # What LoRA has learned is merged, by a copy of the model if nothing is to be folded.
@@ -173,6 +187,7 @@ def export_saved_model(
             decoding.buckets,
             settings,
             card or {},
+            module.example_languages,
         )
     return directory / str(version)
 

@@ -55,9 +55,7 @@ class GraphTextFormat:
         )
         self.longest_source = bound.longest_source
         self.is_prefix_free = bound.is_prefix_free
-        self.is_plain = bound.longest_prefix == 0 and bound.source_suffix == (
-            tokenizers.source.end_id,
-        )
+        self.is_plain = bound.is_plain
         self.target_length = len(bound.target_prefix)
         self._text_prefix = np.array([bound.text_prefix], np.int32)
         self._source_pieces = _Pieces(tokenizers.source)
