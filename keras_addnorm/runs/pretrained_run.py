@@ -103,9 +103,7 @@ def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
         f"{config.hidden_dim}, {config.target_vocabulary_size:,} pieces.",
         f"Licence: {loaded.licence or 'the folder names none; look at where it comes from'}.",
     ]
-    lines += [
-        f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed
-    ]
+    lines += [f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed]
     return "\n".join([*lines, f"Run: {path}"])
 
 
