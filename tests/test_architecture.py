@@ -83,6 +83,7 @@ HOUSE = {
         "schemes",
         "norms",
         "layers",
+        "decoding",
         "models",
         "data",
         backend_files=frozenset({"interop/graphs.py", "interop/onnx.py", "interop/litert.py"}),

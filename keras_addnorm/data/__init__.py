@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.buckets import fit_bucket_lengths
+from keras_addnorm.data.byte_level_bpe import ByteLevelBPETokenizer, byte_alphabet
+from keras_addnorm.data.byte_tokenizer import ByteTokenizer
 from keras_addnorm.data.demo import demo_builder, demo_pairs
 from keras_addnorm.data.held_out import hold_out
 from keras_addnorm.data.loading import line_reports, load_translation
+from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.pipeline import make_training_dataset
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.streams import bucket_by_length
 from keras_addnorm.data.subword_sampling import SubwordSampling
 from keras_addnorm.data.text_files import LineReport
-from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.data.text_format import TextFormat
+from keras_addnorm.data.tokenizer import Tokenizer, sentencepiece_pieces
+from keras_addnorm.data.tokenizer_files import load_tokenizer
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
 from keras_addnorm.data.vocabulary import Piece
 
@@ -29,23 +35,31 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BaseTokenizer",
     "BatchesOfManySizes",
+    "ByteLevelBPETokenizer",
+    "ByteTokenizer",
     "LineReport",
     "Piece",
+    "PieceIds",
     "PipelineReport",
     "SubwordSampling",
+    "TextFormat",
     "Tokenizer",
     "TokenizerPair",
     "TrainingBatches",
     "bucket_by_length",
+    "byte_alphabet",
     "demo_builder",
     "demo_pairs",
     "fit_bucket_lengths",
     "hold_out",
     "line_reports",
+    "load_tokenizer",
     "load_translation",
     "make_training_batches",
     "make_training_dataset",
+    "sentencepiece_pieces",
 ]
 
 

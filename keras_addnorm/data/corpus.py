@@ -16,8 +16,8 @@ from keras_addnorm.data.buckets import Bucket, bucket_of, num_batches
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.subword_sampling import SubwordSampling
+from keras_addnorm.data.text_format import BoundFormat
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
-from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
 
 # Texts that are tokenised at once, so that a corpus is never in memory as text.
 _TEXTS_AT_ONCE = 10_000
@@ -65,10 +65,20 @@ class Sentences:
         sizes: np.ndarray = self.offsets[members + 1] - self.offsets[members]
         return sizes
 
-    def padded(self, members: np.ndarray, shape: tuple[int, int], shift: int) -> np.ndarray:
-        """An array of padding with one sentence a row, `shift` positions from its left edge."""
-        out = np.full(shape, PAD_ID, np.int32)
+    def padded(
+        self,
+        members: np.ndarray,
+        shape: tuple[int, int],
+        pad_id: int,
+        before: Sequence[int],
+        behind: Sequence[int],
+    ) -> np.ndarray:
+        """An array of padding with one sentence a row, between the ids `before` and `behind`."""
+        out = np.full(shape, pad_id, np.int32)
         starts, sizes = self.offsets[members], self.lengths_of(members)
+        shift, rows = len(before), np.arange(len(members))[:, None]
+        out[: len(members), :shift] = before
+        out[rows, (sizes + shift)[:, None] + np.arange(len(behind))] = behind
         row = np.repeat(np.arange(len(members)), sizes)
         column = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         out[row, column + shift] = self.ids[np.repeat(starts, sizes) + column]
@@ -107,6 +117,7 @@ class Corpus:
         bucket_of: For each pair the index of its bucket; -1 if a side is empty, `len(buckets)` if
             the pair is too long.
         num_batches: Batches of every epoch.
+        text_format: What stands around the tokens of a text.
         resampler: How each epoch samples its pieces; `None` if it samples none.
     """
 
@@ -115,6 +126,7 @@ class Corpus:
     buckets: tuple[Bucket, ...]
     bucket_of: np.ndarray
     num_batches: int
+    text_format: BoundFormat
     resampler: Resampler | None
 
     @classmethod
@@ -122,14 +134,22 @@ class Corpus:
         cls, pairs: Iterable[Any], tokenizers: TokenizerPair, batching: Batching
     ) -> Corpus:
         """Tokenises sentence pairs and divides them into buckets."""
-        source, target = (Sentences.from_rows(rows) for rows in _encode(pairs, tokenizers))
+        around = tokenizers.bound_format
+        source, target = (Sentences.from_rows(rows) for rows in _encode(pairs, tokenizers, around))
+        # What a text itself begins with stands among its tokens.
+        around = around.without_leading_piece()
         sampling = batching.sampling
         resampler = None if sampling is None else Resampler(tokenizers, sampling)
-        plain = np.maximum(source.lengths, target.lengths) + 1
+        plain = np.maximum(
+            source.lengths + around.source_length, target.lengths + around.target_length
+        )
         filled = np.minimum(source.lengths, target.lengths) > 0
         counts = filled & (plain <= batching.longest)
         sampled = (
-            [_lengths(resampler.sample((source, target), (seed,))) for seed in range(_SAMPLES)]
+            [
+                _lengths(resampler.sample((source, target), (seed,)), around)
+                for seed in range(_SAMPLES)
+            ]
             if resampler is not None and counts.any()
             else []
         )
@@ -137,7 +157,8 @@ class Corpus:
             np.concatenate([lengths[counts] for lengths in (plain, *sampled)])
         )
         index = np.where(filled, bucket_of(plain, buckets), -1)
-        corpus = cls(source, target, buckets, index, num_batches(index, buckets), resampler)
+        batches = num_batches(index, buckets)
+        corpus = cls(source, target, buckets, index, batches, around, resampler)
         if resampler is None:
             return corpus
         needed = [
@@ -157,7 +178,7 @@ class Corpus:
         if self.resampler is None or seed is None:
             return self
         rows = self.resampler.sample((self.source, self.target), seed)
-        lengths = _lengths(rows)
+        lengths = _lengths(rows, self.text_format)
         fits = self._fits(lengths)
         # A sample seldom needs more batches than an epoch has. Then the last pairs keep the pieces
         # of `encode`: a sixty-fourth of the pairs, or 2, 4, ... times as many, until the rest fits.
@@ -183,9 +204,13 @@ class Corpus:
 
     def report(self, batches_per_update: int) -> PipelineReport:
         """Counts the pairs, tokens and batches of an epoch."""
+        around = self.text_format
         tokens = [
-            int(side.lengths[self.kept].sum() + self.kept.sum())
-            for side in (self.source, self.target)
+            int(side.lengths[self.kept].sum() + more * self.kept.sum())
+            for side, more in (
+                (self.source, around.source_length),
+                (self.target, around.target_length),
+            )
         ]
         plan = self._plan(None)
         positions = sum(bucket.batch_size * bucket.length for bucket, _ in plan)
@@ -242,7 +267,10 @@ class Corpus:
         """Adds the weight of each row: the batches of an update divided by its tokens."""
         no_pairs = np.zeros(0, np.int64)
         plan = plan + [(plan[-1][0], no_pairs)] * (-len(plan) % batches_per_update)
-        tokens = [int(self.target.lengths_of(members).sum()) + len(members) for _, members in plan]
+        more = self.text_format.target_length
+        tokens = [
+            int(self.target.lengths_of(members).sum()) + more * len(members) for _, members in plan
+        ]
         for index, (bucket, members) in enumerate(plan[first:], first):
             start = index - index % batches_per_update
             weight = batches_per_update / sum(tokens[start : start + batches_per_update])
@@ -253,36 +281,43 @@ class Corpus:
 
     def _batch(self, bucket: Bucket, members: np.ndarray) -> Batch:
         """Lays out one batch for teacher forcing, every array (rows, length)."""
-        shape = bucket.batch_size, bucket.length
-        row = np.arange(len(members))
-        source = self.source.padded(members, shape, 0)
-        source[row, self.source.lengths_of(members)] = END_ID
-        labels = self.target.padded(members, shape, 0)
-        labels[row, self.target.lengths_of(members)] = END_ID
-        target = self.target.padded(members, shape, 1)
-        target[row, 0] = START_ID
+        shape, around = (bucket.batch_size, bucket.length), self.text_format
+        before = (*around.source_prefix, *around.text_prefix)
+        prefix, end = around.target_prefix, (around.end_id,)
+        pad_id, start = around.pad_id, around.start_id
+        source = self.source.padded(members, shape, pad_id, before, around.source_suffix)
+        labels = self.target.padded(members, shape, pad_id, prefix, end)
+        target = self.target.padded(members, shape, pad_id, (start, *prefix), ())
         return {"source": source, "target": target}, labels
 
 
-def _lengths(sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]) -> np.ndarray:
-    """The positions that each pair takes: its longer side and the end token."""
+def _lengths(
+    sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]], around: BoundFormat
+) -> np.ndarray:
+    """The positions that each pair takes: its longer side, with what stands around the tokens."""
     return np.array(
-        [max(len(source), len(target)) + 1 for source, target in zip(*sides, strict=True)]
+        [
+            max(len(source) + around.source_length, len(target) + around.target_length)
+            for source, target in zip(*sides, strict=True)
+        ]
     )
 
 
 def _encode(
-    pairs: Iterable[Any], tokenizers: TokenizerPair
+    pairs: Iterable[Any], tokenizers: TokenizerPair, around: BoundFormat
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Tokenises sentence pairs, many texts at once."""
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     portion: list[tuple[str, str]] = []
 
     def flush() -> None:
-        for side, tokenizer, texts in zip(
-            sides, (tokenizers.source, tokenizers.target), zip(*portion, strict=True), strict=False
-        ):
-            side.extend(np.array(ids, np.int32) for ids in tokenizer.encode_batch(texts))
+        sources, targets = zip(*portion, strict=True)
+        encoded = (
+            around.encode_sources(sources, tokenizers.source),
+            tokenizers.target.encode_batch(targets),
+        )
+        for side, rows in zip(sides, encoded, strict=True):
+            side.extend(np.array(ids, np.int32) for ids in rows)
         portion.clear()
 
     for pair in string_pairs(pairs):

@@ -8,11 +8,12 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.batching import Batch, Batching
 from keras_addnorm.data.buckets import Bucket
 from keras_addnorm.data.corpus import Corpus
 from keras_addnorm.data.pipeline_report import PipelineReport
-from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.data.text_format import DEFAULT_IDS
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
 
 
@@ -35,7 +36,7 @@ class Epochs:
 
     @classmethod
     def from_texts(
-        cls, pairs: Iterable[Any], tokenizers: Tokenizer | TokenizerPair, batching: Batching
+        cls, pairs: Iterable[Any], tokenizers: BaseTokenizer | TokenizerPair, batching: Batching
     ) -> Epochs:
         """Tokenises sentence pairs.
 
@@ -84,6 +85,10 @@ class Epochs:
         digest.update(repr((self._corpus.buckets, self._batching.shuffle_seed)).encode())
         if self._batching.sampling is not None:
             digest.update(repr(self._batching.sampling).encode())
+        around = self._corpus.text_format.ids
+        # Runs from before there were formats go on with the digest that they have.
+        if around != DEFAULT_IDS:
+            digest.update(repr(around).encode())
         for side in (self._corpus.source, self._corpus.target):
             digest.update(side.offsets.data)
             digest.update(side.ids.data)

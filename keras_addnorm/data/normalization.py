@@ -31,6 +31,9 @@ from keras_addnorm.data.strings import describe
 from keras_addnorm.data.vocabulary import SPACE_MARK
 
 REPLACEMENT = "\ufffd"
+# All that counts as white space, and what does where a table has made spaces of the others.
+_ALL_SPACES = frozenset(c for c in (*map(chr, range(0x3001)), SPACE_MARK) if c.isspace())
+_PLAIN_SPACES = frozenset(" \t\n\v\f\r")
 # Where a text has a user-defined symbol, it gets one of these private characters meanwhile.
 _LAST_PRIVATE_CHARACTER = 0x10FFFD
 
@@ -45,12 +48,14 @@ class NormalizationRule:
         folds: Whether a character that the vocabulary lacks becomes its compatible form (NFKC), if
             the vocabulary can spell that.
         keeps_all_joiners: Whether joiners of the vocabulary stay where they join nothing.
+        has_table: Whether SentencePiece's own table of characters says all that is done to them.
     """
 
     name: str
     form: Literal["NFC", "NFKC"] | None
     folds: bool = False
     keeps_all_joiners: bool = False
+    has_table: bool = False
 
 
 # The ONE table of rules that a vocabulary can be trained with.
@@ -102,7 +107,7 @@ def stored_rule(spec: Any, texts: Sequence[str]) -> NormalizationRule:
         all pieces are NFKC: every vocabulary of that time is so.
     """
     if spec.precompiled_charsmap:
-        return NormalizationRule(spec.name, None, keeps_all_joiners=True)
+        return NormalizationRule(spec.name, None, keeps_all_joiners=True, has_table=True)
     if spec.name in RULES:
         return RULES[spec.name]
     is_nfkc = all(unicodedata.is_normalized("NFKC", text) for text in texts)
@@ -149,6 +154,7 @@ class Normalizer:
         charsmap: The table, or None.
         has: Tells whether the vocabulary has a character.
         marks: The private character that stands for each symbol, the longest symbols first.
+        spaces: The characters that count as white space.
 
     Raises:
         ValueError: If two symbols overlap, so that a text could be read in two ways.
@@ -168,6 +174,8 @@ class Normalizer:
         by_length = sorted(symbols, key=len, reverse=True)
         self.marks = dict(zip(by_length, free, strict=False))
         self.has = has
+        self.spaces = (_PLAIN_SPACES if rule.has_table else _ALL_SPACES) | {SPACE_MARK}
+        self._runs_of_spaces = re.compile(f"[{''.join(sorted(self.spaces))}]+")
         self._keeps_idle_joiners = rule.keeps_all_joiners or not any(map(has, JOINERS))
         self._replaced = _Replaced(self.replacement)
         self._unchanged = {" "}
@@ -191,7 +199,7 @@ class Normalizer:
                 text = self.charsmap(text)
             return " ".join(text.split())
         if self.charsmap is not None:
-            text = self.charsmap(utf8_text(text))
+            return self._runs_of_spaces.sub(" ", self.charsmap(utf8_text(text))).strip(" ")
         if not self._keeps_idle_joiners and not JOINERS.isdisjoint(text):
             text = drop_idle_joiners(text)
         if not self._unchanged.issuperset(text):
@@ -211,7 +219,7 @@ class Normalizer:
         Returns:
             The character itself; nothing, if it is to be left out; or its compatible form.
         """
-        if character.isspace() or character == SPACE_MARK or self.has(character):
+        if character in self.spaces or self.rule.has_table or self.has(character):
             return character
         if is_ignorable(character):
             return ""
@@ -219,7 +227,7 @@ class Normalizer:
             return REPLACEMENT
         if self.rule.folds:
             folded = unicodedata.normalize("NFKC", character)
-            if all(c.isspace() or self.has(c) for c in folded):
+            if all(c in self.spaces or self.has(c) for c in folded):
                 return folded
         return character
 

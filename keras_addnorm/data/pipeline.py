@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.batching import Batching
 from keras_addnorm.data.buckets import NUM_BUCKETS, TOKENS_PER_BATCH
 from keras_addnorm.data.epochs import Epochs
 from keras_addnorm.data.subword_sampling import SubwordSampling
-from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
 
 # A training on JAX or torch needs no TensorFlow, see `make_training_batches`.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def make_training_dataset(
     pairs: Iterable[Any],
-    tokenizers: Tokenizer | TokenizerPair,
+    tokenizers: BaseTokenizer | TokenizerPair,
     *,
     tokens_per_batch: int = TOKENS_PER_BATCH,
     num_buckets: int = NUM_BUCKETS,
@@ -53,7 +53,9 @@ def make_training_dataset(
     Args:
         pairs: Pairs (source text, target text): a `tf.data.Dataset` of two string scalars, or any
             iterable of two strings each.
-        tokenizers: The pair of tokenizers, or one tokenizer for both languages.
+        tokenizers: The pair of tokenizers, or one tokenizer for both languages. Its text format is
+            put around the tokens; languages in it have to be known, see
+            `TokenizerPair.with_languages`.
         tokens_per_batch: Target positions of a batch, padding included. A bucket of length L has
             `tokens_per_batch // L` rows, and at least one.
         num_buckets: The most lengths there may be; `fit_bucket_lengths` chooses the lengths that

@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.batching import Batch, Batching
 from keras_addnorm.data.epochs import Epochs
 from keras_addnorm.data.pipeline_report import PipelineReport
-from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_pair import TokenizerPair
 
 
@@ -165,7 +165,7 @@ class TrainingBatches(BatchesOfManySizes):
 
 
 def make_training_batches(
-    pairs: Iterable[Any], tokenizers: Tokenizer | TokenizerPair, **options: Any
+    pairs: Iterable[Any], tokenizers: BaseTokenizer | TokenizerPair, **options: Any
 ) -> TrainingBatches:
     """Tokenises sentence pairs once and serves them as bucketed batches, without TensorFlow.
 

@@ -21,6 +21,8 @@ def bucket_by_length(
     tokens_per_batch: int | None = None,
     batch_size: int | None = None,
     pad_id: int = PAD_ID,
+    start_id: int = START_ID,
+    end_id: int = END_ID,
 ) -> tf.data.Dataset:
     """Batches a stream of token ids by length, for data that does not fit into memory.
 
@@ -35,6 +37,8 @@ def bucket_by_length(
             `tokens_per_batch // L` rows, and at least one. Pass either this or `batch_size`.
         batch_size: Rows of a batch, the same in every bucket.
         pad_id: The id of padding.
+        start_id: The id that the decoder reads first.
+        end_id: The id that ends a sequence.
 
     Returns:
         A data set of `({"source", "target"}, labels)`, int32. All batches of a bucket have one
@@ -84,9 +88,9 @@ def bucket_by_length(
 
     def teacher_forcing(source: tf.Tensor, target: tf.Tensor) -> tuple[Any, tf.Tensor]:
         source, target = tf.cast(source, tf.int32), tf.cast(target, tf.int32)
-        shifted = tf.concat([[START_ID], target], 0)
-        inputs = {"source": tf.concat([source, [END_ID]], 0), "target": shifted}
-        return inputs, tf.concat([target, [END_ID]], 0)
+        shifted = tf.concat([[start_id], target], 0)
+        inputs = {"source": tf.concat([source, [end_id]], 0), "target": shifted}
+        return inputs, tf.concat([target, [end_id]], 0)
 
     def batch(bucket: tf.Tensor, members: tf.data.Dataset) -> tf.data.Dataset:
         row, size = lengths[bucket], sizes[bucket]

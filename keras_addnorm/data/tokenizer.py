@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
-from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.normalization import (
     Charsmap,
     Normalizer,
@@ -28,6 +28,7 @@ from keras_addnorm.data.normalization import (
     training_normalizer,
     utf8_text,
 )
+from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.sentencepiece_training import (
     ModelProto,
     VocabularyTooLargeError,
@@ -35,16 +36,10 @@ from keras_addnorm.data.sentencepiece_training import (
 )
 from keras_addnorm.data.strings import describe, strings
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
-from keras_addnorm.data.vocabulary import (
-    END_ID,
-    KINDS,
-    PAD_ID,
-    SPACE_MARK,
-    START_ID,
-    UNKNOWN_ID,
-    Piece,
-)
+from keras_addnorm.data.tokenizer_documents import document, from_text, read_document, to_text
+from keras_addnorm.data.vocabulary import KINDS, SPACE_MARK, Piece
 
+NAME = "sentencepiece"
 UNKNOWN_SURFACE = "\u2047"
 
 _RESERVED = frozenset(("<pad>", "<s>", "</s>", "<unk>"))
@@ -52,12 +47,13 @@ _BYTE_NAME = re.compile("<0x[0-9A-F]{2}>")
 _PIECE_TYPES = {1: "normal", 2: "unknown", 3: "control", 4: "user_defined", 5: "unused", 6: "byte"}
 
 
-class Tokenizer:
-    """A SentencePiece vocabulary with this library's special ids.
+class Tokenizer(BaseTokenizer):
+    """A SentencePiece vocabulary.
 
-    Padding is 0, start 1, end 2 and unknown 3. `encode` adds neither start nor end; a run of
+    One that `train` makes has padding 0, start 1, end 2 and unknown 3; others have the ids of their
+    model, or those that `ids` gives to its pieces. `encode` adds neither start nor end; a run of
     characters that the vocabulary lacks becomes one unknown id, or, with byte fallback, the bytes
-    of their UTF-8.
+    of their UTF-8. A piece of the model that has no id is an unknown one by itself.
 
     Before it is split, a text is normalised as the vocabulary was trained: it gets a Unicode form,
     loses the invisible characters that the vocabulary lacks, and every run of white space becomes
@@ -66,20 +62,24 @@ class Tokenizer:
 
     Args:
         proto: A serialised SentencePiece model, as `Tokenizer.proto` gives it.
+        ids: Which id each piece has; `None` for the model's own.
 
     Attributes:
         proto: The serialised model.
+        ids: As given.
         kind: `"unigram"` or `"bpe"`.
         pieces: All pieces, in the order of their ids.
         surfaces: The text of each piece in a decoded sentence; of a byte, its name in the
             vocabulary.
+        model_pieces: The pieces of the model, in its own order: those that texts are split into.
+        model_ids: The id of each of them; -1 of one that is unknown here.
         normalizer: Normalises a text; called with one, it returns what is split.
         layout: Where the mark of a space stands in the text that is split.
         byte_ids: With byte fallback, the id of each of the 256 bytes; else empty.
 
     Raises:
         TypeError: If `proto` is not bytes.
-        ValueError: If `proto` is no SentencePiece model, one with other special ids, or one with an
+        ValueError: If `proto` is no SentencePiece model, has no padding or end of its own, or an
             option that is not known here.
 
     Example:
@@ -96,29 +96,37 @@ class Tokenizer:
         tokenizer and detokenizer for Neural Text Processing", arXiv:1808.06226.
     """
 
-    pad_id = PAD_ID
-    start_id = START_ID
-    end_id = END_ID
-    unknown_id = UNKNOWN_ID
-
-    def __init__(self, proto: bytes) -> None:
+    def __init__(self, proto: bytes, ids: PieceIds | None = None) -> None:
         model = _parse_model(proto)
+        kind = _kind_of(model)
         self.proto = proto
-        self.kind = _kind_of(model)
-        self.pieces = tuple(
+        self.ids = ids
+        self.model_pieces = tuple(
             Piece(piece.piece, piece.score, _PIECE_TYPES[piece.type]) for piece in model.pieces
         )
-        _check_special_ids(self.pieces)
         _check_options(model)
-        self.surfaces = tuple(_surface(piece) for piece in self.pieces)
-        self.layout = Layout.of(model, self.pieces)
-        self.byte_ids = _byte_ids(self.pieces) if model.trainer_spec.byte_fallback else ()
-        self.normalizer = _normalizer(model, self.pieces, bool(self.byte_ids))
+        pieces, self.model_ids, special = _with_ids(model, self.model_pieces, ids)
+        surfaces = tuple(map(_surface, pieces))
+        has_bytes = model.trainer_spec.byte_fallback
+        self.byte_ids = _byte_ids(pieces) if has_bytes else ()
+        super().__init__(
+            kind,
+            pieces,
+            surfaces,
+            special,
+            _with_bytes(surfaces, self.byte_ids) if has_bytes else None,
+        )
+        self.layout = Layout.of(model, self.model_pieces)
+        self.normalizer = _normalizer(model, self.model_pieces, has_bytes)
+        # None if they are the model's own, so that nothing is looked up.
+        unknown = self.unknown_id
+        self._id_of_model_piece = (
+            None if ids is None else [unknown if i < 0 else i for i in self.model_ids]
+        )
         sentencepiece.set_min_log_level(2)
         self._processor = sentencepiece.SentencePieceProcessor(
             model_proto=_splitting_only(model, self.normalizer) or proto
         )
-        self._samplers: dict[SubwordSampling, Sampler] = {}
 
     @classmethod
     def train(
@@ -200,8 +208,42 @@ class Tokenizer:
             return cls(train(iter(kept), error.largest))
 
     @classmethod
+    def from_sentencepiece(
+        cls, model: bytes | str | os.PathLike[str], ids: PieceIds | None = None
+    ) -> Tokenizer:
+        """Makes a tokenizer of a SentencePiece model and a list of ids, as checkpoints have them.
+
+        Args:
+            model: The model: a file, or its content.
+            ids: Which id each piece has; `None` for the model's own, which then has to have
+                padding and an end. Without a start of its own, padding is read first, as by T5.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is no SentencePiece model, or one that is not known here.
+
+        Example:
+            ```python
+            from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
+
+            model = Tokenizer.train(["a small house"], vocabulary_size=14).proto
+            ids = PieceIds.around(
+                sentencepiece_pieces(model),
+                first=("<s>", "<pad>", "</s>", "<unk>"), last=("en_XX", "de_DE"), start="</s>",
+            )
+            tokenizer = Tokenizer.from_sentencepiece(model, ids)
+            assert (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id) == (1, 2, 2)
+            assert tokenizer.decode(tokenizer.encode("a house")) == "a house"
+            ```
+        """
+        return cls(model if isinstance(model, bytes) else existing_file(model).read_bytes(), ids)
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """Reads a tokenizer that `save` wrote.
+        """Reads a tokenizer that `save` wrote, or a SentencePiece model.
 
         Args:
             path: The file.
@@ -211,32 +253,41 @@ class Tokenizer:
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ValueError: If the file is no SentencePiece model with this library's special ids.
+            ValueError: If the file is neither.
         """
-        path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"There is no tokenizer at '{path}'. Expected a file that Tokenizer.save wrote. "
-                "Check the path, or train one with Tokenizer.train(texts).save(path)."
-            )
+        path = existing_file(path)
         try:
-            return cls(path.read_bytes())
+            return cls.from_bytes(path.read_bytes())
         except ValueError as error:
             raise ValueError(f"Cannot load the tokenizer '{path}'. {error}") from error
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the tokenizer to one file, atomically.
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Tokenizer:
+        """The tokenizer of a file's content, which `to_bytes` gave or SentencePiece wrote."""
+        values = read_document(content)
+        if values is None:
+            return cls(content)
+        if values["name"] != NAME:
+            raise ValueError(
+                f"It holds a tokenizer of another kind. Expected {NAME!r}; received "
+                f"{values['name']!r}. Read it with load_tokenizer(path)."
+            )
+        return cls.from_fields(values)
 
-        Args:
-            path: The file; missing folders are made, an existing file is replaced.
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Tokenizer:
+        """The tokenizer whose document has these values."""
+        return cls(from_text(fields["model"]), PieceIds.from_dict(fields["ids"]))
 
-        Returns:
-            The path of the file.
-        """
-        path = Path(path)
-        with atomic_file(path) as temporary:
-            temporary.write_bytes(self.proto)
-        return path
+    def to_bytes(self) -> bytes:
+        """The content of its file: the model itself; where ids are given, with these."""
+        if self.ids is None:
+            return self.proto
+        return document(NAME, {"model": to_text(self.proto), "ids": self.ids.to_dict()})
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        return self.proto, self.ids
 
     @staticmethod
     def normalize(text: str) -> str:
@@ -263,157 +314,34 @@ class Tokenizer:
             text = unicodedata.normalize("NFKC", text).replace(SPACE_MARK, " ")
         return " ".join(text.split())
 
-    def encode(self, text: str) -> list[int]:
-        """Splits a text into the ids of its pieces, without start or end.
+    @property
+    def normalization(self) -> str:
+        """The name of the rule that texts are normalised by."""
+        return self.normalizer.rule.name
 
-        Args:
-            text: Any text; empty and blank texts have no ids.
+    @property
+    def keeps_outer_space(self) -> bool:
+        """No."""
+        return False
 
-        Returns:
-            The ids.
+    def _split(self, texts: list[str]) -> list[list[int]]:
+        normal = list(map(self.normalizer, texts))
+        # Many texts are split on all cores, which one does not pay for.
+        rows: list[list[int]] = (
+            self._processor.encode(normal)
+            if len(normal) != 1
+            else [self._processor.encode(normal[0])]
+        )
+        own = self._id_of_model_piece
+        return rows if own is None else [[own[token] for token in row] for row in rows]
 
-        Raises:
-            TypeError: If `text` is not a string.
-        """
-        ids: list[int] = self._processor.encode(self.normalizer(utf8_text(text)))
-        return ids
-
-    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """Splits many texts at once, on all cores.
-
-        Args:
-            texts: Any texts.
-
-        Returns:
-            The ids of each text, in order.
-
-        Raises:
-            TypeError: If `texts` is one string, or an element is not a string.
-        """
-        rows: list[list[int]] = self._processor.encode(self._normalized(texts))
-        return rows
-
-    def sample_batch(
-        self, texts: Iterable[str], sampling: SubwordSampling, seed: int
-    ) -> list[list[int]]:
-        """Samples a segmentation of each text: another seed gives other pieces.
-
-        Args:
-            texts: Any texts.
-            sampling: How far the pieces may differ from those of `encode`.
-            seed: The same seed gives the same pieces, in any process.
-
-        Returns:
-            The ids of each text, in order. They decode to the same texts as the ids of `encode`.
-
-        Raises:
-            TypeError: If `texts` is one string, or an element is not a string.
-            ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.
-        """
-        return self.resample_batch(self.encode_batch(texts), sampling, seed)
-
-    def resample_batch(
-        self, rows: Sequence[Sequence[int]], sampling: SubwordSampling, seed: int
-    ) -> list[list[int]]:
-        """Samples other segmentations of texts that `encode` has split.
-
-        Args:
-            rows: The ids of each text, as `encode` returns them.
-            sampling: How far the pieces may differ from `rows`.
-            seed: The same seed gives the same pieces, in any process.
-
-        Returns:
-            The ids of each text, in order. They decode to the same texts.
-
-        Raises:
-            ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.
-        """
+    def _sampler(self, sampling: SubwordSampling) -> Sampler:
         if self.kind == "bpe" and sampling.alpha >= 1:
             raise ValueError(
                 "With a BPE vocabulary, alpha is the probability of leaving a merge out. Expected "
                 f"alpha below 1; received {sampling}."
             )
-        if seed < 0:
-            raise ValueError(f"Expected a seed of at least 0; received {seed}.")
-        if sampling not in self._samplers:
-            self._samplers[sampling] = Sampler(self.pieces, self.kind, sampling)
-        return self._samplers[sampling].sample(rows, seed)
-
-    def _normalized(self, texts: Iterable[str]) -> list[str]:
-        if isinstance(texts, str | bytes):
-            raise TypeError(
-                "Expected several texts; received one. Use encode, or put it in a list."
-            )
-        return [self.normalizer(utf8_text(text)) for text in texts]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Joins the pieces of `ids` into a text.
-
-        Args:
-            ids: Token ids. Decoding stops at the first end id and skips padding and start ids; the
-                unknown id becomes U+2047, a double question mark; bytes that are no UTF-8 become
-                U+FFFD.
-
-        Returns:
-            The text, without spaces at its ends.
-
-        Raises:
-            ValueError: If an id is negative or not in the vocabulary.
-        """
-        surfaces: list[Any] = []
-        of_pieces = self.surface_bytes if self.byte_ids else self.surfaces
-        for token in ids:
-            if token == END_ID:
-                break
-            if not 0 <= token < len(self.surfaces):
-                raise ValueError(
-                    f"Cannot decode token id {token}. Expected ids from 0 to "
-                    f"{len(self.surfaces) - 1}, the vocabulary of this tokenizer. Were they made "
-                    "with another tokenizer?"
-                )
-            surfaces.append(of_pieces[token])
-        text = b"".join(surfaces).decode("utf-8", "replace") if self.byte_ids else "".join(surfaces)
-        return text.strip(" ")
-
-    def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
-        """Joins the pieces of many rows of ids.
-
-        Args:
-            batch: Rows of token ids: lists, or an integer array of rank 2.
-
-        Returns:
-            One text a row.
-
-        Raises:
-            ValueError: If an id is negative or not in the vocabulary.
-        """
-        rows = batch.tolist() if hasattr(batch, "tolist") else batch
-        return [self.decode(row) for row in rows]
-
-    @functools.cached_property
-    def surface_bytes(self) -> tuple[bytes, ...]:
-        """The bytes that each piece adds to a decoded sentence."""
-        found = [surface.encode("utf-8") for surface in self.surfaces]
-        for value, token in enumerate(self.byte_ids):
-            found[token] = bytes([value])
-        return tuple(found)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of pieces, the special ones included."""
-        return len(self.pieces)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and self.proto == other.proto
-
-    def __hash__(self) -> int:
-        return hash(self.proto)
-
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[bytes]]:
-        return type(self), (self.proto,)
-
-    def __repr__(self) -> str:
-        return f"Tokenizer(kind={self.kind!r}, vocabulary_size={self.vocabulary_size})"
+        return Sampler(self.pieces, self.kind, sampling)
 
 
 class Layout(NamedTuple):
@@ -472,7 +400,13 @@ def _check_options(model: Any) -> None:
 
 def _byte_ids(pieces: Sequence[Piece]) -> tuple[int, ...]:
     ids = {piece.text: token for token, piece in enumerate(pieces) if piece.type == "byte"}
-    return tuple(ids[f"<0x{value:02X}>"] for value in range(256))
+    names = [f"<0x{value:02X}>" for value in range(256)]
+    if missing := [name for name in names if name not in ids]:
+        raise ValueError(
+            "With byte fallback, each of the 256 bytes has an id. Expected them among the pieces; "
+            f"missing are {missing[:4]} and {len(missing)} in all."
+        )
+    return tuple(ids[name] for name in names)
 
 
 def _normalizer(model: Any, pieces: Sequence[Piece], has_bytes: bool) -> Normalizer:
@@ -540,13 +474,85 @@ def _kind_of(model: Any) -> str:
     return KINDS[number - 1]
 
 
-def _check_special_ids(pieces: Sequence[Piece]) -> None:
-    types = [piece.type for piece in pieces[:4]]
-    if types != ["control", "control", "control", "unknown"]:
-        raise ValueError(
-            "The SentencePiece model has other special ids. Expected pad 0, start 1, end 2 and "
-            f"unknown 3; received pieces of types {types} there. Train it with Tokenizer.train."
+def sentencepiece_pieces(model: bytes | str | os.PathLike[str]) -> tuple[str, ...]:
+    """The names of a SentencePiece model's pieces, in its own order.
+
+    Args:
+        model: The model: a file, or its content.
+
+    Returns:
+        The names, for `PieceIds.around`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no SentencePiece model.
+    """
+    content = model if isinstance(model, bytes) else existing_file(model).read_bytes()
+    return tuple(piece.piece for piece in _parse_model(content).pieces)
+
+
+def existing_file(path: str | os.PathLike[str]) -> Path:
+    """The path of a tokenizer's file; a `FileNotFoundError` if there is none."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no tokenizer at '{path}'. Expected a file that Tokenizer.save wrote. "
+            "Check the path, or train one with Tokenizer.train(texts).save(path)."
         )
+    return path
+
+
+def _with_ids(
+    model: Any, model_pieces: Sequence[Piece], ids: PieceIds | None
+) -> tuple[Sequence[Piece], Sequence[int], SpecialPieces]:
+    """All pieces by their ids, the id of each of the model's (-1 if unknown), and the special ones.
+
+    Args:
+        model: The model.
+        model_pieces: Its pieces.
+        ids: The ids; `None` for the model's own.
+    """
+    if ids is None:
+        return model_pieces, range(len(model_pieces)), _own_special_ids(model, model_pieces)
+    place = {name: token for token, name in enumerate(ids.pieces)}
+    special = SpecialPieces(place[ids.pad], place[ids.start], place[ids.end], place[ids.unknown])
+    of_model = {piece.text: piece for piece in model_pieces}
+    silent = {ids.pad, ids.start, ids.end, *ids.controls} - {ids.unknown}
+    pieces = []
+    for name in ids.pieces:
+        piece = of_model.get(name, Piece(name, 0.0, "unused"))
+        if name in silent or piece.type == "control":
+            piece = Piece(name, 0.0, "control")
+        elif name == ids.unknown or piece.type == "unknown":
+            piece = Piece(name, 0.0, "unknown")
+        pieces.append(piece)
+    model_ids = [
+        -1 if piece.type == "unknown" else place.get(piece.text, -1) for piece in model_pieces
+    ]
+    return pieces, model_ids, special
+
+
+def _own_special_ids(model: Any, pieces: Sequence[Piece]) -> SpecialPieces:
+    """The special ids that a model has itself."""
+    spec = model.trainer_spec
+    found = {piece.text: token for token, piece in enumerate(pieces) if piece.type == "control"}
+    unknown = [token for token, piece in enumerate(pieces) if piece.type == "unknown"]
+    pad, end = found.get(spec.pad_piece), found.get(spec.eos_piece)
+    if pad is None or end is None or not unknown:
+        raise ValueError(
+            "The SentencePiece model has other special ids. Expected pieces of its own for padding "
+            f"({spec.pad_piece!r}), end ({spec.eos_piece!r}) and all that is unknown; received "
+            f"{found}, unknown {unknown}. Give its pieces ids with "
+            "Tokenizer.from_sentencepiece(model, PieceIds(...)), or train it with Tokenizer.train."
+        )
+    return SpecialPieces(pad, found.get(spec.bos_piece, pad), end, unknown[0])
+
+
+def _with_bytes(surfaces: Sequence[str], byte_ids: Sequence[int]) -> list[bytes]:
+    found = [surface.encode("utf-8") for surface in surfaces]
+    for value, token in enumerate(byte_ids):
+        found[token] = bytes([value])
+    return found
 
 
 def _surface(piece: Piece) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
+from keras_addnorm.data.text_format import BoundFormat, TextFormat
 from keras_addnorm.data.tokenizer import Tokenizer
+from keras_addnorm.data.tokenizer_files import load_tokenizer
+
+_FORMAT_FILE = "text_format.json"
 
 
 @dataclass(frozen=True)
@@ -19,6 +27,11 @@ class TokenizerPair:
     Attributes:
         source: The tokenizer of the language to translate from.
         target: The tokenizer of the language to translate into; equal to `source` if joint.
+        text_format: What stands around the tokens of a text.
+
+    Raises:
+        TypeError: If one is something else.
+        ValueError: If the tokenizers have other ids for padding or the end.
 
     Example:
         ```python
@@ -30,18 +43,27 @@ class TokenizerPair:
         ```
     """
 
-    source: Tokenizer
-    target: Tokenizer
+    source: BaseTokenizer
+    target: BaseTokenizer
+    text_format: TextFormat = field(default_factory=TextFormat)
 
     def __post_init__(self) -> None:
         for side in ("source", "target"):
-            if not isinstance(getattr(self, side), Tokenizer):
+            if not isinstance(getattr(self, side), BaseTokenizer):
                 raise TypeError(
                     f"Expected a Tokenizer as {side}; received {describe(getattr(self, side))}."
                 )
+        if not isinstance(self.text_format, TextFormat):
+            raise TypeError(f"Expected a TextFormat; received {describe(self.text_format)}.")
+        special = [(side.pad_id, side.end_id) for side in (self.source, self.target)]
+        if special[0] != special[1]:
+            raise ValueError(
+                "A model has one id for padding and one for the end. Expected them equal in both "
+                f"vocabularies; received (pad, end) = {special[0]} and {special[1]}."
+            )
 
     @classmethod
-    def joint(cls, tokenizer: Tokenizer) -> TokenizerPair:
+    def joint(cls, tokenizer: BaseTokenizer) -> TokenizerPair:
         """Makes a pair that uses one vocabulary on both sides.
 
         Args:
@@ -53,7 +75,7 @@ class TokenizerPair:
         return cls(tokenizer, tokenizer)
 
     @classmethod
-    def of(cls, tokenizers: Tokenizer | TokenizerPair) -> TokenizerPair:
+    def of(cls, tokenizers: BaseTokenizer | TokenizerPair) -> TokenizerPair:
         """Accepts a pair as it is, and one tokenizer as a joint pair.
 
         Args:
@@ -67,7 +89,7 @@ class TokenizerPair:
         """
         if isinstance(tokenizers, cls):
             return tokenizers
-        if isinstance(tokenizers, Tokenizer):
+        if isinstance(tokenizers, BaseTokenizer):
             return cls.joint(tokenizers)
         raise TypeError(
             "Expected a TokenizerPair, or one Tokenizer for both languages; received "
@@ -142,18 +164,23 @@ class TokenizerPair:
             ValueError: If a file in it is damaged.
         """
         directory = Path(directory)
+        text_format = _load_format(directory / _FORMAT_FILE)
         if (directory / "tokenizer.model").is_file():
-            return cls.joint(Tokenizer.load(directory / "tokenizer.model"))
+            joint = load_tokenizer(directory / "tokenizer.model")
+            return cls(joint, joint, text_format)
         paths = [directory / f"{side}.model" for side in ("source", "target")]
         if not all(path.is_file() for path in paths):
             raise FileNotFoundError(
                 f"There are no tokenizers in '{directory}'. Expected 'tokenizer.model' (joint), or "
                 "'source.model' and 'target.model', as TokenizerPair.save writes them."
             )
-        return cls(*map(Tokenizer.load, paths))
+        source, target = map(load_tokenizer, paths)
+        return cls(source, target, text_format)
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
         """Writes `tokenizer.model` if joint, else `source.model` and `target.model`.
+
+        A text format that is not the default goes into `text_format.json`.
 
         Args:
             directory: The folder; made if missing. Files of the other form in it are removed.
@@ -171,9 +198,48 @@ class TokenizerPair:
             tokenizer.save(directory / name)
         for name in {"tokenizer.model", "source.model", "target.model"} - files.keys():
             (directory / name).unlink(missing_ok=True)
+        path = directory / _FORMAT_FILE
+        if self.text_format == TextFormat():
+            path.unlink(missing_ok=True)
+        else:
+            with atomic_file(path) as temporary:
+                content = json.dumps(self.text_format.to_dict(), ensure_ascii=False, indent=2)
+                temporary.write_text(content + "\n", encoding="utf-8")
         return directory
 
     @property
     def is_joint(self) -> bool:
         """Whether both sides have the same vocabulary."""
         return self.source == self.target
+
+    def with_languages(self, source: str | None = None, target: str | None = None) -> TokenizerPair:
+        """The same pair for one or both languages, where the text format names them.
+
+        Args:
+            source: The language of the sources.
+            target: The language of the targets.
+
+        Returns:
+            The pair.
+
+        Raises:
+            ValueError: If the format has no place for a language.
+        """
+        return replace(self, text_format=self.text_format.with_languages(source, target))
+
+    @functools.cached_property
+    def bound_format(self) -> BoundFormat:
+        """What stands around the tokens of a text, in ids.
+
+        A `ValueError` says which language is missing, if one is.
+        """
+        return self.text_format.bind(self.source, self.target)
+
+
+def _load_format(path: Path) -> TextFormat:
+    if not path.is_file():
+        return TextFormat()
+    try:
+        return TextFormat.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"Cannot load the text format '{path}'. {error}") from error

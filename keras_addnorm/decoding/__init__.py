@@ -21,6 +21,7 @@ from keras_addnorm.decoding.length_penalties import (
     NoPenalty,
 )
 from keras_addnorm.decoding.lexicon import Lexicon
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import Scores, score
 from keras_addnorm.decoding.search import decode
@@ -49,6 +50,7 @@ __all__ = [
     "NoPenalty",
     "NoRepeatNgram",
     "NoSplitting",
+    "Prefix",
     "Sample",
     "Scores",
     "Sentences",

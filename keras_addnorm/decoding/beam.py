@@ -12,6 +12,7 @@ from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.argument_checks import check_num_return, require_positive
 from keras_addnorm.decoding.cache import Cache
 from keras_addnorm.decoding.coverage import CoverageLike
+from keras_addnorm.decoding.early_stopping import EarlyStopping, Progress, are_done, rule_of
 from keras_addnorm.decoding.indexing import select, write_column
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE, first_bad_step, is_possible
@@ -44,7 +45,9 @@ class Beam(Strategy):
         early_stopping: When a sentence is done. False: when no unfinished hypothesis can become
             one of the N best any more, so that the result is that of a search that never stops
             before `max_length`. True: also as soon as K hypotheses have finished, whatever the
-            others might still reach.
+            others might still reach. "current_length": also as soon as K have finished and the
+            best of the others, divided by its present length, is not better than the worst of
+            them: the default of Hugging Face's `generate`, which calls it False.
         coverage_penalty: What is added to scores; see `Greedy`.
 
     Raises:
@@ -57,12 +60,13 @@ class Beam(Strategy):
     num_beams: int = 4
     length_penalty: LengthPenaltyLike = 0.0
     num_return: int = 1
-    early_stopping: bool = True
+    early_stopping: EarlyStopping = True
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
         require_positive("A beam needs hypotheses.", num_beams=self.num_beams)
         check_num_return(self.num_return, self.num_beams)
+        rule_of(self.early_stopping)
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 
@@ -90,8 +94,8 @@ class BeamStrategy(Protocol):
         """The divisor of sums of log-probabilities."""
 
     @property
-    def early_stopping(self) -> bool:
-        """Whether K finished hypotheses end the search of a sentence."""
+    def early_stopping(self) -> EarlyStopping:
+        """When a sentence is done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +193,7 @@ class _BeamSearch:
     model: StepModel
     layout: Layout
     length_penalty: LengthPenalty
-    early_stopping: bool
+    early_stopping: EarlyStopping
     next_tokens: NextTokens
     choose_candidates: ChooseCandidates
 
@@ -232,7 +236,19 @@ class _BeamSearch:
         alive_sums = select(alive_sums, order)
         origin = select(candidates.origin, order)
 
-        is_done = self._is_done(state.index, alive_sums, finished_scores, num_finished)
+        best_sum = ops.max(alive_sums, axis=1)
+        progress = Progress(
+            best_sum,
+            state.index + 1,
+            longest,
+            finished_scores,
+            num_finished,
+            self.layout.num_return,
+        )
+        is_done = ops.logical_or(
+            are_done(self.early_stopping, progress, self.length_penalty),
+            ops.logical_not(is_possible(best_sum)),
+        )
         counts = ops.logical_and(
             is_possible(state.alive_sums), ops.expand_dims(ops.logical_not(state.is_done), -1)
         )
@@ -294,22 +310,6 @@ class _BeamSearch:
             score_bonus = ops.reshape(score_bonus, (-1, self.layout.num_beams))
             scores = scores + select(score_bonus, candidates.origin)
         return scores
-
-    def _is_done(
-        self, index: Tensor, alive_sums: Tensor, finished_scores: Tensor, num_finished: Tensor
-    ) -> Tensor:
-        """Return which beams have nothing better to find, `(B G,)`."""
-        best_sum, longest = ops.max(alive_sums, axis=1), self.inputs.max_length
-        # The best score of a hypothesis all of whose further tokens are certain. Sums are not
-        # positive and divisors rise or fall with the length: one of the ends is best.
-        divisor = self.length_penalty.divisor
-        shortest = ops.minimum(index + 2, longest)
-        reachable = best_sum / ops.maximum(divisor(shortest), divisor(longest))
-        num_needed = min(self.layout.num_return, self.layout.num_beams)
-        is_done = finished_scores[:, num_needed - 1] >= reachable
-        if self.early_stopping:
-            is_done = ops.logical_or(is_done, num_finished >= self.layout.num_beams)
-        return ops.logical_or(is_done, ops.logical_not(is_possible(best_sum)))
 
     def _rows(self, origin: Tensor) -> Tensor:
         """Return the rows that hypotheses go on from, `(N,)`, for their places in their beams."""

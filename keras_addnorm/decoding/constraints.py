@@ -34,7 +34,7 @@ class View(NamedTuple):
         index: Number of tokens generated so far, a scalar.
         source_lengths: `(N,)`, number of tokens of each source, its end token included.
         vocabulary_size: The number of columns, V.
-        ids: The special ids, which are their own columns.
+        ids: The columns of the special ids.
         listed: `(V,)`, the token of each column of a `Shortlist`; `None` where columns are tokens.
     """
 
@@ -259,3 +259,17 @@ names = _TABLE.names
 register = _TABLE.register
 get = _TABLE.get
 serialize = _TABLE.serialize
+
+
+def forbidden_by(tokenizer: Any) -> tuple[Constraint, ...]:
+    """Return the rules that a tokenizer makes: ids that have no piece are never generated.
+
+    Args:
+        tokenizer: That of the target. A model's table may have more rows than there are pieces; then
+            `tokenizer.unused_ids` are the ids of the others.
+
+    Returns:
+        One rule, or none.
+    """
+    unused = tuple(getattr(tokenizer, "unused_ids", ()))
+    return (ForbiddenTokens(unused),) if unused else ()

@@ -12,6 +12,7 @@ from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.argument_checks import check_num_return, require_positive
 from keras_addnorm.decoding.beam import Candidates, Layout, search_beams
 from keras_addnorm.decoding.coverage import CoverageLike
+from keras_addnorm.decoding.early_stopping import EarlyStopping, rule_of
 from keras_addnorm.decoding.indexing import select
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.log_probabilities import is_possible
@@ -56,7 +57,7 @@ class DiverseBeam(Strategy):
     diversity: float = 0.5
     length_penalty: LengthPenaltyLike = 0.0
     num_return: int = 1
-    early_stopping: bool = True
+    early_stopping: EarlyStopping = True
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
@@ -75,6 +76,7 @@ class DiverseBeam(Strategy):
                 f"Received: {self.diversity}"
             )
         check_num_return(self.num_return, self.num_beams)
+        rule_of(self.early_stopping)
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 

@@ -23,10 +23,12 @@ from keras_addnorm.decoding.id_arrays import (
     padded_length,
 )
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import run_teacher_forced
 from keras_addnorm.decoding.search import SearchSettings, search
-from keras_addnorm.decoding.shortlist import Shortlist
+from keras_addnorm.decoding.search_inputs import SearchResult
+from keras_addnorm.decoding.shortlist import Shortlist, require_one
 from keras_addnorm.decoding.strategies import StrategyLike
 
 _PREFIX_MULTIPLE = 8
@@ -96,7 +98,7 @@ def generate(
         length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
         max_length: Number of tokens to generate at most; `None` for `model.config.max_length`.
         constraints: Rules about the next token.
-        target_prefix: Integers, `(B, P)`, padded: what the outputs begin with.
+        target_prefix: What the outputs begin with: integers, `(B, P)`, padded, or a `Prefix`.
         shortlist: The target tokens that are weighed, instead of all.
         return_details: Whether to return a `Generation`; a `Details` says which.
         jit_compile: Whether TensorFlow compiles with XLA.
@@ -122,9 +124,11 @@ def generate(
     )
     config = getattr(model, "config", None)
     _check_settings(settings, info, config)
-    _check_shortlist(shortlist, target_prefix, info)
+    require_one(shortlist, target_prefix)
+    if shortlist is not None:
+        shortlist.check(info)
     if source_ids is None and target_prefix is not None:
-        source_ids = target_prefix
+        source_ids = Prefix.of(target_prefix).tokens
     source_ids = check_source_ids(source_ids, info)
     prefix = _check_prefix(target_prefix, len(source_ids), settings.max_length, info)
     details = Details() if return_details is True else return_details
@@ -132,14 +136,14 @@ def generate(
         _check_details(details, model, config)
     ids, scores = _search(model, source_ids, prefix, settings, shortlist, info)
     if details:
-        return _describe(model, source_ids, ids, scores, details, jit_compile)
+        return _describe(model, source_ids, prefix, ids, scores, details, jit_compile)
     return (ids[:, 0], scores[:, 0]) if settings.strategy.num_return == 1 else (ids, scores)
 
 
 def _search(
     model: Any,
     source_ids: np.ndarray,
-    prefix: np.ndarray,
+    prefix: Prefix,
     settings: SearchSettings,
     shortlist: Shortlist | None,
     info: DecoderInfo,
@@ -150,16 +154,19 @@ def _search(
         shape = (0, settings.strategy.num_return)
         return np.zeros((*shape, settings.max_length), "int32"), np.zeros(shape, "float32")
     settings, seed = _without_seed(settings)
-    pad_id = info.ids.pad_id
+    pad_id, tokens, is_free = info.ids.pad_id, prefix.tokens, prefix.is_free
+
+    def search_with(source_ids: Any, tokens: Any, seed: Any) -> SearchResult:
+        begins = Prefix(tokens, is_free) if tokens.shape[1] else None
+        return search(model, source_ids, settings, begins, seed, shortlist)
+
     found = run_compiled(
         model,
-        ("search", settings, shortlist),
-        lambda source_ids, prefix, seed: search(
-            model, source_ids, settings, prefix if prefix.shape[1] else None, seed, shortlist
-        ),
+        ("search", settings, shortlist, is_free),
+        search_with,
         (
             pad_batch(source_ids, padded_length(length, info), pad_id),
-            pad_batch(prefix, -(-prefix.shape[1] // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE, pad_id),
+            pad_batch(tokens, -(-tokens.shape[1] // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE, pad_id),
             np.array(seed, "int32"),
         ),
         settings.engine,
@@ -184,6 +191,7 @@ def _without_seed(settings: SearchSettings) -> tuple[SearchSettings, int]:
 def _describe(
     model: Any,
     source_ids: np.ndarray,
+    prefix: Prefix,
     ids: np.ndarray,
     scores: np.ndarray,
     details: Details,
@@ -198,6 +206,7 @@ def _describe(
         log_p[..., :longest], attention[..., :longest, :] = run_teacher_forced(
             model, source_ids, ids[..., :longest], details.layer, jit_compile
         )
+    log_p[np.broadcast_to(prefix.costs_nothing(ids.shape, model.config.pad_id), ids.shape)] = 0
     attention *= is_token[..., None]
     looked_at = attention.argmax(-1) if source_ids.shape[1] else np.zeros(ids.shape)
     alignments = np.where(is_token, looked_at, -1).astype("int32")
@@ -238,29 +247,21 @@ def _check_details(details: Details, model: Any, config: Any) -> None:
     check_layer(details.layer, config)
 
 
-def _check_shortlist(shortlist: Shortlist | None, target_prefix: Any, info: DecoderInfo) -> None:
-    if shortlist is None:
-        return
-    shortlist.check(info)
-    if target_prefix is not None:
-        raise ValueError(
-            "A target prefix may hold any token, a shortlist leaves most of them out. Expected one "
-            "of the two. Received both: leave `shortlist` out where outputs have to begin so."
-        )
-
-
 def _check_prefix(
     target_prefix: Any, batch_size: int, max_length: int, info: DecoderInfo
-) -> np.ndarray:
-    """Return the prefix as `(B, P)`, with P = 0 for none."""
+) -> Prefix:
+    """Return the prefix with tokens `(B, P)`, of P = 0 for none."""
     ids = info.ids
     if target_prefix is None:
-        return np.zeros((batch_size, 0), "int32")
-    array = np.asarray(target_prefix)
+        return Prefix(np.zeros((batch_size, 0), "int32"))
+    prefix = Prefix.of(target_prefix)
+    array = np.asarray(prefix.tokens)
+    if array.ndim == 1:
+        array = np.broadcast_to(array, (batch_size, len(array)))
     if array.ndim != 2 or len(array) != batch_size:
         raise ValueError(
-            "A target prefix needs a row for each sentence, padded to one length. Expected shape "
-            f"({batch_size}, length). Received: {array.shape}"
+            "A target prefix needs a row for each sentence, padded to one length, or one for all. "
+            f"Expected shape ({batch_size}, length) or (length,). Received: {array.shape}"
         )
     check_ids("target", array, info.target_vocabulary_size)
     if array.shape[1] > max_length:
@@ -270,10 +271,10 @@ def _check_prefix(
         )
     is_token = array != ids.pad_id
     has_gap = (is_token[:, 1:] & ~is_token[:, :-1]).any()
-    if has_gap or np.isin(array, [ids.start_id, ids.end_id]).any():
+    if has_gap or np.isin(array[is_token], [ids.start_id, ids.end_id]).any():
         raise ValueError(
             "A target prefix is made of tokens, with padding behind them only. Expected no start "
             f"token ({ids.start_id}), no end token ({ids.end_id}) and no padding "
             f"({ids.pad_id}) in between. Received: {array.tolist()!r:.80}"
         )
-    return array
+    return dataclasses.replace(prefix, tokens=array)

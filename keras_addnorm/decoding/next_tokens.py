@@ -12,6 +12,7 @@ from keras import ops
 from keras_addnorm.decoding.constraints import View
 from keras_addnorm.decoding.engine import Engine
 from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.search_inputs import SearchInputs
 from keras_addnorm.decoding.special_ids import SpecialIds
 
@@ -19,7 +20,7 @@ Tensor = Any
 
 
 def log_probabilities(logits: Tensor, ids: SpecialIds, engine: Engine) -> tuple[Tensor, Tensor]:
-    """Return float32 log-probabilities in which padding and start cannot be chosen.
+    """Return float32 log-probabilities in which what is never generated cannot be chosen.
 
     Args:
         logits: `(N, V)`.
@@ -33,7 +34,7 @@ def log_probabilities(logits: Tensor, ids: SpecialIds, engine: Engine) -> tuple[
     logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
     total = ops.logsumexp(logits, axis=-1, keepdims=True)
     log_p = ops.cast(logits - total, "float32")
-    log_p = engine.fill_columns(log_p, (ids.pad_id, ids.start_id), IMPOSSIBLE)
+    log_p = engine.fill_columns(log_p, ids.never_generated, IMPOSSIBLE)
     return log_p, ops.logical_not(ops.isfinite(total[:, 0]))
 
 
@@ -46,13 +47,13 @@ class NextTokens:
         engine: The engine of the search.
         source_lengths: `(N,)`, the number of tokens of each row's source; `None` without
             constraints.
-        prefix: `(N, P)`, what each row's output begins with, or `None`.
+        prefix: What the output of each row begins with, or `None`.
     """
 
     inputs: SearchInputs
     engine: Engine
     source_lengths: Tensor | None
-    prefix: Tensor | None
+    prefix: Prefix | None
 
     @classmethod
     def of(cls, inputs: SearchInputs, engine: Engine, rows_per_sentence: int) -> NextTokens:
@@ -62,7 +63,7 @@ class NextTokens:
             lengths = ops.sum(ops.cast(inputs.source_mask, "int32"), axis=-1)
             lengths = ops.repeat(lengths, rows_per_sentence, axis=0)
         if inputs.prefix is not None:
-            prefix = ops.repeat(inputs.prefix, rows_per_sentence, axis=0)
+            prefix = inputs.prefix.repeated(rows_per_sentence)
         return cls(inputs, engine, lengths, prefix)
 
     def read(self, logits: Tensor, sequences: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,14 +92,5 @@ class NextTokens:
             allowed = (constraint.allowed(view) for constraint in inputs.constraints)
             log_p = ops.where(functools.reduce(ops.logical_and, allowed), own, IMPOSSIBLE)
         if self.prefix is not None:
-            log_p = _force(own, log_p, self.prefix, index, inputs.ids.pad_id)
+            log_p = self.prefix.force(own, log_p, index, inputs.ids.pad_id)
         return log_p, is_bad
-
-
-def _force(own: Tensor, log_p: Tensor, prefix: Tensor, index: Tensor, pad_id: int) -> Tensor:
-    """Return `log_p`, but `own` at the prefix's token only, where there is one at `index`."""
-    length = prefix.shape[1]
-    token = ops.take(prefix, ops.minimum(index, length - 1), axis=1)
-    is_forced = ops.logical_and(index < length, ops.not_equal(token, pad_id))
-    is_token = ops.equal(ops.arange(own.shape[-1], dtype="int32"), ops.expand_dims(token, -1))
-    return ops.where(ops.expand_dims(is_forced, -1), ops.where(is_token, own, IMPOSSIBLE), log_p)

@@ -30,26 +30,40 @@ class Scores:
     log_probabilities: np.ndarray
 
 
-def score(model: Any, source_ids: Any, target_ids: Any, *, jit_compile: bool = True) -> Scores:
+def score(
+    model: Any,
+    source_ids: Any,
+    target_ids: Any,
+    *,
+    num_free_tokens: int = 0,
+    jit_compile: bool = True,
+) -> Scores:
     """Score given outputs; documented at `Seq2SeqTransformer.score`.
 
     Args:
         model: A `Seq2SeqTransformer`.
         source_ids: Integers, `(B, S)`.
         target_ids: Integers, `(B, T)`, or `(B, N, T)` for N outputs of each source.
+        num_free_tokens: Number of tokens at the beginning of each output that cost nothing.
         jit_compile: Whether TensorFlow compiles with XLA.
 
     Returns:
         Log-probabilities of each token and of each output.
 
     Raises:
-        ValueError: If the ids do not fit.
+        ValueError: If the ids do not fit, or the number is negative.
     """
+    if not isinstance(num_free_tokens, int) or num_free_tokens < 0:
+        raise ValueError(
+            "Tokens that cost nothing are counted from the beginning of an output. Expected an "
+            f"int num_free_tokens >= 0. Received: {num_free_tokens!r}"
+        )
     source_ids = check_source_ids(source_ids, DecoderInfo.of(model))
-    target_ids = _check_target_ids(target_ids, len(source_ids), model.config)
+    target_ids = _check_target_ids(target_ids, len(source_ids), DecoderInfo.of(model))
     several = target_ids if target_ids.ndim == 3 else target_ids[:, None]
     tokens, _ = run_teacher_forced(model, source_ids, several, None, jit_compile)
-    tokens = tokens.reshape(target_ids.shape)
+    is_free = np.arange(target_ids.shape[-1]) < num_free_tokens
+    tokens = np.where(is_free, np.float32(0.0), tokens.reshape(target_ids.shape))
     return Scores(tokens, tokens.sum(-1))
 
 
@@ -133,17 +147,21 @@ def teacher_forced(
     return ops.reshape(log_p, (-1, num_outputs, length)), attention
 
 
-def _check_target_ids(target_ids: Any, batch_size: int, config: Any) -> np.ndarray:
+def _check_target_ids(target_ids: Any, batch_size: int, info: DecoderInfo) -> np.ndarray:
     array = np.asarray(target_ids)
     if array.ndim not in (2, 3) or len(array) != batch_size:
         raise ValueError(
             "Target ids do not go with the source ids. Expected shape (batch, length) or (batch, "
             f"outputs, length) with a batch of {batch_size}. Received: {array.shape}"
         )
-    check_ids("target", array, config.target_vocabulary_size)
-    if (array == config.start_id).any():
+    check_ids("target", array, info.target_vocabulary_size)
+    holds_start = array == info.start_id
+    if info.start_id in (info.pad_id, info.end_id):  # Nothing follows padding or an end.
+        goes_on = (array[..., 1:] != info.pad_id).any(-1, keepdims=True)
+        holds_start = holds_start[..., :1] & goes_on
+    if holds_start.any():
         raise ValueError(
             "Target ids hold the start token, which the model never generates. Expected tokens, "
-            f"end token, padding. Received the id {config.start_id}. Leave the first column out."
+            f"end token, padding. Received the id {info.start_id}. Leave the first column out."
         )
     return array

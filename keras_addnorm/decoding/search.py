@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from keras import ops
+
 from keras_addnorm.decoding import strategies
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.constraints import get as get_constraint
@@ -15,8 +17,9 @@ from keras_addnorm.decoding.engine import Engine, engine_for
 from keras_addnorm.decoding.engine.vocabulary import ListedTokens
 from keras_addnorm.decoding.indexing import take
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
-from keras_addnorm.decoding.shortlist import Shortlist
+from keras_addnorm.decoding.shortlist import Shortlist, require_one
 from keras_addnorm.decoding.special_ids import SpecialIds
 from keras_addnorm.decoding.step_model import make_step_model
 from keras_addnorm.decoding.strategies import StrategyLike
@@ -53,6 +56,7 @@ def decode(
     max_length: int,
     strategy: StrategyLike | None = None,
     constraints: Iterable[ConstraintLike] = (),
+    target_prefix: Prefix | Tensor | None = None,
     shortlist: Shortlist | None = None,
     pad_id: int | None = None,
     start_id: int | None = None,
@@ -68,6 +72,8 @@ def decode(
         max_length: Number of tokens to generate at most.
         strategy: A strategy, its name or its dict, instead of the short way.
         constraints: Rules about the next token.
+        target_prefix: What the outputs begin with: a `Prefix`, or its tokens, `(B, P)` or `(P,)`,
+            which may be tensors.
         shortlist: Chooses the target tokens that are considered; `None` for all.
         pad_id: The padding token; `None` for that of `model.config`, else 0.
         start_id: The start token; `None` for that of `model.config`, else 1.
@@ -82,7 +88,7 @@ def decode(
         tuple(map(get_constraint, constraints)),
         ids=DecoderInfo.of(model, pad_id, start_id, end_id).ids,
     )
-    found = search(model, source_ids, settings, shortlist=shortlist)
+    found = search(model, source_ids, settings, target_prefix, shortlist=shortlist)
     return found.ids[:, 0], found.scores[:, 0]
 
 
@@ -90,7 +96,7 @@ def search(
     model: Decoder,
     source_ids: Tensor,
     settings: SearchSettings,
-    prefix: Tensor | None = None,
+    prefix: Prefix | Tensor | None = None,
     seed: Tensor | None = None,
     shortlist: Shortlist | None = None,
 ) -> SearchResult:
@@ -100,7 +106,7 @@ def search(
         model: A `Seq2SeqTransformer`, or any `Decoder`.
         source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
         settings: How to search.
-        prefix: Tokens that the outputs begin with; see `SearchInputs`.
+        prefix: What the outputs begin with: a `Prefix`, or its tokens; none with a shortlist.
         seed: For strategies that draw; see `SearchInputs`.
         shortlist: Chooses the target tokens that are considered; `None` for all.
 
@@ -111,6 +117,7 @@ def search(
     ids = settings.ids or DecoderInfo.of(model).ids
     source_ids = engine.open_sizes(source_ids)
     listed = None
+    require_one(shortlist, prefix)
     if shortlist is not None:
         listed = ListedTokens(shortlist.tokens(source_ids, ids), shortlist.vocabulary_size)
     step_model = make_step_model(
@@ -126,11 +133,12 @@ def search(
     inputs = SearchInputs(
         source_ids,
         settings.max_length,
-        ids,
+        ids if shortlist is None else shortlist.places(ids),
         settings.constraints,
-        prefix,
+        None if prefix is None else Prefix.of(prefix).rows(ops.shape(source_ids)[0]),
         seed,
         None if listed is None else listed.tokens,
+        ids.pad_id,
     )
     found = strategy.search(step_model, inputs)
     return found if listed is None else found._replace(ids=take(listed.tokens, found.ids))

@@ -10,6 +10,7 @@ from keras import ops
 from keras_addnorm.decoding.constraints import Constraint
 from keras_addnorm.decoding.indexing import select, take
 from keras_addnorm.decoding.log_probabilities import is_possible
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.special_ids import SpecialIds
 from keras_addnorm.decoding.top_k import best_first
 
@@ -53,30 +54,32 @@ class SearchInputs:
         source_ids: `(B, S)` int32. A row of padding has nothing to decode: it gives padding and
             the score 0.
         max_length: Number of tokens at most, T.
-        ids: The special ids.
+        ids: The special ids: the columns of the logits that stand for them.
         constraints: Rules about the next token.
-        prefix: `(B, P)` int32, padded: tokens that each output begins with, or `None`. Where it
-            forces a token, no other rule holds.
+        prefix: What the outputs begin with, a row of tokens for each sentence, or `None`. Where
+            it forces a token, no other rule holds.
         seed: An int32 scalar for strategies that draw at random, instead of their own; as a
             tensor, another seed needs no new compilation.
         tokens: `(V,)` int32: the token that each column of the logits stands for, where they are a
-            `Shortlist`'s; `None` where columns are tokens. The special ids are in their own place.
+            `Shortlist`'s; `None` where columns are tokens.
+        source_pad_id: The padding of the sources; `None` for that of `ids`.
     """
 
     source_ids: Tensor
     max_length: int
     ids: SpecialIds
     constraints: tuple[Constraint, ...] = ()
-    prefix: Tensor | None = None
+    prefix: Prefix | None = None
     seed: Tensor | None = None
     tokens: Tensor | None = None
+    source_pad_id: int | None = None
 
     def of(self, sentences: Tensor) -> SearchInputs:
         """Return the inputs of some sentences, by their places in the batch, `(b,)` int32."""
         return dataclasses.replace(
             self,
             source_ids=take(self.source_ids, sentences),
-            prefix=None if self.prefix is None else take(self.prefix, sentences),
+            prefix=None if self.prefix is None else self.prefix.of_sentences(sentences),
         )
 
     @property
@@ -87,7 +90,8 @@ class SearchInputs:
     @property
     def source_mask(self) -> Tensor:
         """`(B, S)`, True at real tokens."""
-        return ops.not_equal(self.source_ids, self.ids.pad_id)
+        pad_id = self.ids.pad_id if self.source_pad_id is None else self.source_pad_id
+        return ops.not_equal(self.source_ids, pad_id)
 
     @property
     def is_empty(self) -> Tensor:

@@ -79,7 +79,7 @@ class Shortlist:
         return int(self.lexicon.frequencies.shape[0])
 
     def check(self, config: Any) -> None:
-        """Raise unless the lexicon fits a model's vocabularies, and the size its special ids.
+        """Raise unless the lexicon fits a model's vocabularies.
 
         Args:
             config: The model's config, or the `DecoderInfo` of another decoder.
@@ -99,10 +99,10 @@ class Shortlist:
                 f"and {received[1]}. Estimate it with the tokenizer of the model."
             )
         largest = max(config.pad_id, config.start_id, config.end_id)
-        if largest >= self.size:
+        if largest >= self.vocabulary_size:
             raise ValueError(
-                "The special ids keep their places in a shortlist. Expected ids below its size, "
-                f"{self.size}. Received: {largest}"
+                "The special ids are in every shortlist. Expected ids of the vocabulary, below "
+                f"{self.vocabulary_size}. Received: {largest}"
             )
 
     def tokens(self, source_ids: Tensor, ids: SpecialIds) -> Tensor:
@@ -110,10 +110,10 @@ class Shortlist:
 
         Args:
             source_ids: `(B, S)`.
-            ids: The special ids, all below the size.
+            ids: The special ids.
 
         Returns:
-            `(M,)` int32, different from each other; each special id stands in its own place.
+            `(M,)` int32, different from each other; the special ids stand at their `places`.
         """
         lexicon = self.lexicon
         is_token = ops.not_equal(source_ids, ids.pad_id)
@@ -126,14 +126,41 @@ class Shortlist:
         )
         num_sentences = ops.sum(ops.cast(ops.any(is_token, axis=-1), "float32"))
         counts = counts + _SHARE_OF_FREQUENCIES * num_sentences * lexicon.frequencies
-        special = sorted({ids.pad_id, ids.start_id, ids.end_id})
+        special = self._places(ids)
         token = ops.arange(lexicon.frequencies.shape[0], dtype="int32")
         for each in special:
             counts = ops.where(ops.equal(token, each), -1.0, counts)
         _, others = ops.top_k(counts, self.size - len(special))
-        # Special ids first; then each into its own place, the others into what is left.
+        # Special ids first; then each into its place, the others into what is left.
         tokens = ops.concatenate(
-            [ops.convert_to_tensor(special, "int32"), ops.cast(others, "int32")]
+            [ops.convert_to_tensor([*special], "int32"), ops.cast(others, "int32")]
         )
-        places = [*special, *(i for i in range(self.size) if i not in special)]
+        taken = [*special.values()]
+        places = [*taken, *(i for i in range(self.size) if i not in taken)]
         return ops.take(tokens, np.argsort(places))
+
+    def places(self, ids: SpecialIds) -> SpecialIds:
+        """Return where the special ids stand in a list: in their own place, if it has that.
+
+        Args:
+            ids: The special ids.
+
+        Returns:
+            Their places, as different as the ids. Those of ids beyond the size are the last ones.
+        """
+        place = self._places(ids)
+        return SpecialIds(place[ids.pad_id], place[ids.start_id], place[ids.end_id])
+
+    def _places(self, ids: SpecialIds) -> dict[int, int]:
+        special = sorted({ids.pad_id, ids.start_id, ids.end_id})
+        last = iter([i for i in reversed(range(self.size)) if i not in special])
+        return {token: token if token < self.size else next(last) for token in special}
+
+
+def require_one(shortlist: Shortlist | None, prefix: Any) -> None:
+    """Raise a `ValueError` if there are both a shortlist and a prefix, which may hold any token."""
+    if shortlist is not None and prefix is not None:
+        raise ValueError(
+            "A target prefix may hold any token, a shortlist leaves most of them out. Expected one "
+            "of the two. Received both: leave `shortlist` out where outputs have to begin so."
+        )

@@ -9,12 +9,30 @@ import dataclasses
 class SpecialIds:
     """The special token ids of a search.
 
+    The start may be the same id as padding (Marian, T5, Pegasus) or as the end (BART, M2M-100).
+
     Args:
         pad_id: Fills rows after their end; never generated.
-        start_id: Read at the first step; never generated.
+        start_id: Read at the first step; never generated unless it is the end, too.
         end_id: Ends a sequence.
+
+    Raises:
+        ValueError: If padding is the end.
     """
 
     pad_id: int = 0
     start_id: int = 1
     end_id: int = 2
+
+    def __post_init__(self) -> None:
+        if self.pad_id == self.end_id:
+            raise ValueError(
+                "Padding, which is never generated, cannot be what ends a sequence. Expected a "
+                f"pad_id other than end_id. Received: {self.pad_id} for both. Name an id as "
+                "padding that the model never reads."
+            )
+
+    @property
+    def never_generated(self) -> tuple[int, ...]:
+        """The ids that no output holds, rising: padding, and the start unless it is the end."""
+        return tuple(sorted({self.pad_id, self.start_id} - {self.end_id}))

@@ -21,8 +21,8 @@ from keras_addnorm.decoding.sentence_rules import (
 )
 from keras_addnorm.decoding.splitting import SplittingLike
 
-# SentencePiece's mark for a space.
-_SPACE = "\u2581"
+# SentencePiece's mark for a space, and a space.
+_SPACES = ("\u2581", " ")
 # Behind one of these a sentence may be divided.
 _CLAUSE_ENDS = frozenset(".!?…,;:–—、，；：。！？｡､،؛؟۔।॥")
 
@@ -43,7 +43,7 @@ class Segments:
 
 
 def make_segments(
-    texts: Sequence[str], tokenizer: Any, splitting: SplittingLike, config: Any
+    texts: Sequence[str], tokenizer: Any, splitting: SplittingLike, config: Any, around: Any = None
 ) -> Segments:
     """Split texts into segments that a model can read.
 
@@ -52,6 +52,9 @@ def make_segments(
         tokenizer: The tokenizer of the source.
         splitting: How to split.
         config: The model's configuration.
+        around: What stands around the tokens of a source: `source_row`, `take_leading` and
+            `longest_source`, as of `keras_addnorm.data.text_format.BoundFormat`, or an
+            `EndOnly`; `None` for the latter.
 
     Returns:
         The segments, in order; at least one of each text.
@@ -59,22 +62,30 @@ def make_segments(
     Raises:
         ValueError: If the model reads no token beside the end token.
     """
+    around = EndOnly(config.end_id) if around is None else around
     way = ways.get(splitting)
-    longest = config.max_length - 1
+    longest = around.longest_source(config.max_length)
     require_room(way, longest)
+    prefixes, texts = zip(*map(around.take_leading, texts), strict=True) if texts else ((), ())
     pieces = [ways.split(text, way) for text in texts]
+    keeps_outer_space = getattr(tokenizer, "keeps_outer_space", False)
     if way.rules is not None and way.keeps_what_fits:
-        whole = tokenizer.encode_batch(list(texts))
+        whole = tokenizer.encode_batch(
+            [text.strip(WHITE_SPACE) if keeps_outer_space else text for text in texts]
+        )
         pieces = [
             [text.replace(MARK, "")] if len(tokens) <= longest else parts
             for text, tokens, parts in zip(texts, whole, pieces, strict=True)
         ]
-    encoded = iter(tokenizer.encode_batch([piece for parts in pieces for piece in parts]))
+    spelled = [piece for parts in pieces for piece in parts]
+    if keeps_outer_space:
+        spelled = [piece.strip(WHITE_SPACE) for piece in spelled]
+    encoded = iter(tokenizer.encode_batch(spelled))
     rows: list[list[int]] = []
     joints: list[str] = []
     first_rows = [0]
     boundaries = None
-    for parts in pieces:
+    for prefix, parts in zip(prefixes, pieces, strict=True):
         for piece in parts:
             tokens = next(encoded)
             if way.cuts_off:
@@ -83,10 +94,10 @@ def make_segments(
             if len(tokens) > longest:
                 boundaries = boundaries or Boundaries.of(tokenizer)
                 for end, joint in boundaries.divide(tokens, longest):
-                    rows.append([*tokens[start:end], config.end_id])
+                    rows.append(around.source_row(tokens[start:end], prefix))
                     joints.append(joint)
                     start = end
-            rows.append([*tokens[start:], config.end_id] if tokens else [])
+            rows.append(around.source_row(tokens[start:], prefix) if tokens else [])
             joints.append(MARK + piece[len(piece.rstrip(WHITE_SPACE)) :])
         first_rows.append(len(rows))
     return Segments(rows, joints, first_rows)
@@ -128,6 +139,31 @@ def join(translations: Sequence[str], joints: Sequence[str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
+class EndOnly:
+    """The text format of a tokenizer that has none: an end token behind each text.
+
+    Args:
+        end_id: The end token.
+    """
+
+    end_id: int
+    target_prefix: tuple[int, ...] = ()
+    is_prefix_free: bool = False
+
+    def longest_source(self, max_length: int) -> int:
+        """Return the most tokens that a model reads besides the end token."""
+        return max_length - 1
+
+    def take_leading(self, text: str) -> tuple[tuple[int, ...], str]:
+        """Return what stands before a text, which is nothing, and the text."""
+        return (), text
+
+    def source_row(self, tokens: Sequence[int], prefix: Sequence[int]) -> list[int]:
+        """Return what the encoder reads of the tokens of a text."""
+        return [*prefix, *tokens, self.end_id]
+
+
+@dataclasses.dataclass(frozen=True)
 class Boundaries:
     """Where a sentence may be divided, by the ids of the two tokens there.
 
@@ -146,14 +182,15 @@ class Boundaries:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Boundaries:
-        """Return those of a tokenizer: a `Tokenizer`, or any with `pieces` that have a `text`."""
-        texts = [piece.text for piece in getattr(tokenizer, "pieces", ())]
+        """Return those of a tokenizer: by its `surfaces`, or by the `text` of its `pieces`."""
+        texts = list(getattr(tokenizer, "surfaces", ()))
+        texts = texts or [piece.text for piece in getattr(tokenizer, "pieces", ())]
         texts += [""] * (tokenizer.vocabulary_size - len(texts))
         return cls(
             tuple(text[-1:] in _CLAUSE_ENDS for text in texts),
-            tuple(text.endswith(_SPACE) for text in texts),
-            tuple(text.startswith(_SPACE) for text in texts),
-            tuple(text.startswith(_SPACE) or HAN.match(text) is not None for text in texts),
+            tuple(text.endswith(_SPACES) for text in texts),
+            tuple(text.startswith(_SPACES) for text in texts),
+            tuple(text.startswith(_SPACES) or HAN.match(text) is not None for text in texts),
         )
 
     def divide(self, tokens: Sequence[int], longest: int) -> Iterator[tuple[int, str]]:

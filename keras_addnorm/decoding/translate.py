@@ -11,12 +11,13 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.decoding import length_penalties, strategies
-from keras_addnorm.decoding.constraints import ConstraintLike
+from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
 from keras_addnorm.decoding.splitting import SplittingLike
 from keras_addnorm.decoding.strategies import StrategyLike
-from keras_addnorm.decoding.text_segments import join, make_segments
+from keras_addnorm.decoding.text_segments import EndOnly, join, make_segments
 
 
 class Translation(NamedTuple):
@@ -58,8 +59,11 @@ def translate(
     length_penalty: LengthPenaltyLike | None = None,
     max_length: int | None = None,
     constraints: Iterable[ConstraintLike] = (),
+    target_prefix: Prefix | Sequence[int] | None = None,
     shortlist: Shortlist | None = None,
     splitting: SplittingLike = "sentences",
+    source_language: str | None = None,
+    target_language: str | None = None,
     batch_size: int = 64,
     jit_compile: bool = True,
 ) -> Translations:
@@ -70,7 +74,8 @@ def translate(
 
     Args:
         model: A `Seq2SeqTransformer`.
-        tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`.
+        tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`. Where the
+            target has `unused_ids`, ids of no piece, they are never generated.
         texts: The texts. An empty one gives an empty translation with the score 0.
         strategy: How to search: a strategy, its name or its dict; with `num_return` N > 1, all N
             are in `n_best`.
@@ -79,10 +84,16 @@ def translate(
         max_length: Number of tokens to generate for a sentence at most; `None` for
             `config.max_length`.
         constraints: Rules about the next token; they hold for each sentence.
+        target_prefix: Tokens that the translation of each sentence begins with, `(P,)`, or a
+            `Prefix` of them; its log-probabilities may count as 0. They stand behind what the text
+            format puts there.
         shortlist: The target tokens that are weighed for a batch, instead of all.
         splitting: How texts are split: `"sentences"`; `"long_texts"` for only those of more than
             `config.max_length - 1` tokens; `"none"` to cut those off; or a `Splitting`, such as
             `Sentences("de")`, which knows German abbreviations.
+        source_language: The language of the texts, where the text format of the tokenizers has a
+            place for it.
+        target_language: The language to translate into, likewise.
         batch_size: Number of sentences that are decoded together.
         jit_compile: Whether TensorFlow compiles with XLA.
 
@@ -91,7 +102,7 @@ def translate(
 
     Raises:
         ValueError: If `texts` is not a list of strings, `batch_size` is not positive, or the
-            tokenizer's vocabulary is not the model's.
+            tokenizer's vocabulary is not the model's, or a language is missing or unknown.
     """
     strategy = strategies.choose(strategy, num_beams, length_penalty)
     is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
@@ -110,8 +121,10 @@ def translate(
     _check_vocabulary("source", source_tokenizer.vocabulary_size, config.source_vocabulary_size)
     _check_vocabulary("target", target_tokenizer.vocabulary_size, config.target_vocabulary_size)
 
-    segments = make_segments(texts, source_tokenizer, splitting, config)
-    rows, constraints = segments.rows, tuple(constraints)
+    around = _text_format(tokenizer, config, source_language, target_language)
+    segments = make_segments(texts, source_tokenizer, splitting, config, around)
+    prefix = _with_format(around, target_prefix)
+    rows, constraints = segments.rows, (*constraints, *forbidden_by(target_tokenizer))
     found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
         ids, scores = model.generate(
@@ -119,6 +132,7 @@ def translate(
             strategy,
             max_length=max_length,
             constraints=constraints,
+            target_prefix=prefix,
             shortlist=shortlist,
             jit_compile=jit_compile,
         )
@@ -184,6 +198,35 @@ def _pad(rows: list[list[int]], pad_id: int, batch_size: int) -> np.ndarray:
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
     return padded
+
+
+def _text_format(
+    tokenizer: Any, config: Any, source_language: str | None, target_language: str | None
+) -> Any:
+    """Return what stands around the tokens of a text."""
+    languages = source_language, target_language
+    if not hasattr(tokenizer, "with_languages"):
+        if languages != (None, None):
+            raise ValueError(
+                "The tokenizer says nowhere how a language is named. Expected a TokenizerPair with "
+                f"a text format. Received: source_language={source_language!r}, "
+                f"target_language={target_language!r} and a {type(tokenizer).__name__}"
+            )
+        return EndOnly(config.end_id)
+    if languages != (None, None):
+        tokenizer = tokenizer.with_languages(*languages)
+    return tokenizer.bound_format
+
+
+def _with_format(around: Any, given: Prefix | Sequence[int] | None) -> Prefix | None:
+    """Return what outputs begin with: what the text format says, then what is given."""
+    if given is None:
+        own = around.target_prefix
+        return Prefix(own, around.is_prefix_free) if own else None
+    given = Prefix.of(given)
+    if not around.target_prefix:
+        return given
+    return dataclasses.replace(given, tokens=[*around.target_prefix, *given.tokens])
 
 
 def _check_vocabulary(side: str, received: int, expected: int) -> None:

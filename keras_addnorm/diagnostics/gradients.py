@@ -101,10 +101,10 @@ def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
     """Return the given loss, else the compiled one, else masked cross-entropy."""
     if loss is not None:
         return loss
-    compiled = getattr(model, "loss", None)
+    compiled, config = getattr(model, "loss", None), getattr(model, "config", None)
     if compiled is not None:
         return keras.losses.get(compiled)
-    return MaskedSparseCategoricalCrossentropy()
+    return MaskedSparseCategoricalCrossentropy(pad_id=getattr(config, "pad_id", 0))
 
 
 Found = tuple[Tensor, list[Tensor], list[Tensor]]

@@ -1,7 +1,21 @@
-"""Exports to other runtimes. Each needs a package of its own, imported when it is used."""
+"""Models of other toolkits, in and out. What needs a package of its own imports it when used."""
 
+from keras_addnorm.interop import families
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
+from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.litert import export_litert
 from keras_addnorm.interop.onnx import export_onnx
+from keras_addnorm.interop.pretrained import Pretrained, load_pretrained, save_pretrained
+from keras_addnorm.interop.random_folder import make_random_folder
 
-__all__ = ["export_ctranslate2", "export_litert", "export_onnx"]
+__all__ = [
+    "GenerationSettings",
+    "Pretrained",
+    "export_ctranslate2",
+    "export_litert",
+    "export_onnx",
+    "families",
+    "load_pretrained",
+    "make_random_folder",
+    "save_pretrained",
+]

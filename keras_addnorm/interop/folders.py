@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models.checks import require_model, require_vocabularies
 
 
@@ -44,3 +45,9 @@ def prepare(
     if tokenizers is not None:
         require_vocabularies(model.config, tokenizers)
     return tokenizers, require_new(directory)
+
+
+def never_generated(config: Seq2SeqConfig, tokenizers: TokenizerPair | None) -> list[int]:
+    """Return the ids that no output holds: special ones, and those that have no piece."""
+    unused = () if tokenizers is None else getattr(tokenizers.target, "unused_ids", ())
+    return sorted({*config.special_ids.never_generated, *unused})

@@ -148,6 +148,7 @@ def write_card(
     graphs: Iterable[Graph],
     model: Seq2SeqTransformer,
     sizes: Sizes,
+    never: list[int],
     versions: Mapping[str, str],
 ) -> None:
     """Write `model.json`: what there is to run, and what one has to know for it.
@@ -159,6 +160,7 @@ def write_card(
         graphs: The graphs.
         model: The model.
         sizes: How long the axes are.
+        never: The ids that no output holds.
         versions: Of the packages that made the files.
     """
     config = model.config
@@ -170,6 +172,7 @@ def write_card(
             "start_id": config.start_id,
             "end_id": config.end_id,
         },
+        "never_generated": never,
         "graphs": {
             graph.name: {
                 "file": files[graph.name],

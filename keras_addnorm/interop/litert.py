@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import prepare
+from keras_addnorm.interop.folders import never_generated, prepare
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -111,7 +111,9 @@ def export_litert(
         if tokenizers is not None:
             tokenizers.save(folder)
         files = {graph.name: _FILE for graph in graphs}
-        write_card(folder, "litert", files, graphs, model, sizes, {"tensorflow": _version()})
+        versions = {"tensorflow": _version()}
+        never = never_generated(model.config, tokenizers)
+        write_card(folder, "litert", files, graphs, model, sizes, never, versions)
         write_readme(folder, directory.name, "LiteRT", _ABOUT, _SET_UP)
     return directory
 

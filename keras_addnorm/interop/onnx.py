@@ -11,7 +11,7 @@ import numpy as np
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop.folders import prepare
+from keras_addnorm.interop.folders import never_generated, prepare
 from keras_addnorm.interop.graphs import Graph, NamedTensor, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -118,7 +118,8 @@ def export_onnx(
         if tokenizers is not None:
             tokenizers.save(folder)
         versions = {"onnx": onnx.__version__, "tf2onnx": tf2onnx.__version__}
-        write_card(folder, "onnx", files, graphs, model, sizes, versions)
+        never = never_generated(model.config, tokenizers)
+        write_card(folder, "onnx", files, graphs, model, sizes, never, versions)
         write_readme(folder, directory.name, "ONNX Runtime", _ABOUT, _SET_UP)
     return directory
 

@@ -32,7 +32,7 @@ def greedy(source):
     for index in range(card["max_length"]):
         outputs = decoder_step(token=token, index=np.array(index, "int32"), **state)
         logits = outputs.pop("logits")
-        logits[:, [ids["pad_id"], ids["start_id"]]] = -np.inf
+        logits[:, card["never_generated"]] = -np.inf
         token = np.where(is_over, ids["pad_id"], logits.argmax(axis=1)).astype("int32")
         columns.append(token)
         state |= {name.removeprefix("new_"): cache for name, cache in outputs.items()}

@@ -6,6 +6,8 @@ So their names stand here once more; tests/runs/test_choices.py compares them.
 
 from __future__ import annotations
 
+from typing import Any
+
 # `data.readers`
 DATA_FORMATS = ("auto", "tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po")
 # `data.vocabulary`
@@ -52,6 +54,14 @@ SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
 DISTRIBUTIONS = ("none", "data", "model")
 # `decoding.splitting`
 SPLITTINGS = ("sentences", "long_texts", "none")
+# What the exponent of the length penalty belongs to: `decoding.length_penalties`
+LENGTH_PENALTIES = ("gnmt", "average")
+# When a beam search is done with a sentence, and `early_stopping` of `decoding.Beam`.
+BEAM_STOPPINGS: dict[str, Any] = {
+    "enough_finished": True,
+    "nothing_better": False,
+    "current_length": "current_length",
+}
 # `training.bleu_tokenizers`
 BLEU_TOKENIZERS = (
     *("auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),

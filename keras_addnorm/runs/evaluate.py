@@ -121,6 +121,8 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
         "weights": run.directory.weights().name,
         "num_beams": run.config.evaluation.num_beams,
         "length_penalty": run.config.evaluation.length_penalty,
+        "length_penalty_kind": run.config.evaluation.length_penalty_kind,
+        "beam_stopping": run.config.evaluation.beam_stopping,
         "shortlist": run.config.evaluation.shortlist,
         "splitting": run.config.evaluation.splitting,
         "min_length": run.config.evaluation.min_length,

@@ -48,7 +48,9 @@ def inspect(
     return inspect_model(
         run.model,
         batch,
-        MaskedSparseCategoricalCrossentropy(run.config.training.label_smoothing),
+        MaskedSparseCategoricalCrossentropy(
+            run.config.training.label_smoothing, pad_id=run.model.config.pad_id
+        ),
         sentence=_sentence(run, *_drawn(run, batch, sentence)),
     )
 
@@ -95,16 +97,17 @@ def _batch(run: TrainedRun, split: str, size: int) -> tuple[dict[str, np.ndarray
     rows = list(itertools.islice((pair for pair in encoded if all(pair)), size))
     if not rows:
         raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
-    labels = _padded([meant + end for _, meant in rows])
+    pad_id = run.model.config.pad_id
+    labels = _padded([meant + end for _, meant in rows], pad_id)
     inputs = {
-        "source": _padded([said + end for said, _ in rows]),
-        "target": _padded([[run.model.config.start_id, *meant] for _, meant in rows]),
+        "source": _padded([said + end for said, _ in rows], pad_id),
+        "target": _padded([[run.model.config.start_id, *meant] for _, meant in rows], pad_id),
     }
     return inputs, labels
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    array = np.zeros((len(rows), max(map(len, rows))), "int32")
+def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> np.ndarray:
+    array = np.full((len(rows), max(map(len, rows))), pad_id, "int32")
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
     return array
@@ -112,19 +115,20 @@ def _padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 def _drawn(run: TrainedRun, batch: Any, sentence: str | None) -> tuple[list[int], list[int]]:
     """The tokens that encoder and decoder read in the attention maps."""
-    if sentence is None:
-        inputs, _ = batch
-        return _unpadded(inputs["source"][0]), _unpadded(inputs["target"][0])
     config = run.model.config
+    if sentence is None:
+        inputs, labels = batch
+        target = [config.start_id, *_unpadded(labels[0], config.pad_id)[:-1]]
+        return _unpadded(inputs["source"][0], config.pad_id), target
     source = [*run.tokenizers.source.encode(sentence)[: config.max_length - 1], config.end_id]
     if len(source) == 1:
         raise UserError(f"There is nothing to draw. Expected a sentence. Received: {sentence!r}.")
     ids, _ = run.model.generate(np.array([source]), max_length=run.config.evaluation.max_length)
-    return source, [config.start_id, *_unpadded(ids[0])[:-1]]
+    return source, [config.start_id, *_unpadded(ids[0], config.pad_id)[:-1]]
 
 
-def _unpadded(row: np.ndarray) -> list[int]:
-    return [int(token) for token in row if token != 0]
+def _unpadded(row: np.ndarray, pad_id: int) -> list[int]:
+    return [int(token) for token in row if token != pad_id]
 
 
 def _sentence(run: TrainedRun, source: list[int], target: list[int]) -> Sentence:

@@ -106,7 +106,7 @@ def compile_model(
         steps_per_epoch: Batches of an epoch, for schedules that end with the training.
         devices: Where it is trained.
     """
-    together = training.batches_per_update
+    together, pad_id = training.batches_per_update, model.config.pad_id
     total_steps = steps_per_epoch * training.epochs
     rate = _learning_rate(training, model.config.hidden_dim, steps_per_epoch, total_steps)
     model.compile(
@@ -120,15 +120,16 @@ def compile_model(
             gradient_accumulation_steps=together if together > 1 else None,
             **{CLIPS[training.clip_by]: training.clipnorm},
         ),
-        loss=_loss(training, weighted_sum=together > 1 or devices.sums_replicas),
-        metrics=[MaskedAccuracy(), Perplexity()],
+        loss=_loss(training, pad_id, weighted_sum=together > 1 or devices.sums_replicas),
+        metrics=[MaskedAccuracy(pad_id), Perplexity(pad_id)],
         jit_compile=training.jit_compile and devices.compiles,
     )
 
 
-def _loss(training: TrainingConfig, weighted_sum: bool) -> keras.losses.Loss:
+def _loss(training: TrainingConfig, pad_id: int, weighted_sum: bool) -> keras.losses.Loss:
     common: dict[str, Any] = {
         "label_smoothing": training.label_smoothing,
+        "pad_id": pad_id,
         "weighted_sum": weighted_sum,
     }
     if training.r_drop:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from keras_addnorm.data import Tokenizer
+from keras_addnorm.data import BaseTokenizer
 
 
-def readable_pieces(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
+def readable_pieces(tokenizer: BaseTokenizer, ids: Iterable[int]) -> list[str]:
     """Names each token of a sentence.
 
     Args:

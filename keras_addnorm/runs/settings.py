@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.runs.choices import (
+    BEAM_STOPPINGS,
     BEST_METRICS,
     BLEU_TOKENIZERS,
     CLIPS,
     DATA_FORMATS,
     DISTRIBUTIONS,
     INITIALIZERS,
+    LENGTH_PENALTIES,
     NORMALIZATIONS,
     NORMS,
     PRECISIONS,
@@ -45,7 +47,7 @@ from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 
 if typing.TYPE_CHECKING:
     from keras_addnorm.data.buckets import Bucketing
-    from keras_addnorm.decoding import Splitting
+    from keras_addnorm.decoding import Splitting, Strategy
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,19 @@ class EvaluationConfig:
 
     num_beams: int = setting(NUM_BEAMS, "width of the beam search; 1 = greedy", minimum=1)
     length_penalty: float = setting(LENGTH_PENALTY, "exponent of the length penalty; 0 = none")
+    length_penalty_kind: str = setting(
+        "gnmt",
+        "what scores are divided by: gnmt = ((5 + n) / 6)^length_penalty, average = "
+        "n^length_penalty, for n tokens",
+        choices=LENGTH_PENALTIES,
+    )
+    beam_stopping: str = setting(
+        "enough_finished",
+        "when a beam search is done with a sentence: enough_finished = when num_beams hypotheses "
+        "have ended; nothing_better = when no other can become better; current_length = when no "
+        "other is better now, as by default in transformers",
+        choices=tuple(BEAM_STOPPINGS),
+    )
     max_length: int | None = setting(
         None,
         "length limit of a translation in tokens; by default the model's max_length",
@@ -341,6 +356,26 @@ class EvaluationConfig:
         fits = limit is None or self.min_length <= limit
         rule = Rule("min_length", fits, f"at most evaluation.max_length = {limit}")
         check_settings(self, "evaluation", [rule])
+
+    def strategy(self, num_return: int = 1) -> Strategy:
+        """Returns the search, as `keras_addnorm.decoding` takes it.
+
+        Args:
+            num_return: Number of translations of each text.
+
+        Returns:
+            The strategy.
+        """
+        # Imports Keras: --help does not need it.
+        from keras_addnorm.decoding import Beam, Greedy, length_penalties
+
+        alpha = self.length_penalty
+        named = {"name": self.length_penalty_kind, "alpha": alpha}
+        penalty = length_penalties.get(named if alpha else 0.0)
+        if self.num_beams == 1:
+            return Greedy(penalty)
+        stopping = BEAM_STOPPINGS[self.beam_stopping]
+        return Beam(self.num_beams, penalty, num_return, early_stopping=stopping)
 
     @property
     def constraints(self) -> tuple[dict[str, Any], ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -123,7 +123,7 @@ class TrainedRun:
 
 
 def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:
-    end = [Tokenizer.end_id]
+    end = [tokenizers.target.end_id]
     return Lexicon.estimate(
         (
             (tokenizers.source.encode(source) + end, tokenizers.target.encode(target) + end)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import keras
 
-from keras_addnorm.decoding import Beam, translate
+from keras_addnorm.decoding import translate
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.serving import load_translator
@@ -56,7 +56,7 @@ def n_best_translations(
     # Texts of like length together, so that little is padding; each goes back to its place.
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
     results: list[list[tuple[str, float]]] = [[] for _ in texts]
-    several = Beam(search.num_beams, search.length_penalty, num_return=n_best)
+    strategy = search.strategy(n_best)
     for start in range(0, len(order), _BATCHES_AT_ONCE * batch_size):
         some = order[start : start + _BATCHES_AT_ONCE * batch_size]
         with as_user_errors():
@@ -64,9 +64,7 @@ def n_best_translations(
                 run.model,
                 run.tokenizers,
                 [texts[index] for index in some],
-                several if n_best > 1 else None,
-                num_beams=search.num_beams if n_best == 1 else None,
-                length_penalty=search.length_penalty if n_best == 1 else None,
+                strategy,
                 max_length=search.max_length,
                 constraints=search.constraints,
                 shortlist=run.shortlist,

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm import __version__
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.request_batches import Buckets
@@ -139,6 +139,7 @@ def write_extras(
     buckets: Buckets,
     settings: Mapping[str, Any],
     card: Mapping[str, Any],
+    languages: Mapping[str, str] | None = None,
 ) -> None:
     """Writes the folder `assets.extra` of a version.
 
@@ -151,6 +152,7 @@ def write_extras(
         buckets: The shapes of `translate_xla`, and of the warm-up.
         settings: Settings of decoding and storage, for the card.
         card: Entries of the user, for the card.
+        languages: A language for each input that is one; `None` if there are none.
     """
     name, version = place.parent.resolve().name, place.name  # resolved: it may be "."
     extras = folder / FOLDER
@@ -179,15 +181,16 @@ def write_extras(
     for file, text in texts.items():
         (extras / file).write_text(text, encoding="utf-8")
     with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
-        for record in warmup_records(name, tokenizers.source, signatures, buckets):
+        for record in warmup_records(name, tokenizers.source, signatures, buckets, languages or {}):
             writer.write(record)
 
 
 def warmup_records(
     name: str,
-    tokenizer: Tokenizer,
+    tokenizer: BaseTokenizer,
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
     buckets: Buckets,
+    languages: Mapping[str, str],
 ) -> Iterator[bytes]:
     """Makes the warm-up requests, so that no user waits for TensorFlow to prepare a signature.
 
@@ -200,6 +203,7 @@ def warmup_records(
         tokenizer: The tokenizer of the source.
         signatures: The exported functions.
         buckets: The shapes.
+        languages: A language for each input that is one.
 
     Yields:
         Serialised `PredictionLog` messages.
@@ -217,7 +221,8 @@ def warmup_records(
         request.model_spec.signature_name = signature
         text = " ".join([word] * max(1, columns - 1))  # the end token takes the last column
         for argument in _inputs(signatures[signature]):
-            request.inputs[argument].CopyFrom(tf.make_tensor_proto([text] * rows))
+            value = languages.get(argument, text)
+            request.inputs[argument].CopyFrom(tf.make_tensor_proto([value] * rows))
         yield log.SerializeToString()
 
 
@@ -226,7 +231,7 @@ def _splitting(name: str) -> str:
     return _SPLITTINGS.get(name, f"Texts are split in the way `{name}`.")
 
 
-def _word_of_one_token(tokenizer: Tokenizer) -> str:
+def _word_of_one_token(tokenizer: BaseTokenizer) -> str:
     """A word that the tokenizer does not split; "a" if there is none."""
     for token, piece in enumerate(tokenizer.pieces):
         word = piece.text.removeprefix(SPACE_MARK)
@@ -251,10 +256,11 @@ def _card(
                 side: {
                     "kind": tokenizer.kind,
                     "vocabulary_size": tokenizer.vocabulary_size,
-                    "normalization": tokenizer.normalizer.rule.name,
+                    "normalization": tokenizer.normalization,
                 }
                 for side, tokenizer in sides.items()
             },
+            "text_format": tokenizers.text_format.to_dict(),
         },
         **settings,
         **card,

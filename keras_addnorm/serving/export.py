@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import tensorflow as tf
 
 from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
+from keras_addnorm.decoding import constraints as constraint_table
 from keras_addnorm.decoding import splitting as ways_of_splitting
 from keras_addnorm.decoding import strategies as decoding_strategies
+from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
 from keras_addnorm.decoding.splitting import SplittingLike
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable, merge_lora
 from keras_addnorm.models.checks import require_model, require_tokenizers
@@ -32,7 +34,7 @@ _OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
 
 def export_saved_model(
     model: Seq2SeqTransformer,
-    tokenizer: Tokenizer | TokenizerPair,
+    tokenizer: BaseTokenizer | TokenizerPair,
     directory: str | os.PathLike[str],
     version: int | None = None,
     *,
@@ -44,6 +46,9 @@ def export_saved_model(
     length_buckets: Sequence[int] | None = None,
     shortlist: Shortlist | None = None,
     splitting: SplittingLike = "sentences",
+    constraints: Iterable[ConstraintLike] = (),
+    source_language: str | None = None,
+    target_language: str | None = None,
     storage: str = "float32",
     card: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -96,6 +101,11 @@ def export_saved_model(
             not exact. Its lexicon becomes part of the export.
         splitting: How texts are split, as in `keras_addnorm.decoding.translate`: `"sentences"`,
             `"long_texts"`, `"none"`, or a `Splitting` such as `Sentences("de")`.
+        constraints: Rules about the next token; they hold for each sentence, in every strategy.
+        source_language: The language of the texts, where the text format of the tokenizers has a
+            place for it. Left out, it is an input `source_language` of the signatures, a string for
+            each text or one for all.
+        target_language: The language to translate into, likewise.
         storage: How weights are stored: `"float32"`, `"float16"` or `"int8"`. Computation stays in
             the model's own precision.
         card: What else `model.json` is to say: training data, scores, licence.
@@ -134,15 +144,26 @@ def export_saved_model(
     tokenizers = TokenizerPair.of(tokenizer)
     require_model(model)
     require_tokenizers(model.config, tokenizers)
+    if (source_language, target_language) != (None, None):
+        tokenizers = tokenizers.with_languages(source_language, target_language)
     decoding = Decoding(
         _strategies(strategies, num_beams, length_penalty),
         _max_length(model, max_length),
         Buckets.of(batch_buckets, length_buckets, model.config.max_length),
         shortlist,
         ways_of_splitting.get(splitting),
+        (*map(constraint_table.get, constraints), *forbidden_by(tokenizers.target)),
     )
+    for constraint in decoding.constraints:
+        constraint.check(model.config.target_vocabulary_size, decoding.max_length)
     if shortlist is not None:
         shortlist.check(model.config)
+        if tokenizers.text_format.target_prefix:
+            raise ValueError(
+                "A text format may begin targets with any piece, a shortlist leaves most of them "
+                "out. Expected no shortlist with the prefix "
+                f"{tokenizers.text_format.target_prefix}; received both."
+            )
     directory = Path(directory)
     version = choose_version(directory, version)
     # What LoRA has learned is merged, by a copy of the model if nothing is to be folded.
@@ -166,6 +187,7 @@ def export_saved_model(
             decoding.buckets,
             settings,
             card or {},
+            module.example_languages,
         )
     return directory / str(version)
 
@@ -219,9 +241,10 @@ def _max_length(model: Seq2SeqTransformer, max_length: int | None) -> int:
     max_length = longest if max_length is None else max_length
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"Expected a positive int as max_length; received {max_length!r}.")
-    if model.config.positions == "learned" and max_length > longest:
+    num_positions = model.config.num_positions
+    if num_positions is not None and max_length > num_positions:
         raise ValueError(
-            f"The model has learned {longest} positions and cannot generate past them. Expected "
-            f"max_length <= {longest}; received {max_length}."
+            f"The model has learned {num_positions} positions and cannot generate past them. "
+            f"Expected max_length <= {num_positions}; received {max_length}."
         )
     return max_length

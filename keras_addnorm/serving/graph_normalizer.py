@@ -35,7 +35,6 @@ from keras_addnorm.serving.ragged_characters import (
     valid_utf8,
 )
 
-_SPACES = f"[{char_class(unicode.ranges(sorted(map(ord, unicode.SPACES))))}]"
 _CLASS_BITS = 8
 _IS_SECOND = 1 << _CLASS_BITS
 _PAIR_BITS = 32
@@ -51,6 +50,7 @@ class GraphNormalizer:
     def __init__(self, normalizer: Normalizer) -> None:
         self._marks = normalizer.marks
         self._unchanged = _pattern_of_unchanged_texts(normalizer)
+        self._spaces = f"[{char_class(unicode.ranges(unicode.spaces(normalizer)))}]"
         self._dropped = char_class(unicode.ranges(unicode.dropped(normalizer)))
         self._drops_idle_joiners = normalizer.drops_idle_joiners
         self._composer = None if normalizer.rule.form is None else _Composer(normalizer)
@@ -84,7 +84,7 @@ class GraphNormalizer:
 
     def _with_plain_spaces(self, texts: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
         """Most texts that need something need no more than this."""
-        texts = tf.strings.regex_replace(texts, _SPACES, " ")
+        texts = tf.strings.regex_replace(texts, self._spaces, " ")
         return self._if_changed(texts, lambda texts: self._normalize(texts, table))
 
     def with_symbols(self, texts: tf.Tensor) -> tf.Tensor:
@@ -106,7 +106,8 @@ class GraphNormalizer:
         texts = valid_utf8(texts)
         if self._drops_idle_joiners:
             texts = tf.strings.regex_replace(texts, IDLE_JOINERS, r"\1")
-        texts = tf.strings.regex_replace(texts, f"[{self._dropped}]", "")
+        if self._dropped:
+            texts = tf.strings.regex_replace(texts, f"[{self._dropped}]", "")
         return texts if self._composer is None else self._composer(texts, table)
 
 

@@ -34,7 +34,8 @@ from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
-from keras_addnorm.serving.ragged_characters import expand, row_ids, to_characters, valid_utf8
+from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
+from keras_addnorm.serving.ragged_characters import expand, row_ids, to_characters
 from keras_addnorm.serving.single_threaded_loops import SINGLE_THREADED
 from keras_addnorm.serving.sorted_search import lower_bounds
 from keras_addnorm.serving.string_numbers import StringNumbers, match
@@ -44,11 +45,13 @@ _SEPARATOR = 0x110000
 # SentencePiece scores an unknown character this much below the lowest score of a unigram piece.
 _UNKNOWN_PENALTY = 10.0
 _NEVER = np.iinfo(np.int32).max
+# The id of a character that is no piece, before runs of them become one unknown id.
+_UNKNOWN_CHARACTER = -1
 # matches (C, W), segment of each character (C,) -> (last character, length) of each token.
 _Solver = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
-class GraphTokenizer(tf.Module):
+class GraphTokenizer(GraphVocabulary):
     """A `Tokenizer` inside a TensorFlow graph.
 
     `tokenize` and `detokenize` have the results of `Tokenizer.encode` and `Tokenizer.decode` for
@@ -81,53 +84,38 @@ class GraphTokenizer(tf.Module):
     """
 
     def __init__(self, tokenizer: Tokenizer, name: str | None = None) -> None:
-        super().__init__(name=name)
-        _check_pieces(tokenizer.pieces)
+        super().__init__(tokenizer, name)
+        pieces = tokenizer.model_pieces
+        _check_pieces(pieces)
         strings = _Strings(tokenizer)
         self._normalizer = GraphNormalizer(tokenizer.normalizer)
         self.table = strings.table(self._normalizer.numbers)
-        self.tables = [self.table, *self._normalizer.tables]
-        ids = range(tokenizer.vocabulary_size)
         self._longest = int(strings.lengths.max())
-        self._id_of_string = strings.of_pieces(ids, tokenizer.unknown_id, np.int32)
+        # A piece that has no id is an unknown one by itself; other characters are, run by run.
+        unknown = tokenizer.unknown_id
+        ids = [unknown if token < 0 else token for token in tokenizer.model_ids]
+        self._id_of_string = strings.of_pieces(ids, _UNKNOWN_CHARACTER, np.int32)
         self._span_of_string = np.where(strings.is_piece, strings.lengths, 1)
-        self._solve: _Solver = _SOLVERS[tokenizer.kind](tokenizer.pieces, strings)
-        self._unknown_id = tokenizer.unknown_id
-        self._end_id = tokenizer.end_id
-        self._pad_id = tokenizer.pad_id
+        self._solve: _Solver = _SOLVERS[tokenizer.kind](pieces, strings)
+        self._unknown_id = unknown
         self._layout = tokenizer.layout
         # Else a mark begins or ends every word, and no piece goes on over it.
-        self._adds_exactly = tokenizer.kind == "bpe" or _are_exact(tokenizer.pieces)
+        self._adds_exactly = tokenizer.kind == "bpe" or _are_exact(pieces)
         self._keeps_texts_whole = self._layout.joins_words or not self._adds_exactly
         self._separates = not self._layout.has_outer_mark or self._keeps_texts_whole
         self._byte_ids = np.array(tokenizer.byte_ids, np.int32)
-        self._surfaces = np.array(tokenizer.surface_bytes, dtype=object)
-        self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """Brings texts into the form in which they are split.
+    @property
+    def tables(self) -> list[tf.lookup.StaticHashTable]:
+        """The lookup tables, for a module to own."""
+        return [self.table, *self._normalizer.tables]
 
-        Args:
-            texts: Strings, of shape (B,).
-
-        Returns:
-            The texts, with single spaces.
-        """
+    def _normalize(self, texts: tf.Tensor) -> tf.Tensor:
         texts = self._normalized(texts)
         texts = tf.strings.regex_replace(texts, r"\s+", " ")
         return self._normalizer.with_symbols(tf.strings.regex_replace(texts, "^ | $", ""))
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Splits texts into the ids of their pieces, without start or end.
-
-        Args:
-            texts: Strings, of shape (B,).
-
-        Returns:
-            The ids: a ragged tensor (B, tokens of each), int32.
-        """
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         texts = self._normalized(texts)
         words = tf.raw_ops.StringSplitV2(input=texts, sep="")
         row_splits = _row_splits(words.indices[:, 0], words.shape[0])
@@ -138,35 +126,6 @@ class GraphTokenizer(tf.Module):
         if len(self._byte_ids):
             return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
         return self._merge_unknown(ids.values, row_splits)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
-    def detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Joins the pieces of each row up to the first end id.
-
-        Args:
-            ids: Token ids, of shape (B, T); padding and start ids are skipped.
-
-        Returns:
-            The texts, of shape (B,), without spaces at their ends.
-        """
-        before_end = tf.equal(tf.cumsum(tf.cast(tf.equal(ids, self._end_id), tf.int32), axis=1), 0)
-        surfaces = tf.where(before_end, tf.gather(tf.constant(self._surfaces), ids), "")
-        texts = tf.strings.reduce_join(surfaces, 1)
-        if len(self._byte_ids):
-            texts = valid_utf8(texts)
-        return tf.strings.regex_replace(texts, "^ +| +$", "")
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
-    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the piece of each id as the vocabulary spells it: U+2581 is a space.
-
-        Args:
-            ids: Token ids, of shape (B, T).
-
-        Returns:
-            The pieces, of shape (B, T); empty strings at padding.
-        """
-        return tf.where(tf.equal(ids, self._pad_id), "", tf.gather(tf.constant(self._pieces), ids))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
@@ -221,7 +180,7 @@ class GraphTokenizer(tf.Module):
     def _unknown_as_bytes(
         self, ids: tf.Tensor, characters: tf.Tensor, row_splits: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Replaces each unknown id by the ids of its character's bytes.
+        """Replaces each unknown character by the ids of its bytes.
 
         Args:
             ids: The ids of all words.
@@ -230,7 +189,7 @@ class GraphTokenizer(tf.Module):
         """
         limits = tf.constant([1 << 7, 1 << 11, 1 << 16])
         more = tf.reduce_sum(tf.cast(characters[:, None] >= limits, tf.int32), 1)
-        unknown = tf.equal(ids, self._unknown_id)
+        unknown = tf.equal(ids, _UNKNOWN_CHARACTER)
         origin, place, row_splits = expand(tf.where(unknown, more + 1, 1), row_splits)
         more, character = tf.gather(more, origin), tf.gather(characters, origin)
         bits = tf.bitwise.right_shift(character, 6 * (more - place))
@@ -241,13 +200,13 @@ class GraphTokenizer(tf.Module):
         return tf.where(is_byte, byte_ids, tf.gather(ids, origin)), row_splits
 
     def _merge_unknown(self, ids: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-        """Replaces each run of unknown ids by one unknown id."""
+        """Replaces each run of unknown characters by one unknown id."""
         row = row_ids(row_splits, tf.size(ids))
-        unknown = tf.equal(ids, self._unknown_id)
+        unknown = tf.equal(ids, _UNKNOWN_CHARACTER)
         repeated = unknown[1:] & unknown[:-1] & tf.equal(row[1:], row[:-1])
         keep = tf.concat([tf.ones_like(unknown[:1]), tf.logical_not(repeated)], 0)
         kept = tf.concat([[0], tf.cumsum(tf.cast(keep, tf.int64))], 0)
-        ids = tf.gather(ids, tf.where(keep)[:, 0])
+        ids = tf.gather(tf.where(unknown, self._unknown_id, ids), tf.where(keep)[:, 0])
         return tf.RaggedTensor.from_row_splits(ids, tf.gather(kept, row_splits), validate=False)
 
 
@@ -282,16 +241,14 @@ class _Strings(StringNumbers):
         layout, marks = tokenizer.layout, tokenizer.normalizer.marks
         inner = slice(None, -1) if layout.is_suffix else slice(1, None)
         self._piece = {}
-        for index, (piece, surface) in enumerate(
-            zip(tokenizer.pieces, tokenizer.surfaces, strict=True)
-        ):
+        for index, piece in enumerate(tokenizer.model_pieces):
             if piece.type == "user_defined":
-                self._piece[self.add(marks[surface])] = index
+                self._piece[self.add(marks[piece.text.replace(SPACE_MARK, " ")])] = index
             elif piece.type == "normal" and (
                 layout.joins_words or SPACE_MARK not in piece.text[inner]
             ):
                 self._piece[self.add(piece.text)] = index
-        self.is_piece = self.of_pieces([True] * len(tokenizer.pieces), False, bool)
+        self.is_piece = self.of_pieces([True] * len(tokenizer.model_pieces), False, bool)
 
     def of_pieces(
         self, values: Sequence[Any] | np.ndarray, otherwise: Any, dtype: Any

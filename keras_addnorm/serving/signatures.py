@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,26 +17,33 @@ import tensorflow as tf
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import (
     Beam,
+    Constraint,
     Lexicon,
     Sentences,
     Shortlist,
     Splitting,
     Strategy,
+    constraints,
     length_penalties,
     splitting,
 )
 from keras_addnorm.decoding.engine import Engine, TFGraphEngine, XLAEngine
+from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.graph_segments import concat_rows, join, mean_of_rows, text_of_rows
+from keras_addnorm.serving.graph_text_format import Languages
 from keras_addnorm.serving.request_batches import Buckets, Function, Outputs, map_in_batches
 from keras_addnorm.serving.stored_weights import StoredWeights
 from keras_addnorm.serving.text_encoder import TEXTS, TextEncoder
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
 _SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in ("source", "target"))
+_LANGUAGES = {
+    side: tf.TensorSpec([None], tf.string, f"{side}_language") for side in ("source", "target")
+}
 
 
 def returns_several(name: str, strategy: Strategy) -> bool:
@@ -53,6 +61,7 @@ class Decoding:
         buckets: The shapes of the numeric core.
         shortlist: The target tokens that are weighed for a batch; `None` for all.
         splitting: How texts are split.
+        constraints: Rules about the next token; they hold for each segment.
     """
 
     strategies: Mapping[str, Strategy]
@@ -60,6 +69,7 @@ class Decoding:
     buckets: Buckets
     shortlist: Shortlist | None = None
     splitting: Splitting = dataclasses.field(default_factory=Sentences)
+    constraints: tuple[Constraint, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for the card."""
@@ -71,6 +81,7 @@ class Decoding:
             "length_buckets": list(self.buckets.length),
             "shortlist": None if self.shortlist is None else self.shortlist.size,
             "splitting": splitting.serialize(self.splitting),
+            "constraints": [constraints.serialize(rule) for rule in self.constraints],
         }
 
 
@@ -93,7 +104,7 @@ class TranslationModule(tf.Module):
     ) -> None:
         super().__init__(name="translation")
         self._texts = TextEncoder(
-            tokenizers, model.config.max_length - 1, decoding.max_length - 1, decoding.splitting
+            tokenizers, model.config.max_length, decoding.max_length, decoding.splitting
         )
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
@@ -117,7 +128,10 @@ class TranslationModule(tf.Module):
             return self.transposed_table.value()
 
         self._engines = {"": TFGraphEngine(transposed_table), "_xla": XLAEngine(transposed_table)}
-        self._model = TracedModel(model, weights, decoding)
+        text_format = self._texts.text_format
+        self._model = TracedModel(
+            model, weights, decoding, text_format.target_length, text_format.is_prefix_free
+        )
 
     def signatures(self) -> dict[str, Any]:
         """Traces the functions.
@@ -135,14 +149,23 @@ class TranslationModule(tf.Module):
             find = self._model.search(strategy, several, self._engines["_xla"])
             compiled = self._decoding.buckets.compile(find, self._model.config.pad_id)
             functions[f"{name}_xla"] = self._translate(strategy, several, compiled)
-        functions = {name: _concrete(function, TEXTS) for name, function in functions.items()}
+        text_format = self._texts.text_format
+        read = text_format.source_languages
+        both = tuple(side for side in _LANGUAGES if side in {*read, *text_format.target_languages})
+        functions = {name: _concrete(function, both, TEXTS) for name, function in functions.items()}
         return {
             "serving_default": functions[next(iter(strategies))],
             **functions,
-            "score": _concrete(self._score, *_SIDES),
-            "tokenize": _concrete(self._tokenize, TEXTS),
-            "encode": _concrete(self._encode, TEXTS),
+            "score": _concrete(self._score, both, *_SIDES),
+            "tokenize": _concrete(self._tokenize, read, TEXTS),
+            "encode": _concrete(self._encode, read, TEXTS),
         }
+
+    @property
+    def example_languages(self) -> dict[str, str]:
+        """A language for each input of a signature that is one."""
+        known = self._texts.text_format.example_languages
+        return {str(_LANGUAGES[side].name): name for side, name in known.items()}
 
     def _translate(self, strategy: Strategy, several: bool, find: Function) -> Function:
         longest, count = self._decoding.max_length, strategy.num_return
@@ -155,11 +178,14 @@ class TranslationModule(tf.Module):
 
         penalty = length_penalties.get(strategy.length_penalty)
 
-        def translate(texts: tf.Tensor) -> Outputs:
+        def translate(languages: Languages, texts: tf.Tensor) -> Outputs:
             """Translates texts, (B,), whose segments, (R,), are decoded together."""
-            segments = self._texts.segments(texts)
-            source_ids = self._texts.row_ids(segments.tokens)
-            found = self._in_batches(find, [source_ids], outputs)
+            segments, source_ids = self._texts.segments(texts, languages)
+            prefix = []
+            if self._texts.text_format.target_length:
+                of_texts = self._texts.target_prefix(languages, tf.size(texts))
+                prefix.append(tf.gather(of_texts, text_of_rows(segments.first_rows)))
+            found = self._in_batches(find, [source_ids, *prefix], outputs)
             ids, scores = found["ids"], found["scores"]
             detokenized = self._texts.target.detokenize(tf.reshape(ids, [-1, longest]))
             lengths = self._lengths(ids)  # (R, N)
@@ -210,9 +236,10 @@ class TranslationModule(tf.Module):
         whole = tf.transpose(tf.reshape(whole, [count, num_rows, width]), [1, 0, 2])
         return tf.ensure_shape(whole, [None, count, tf.get_static_value(width)])
 
-    def _score(self, source: tf.Tensor, target: tf.Tensor) -> Outputs:
+    def _score(self, languages: Languages, source: tf.Tensor, target: tf.Tensor) -> Outputs:
         """Scores given translations of the texts at the same places, each (B,)."""
-        sources, targets = self._texts.source_ids(source), self._texts.target_ids(target)
+        sources = self._texts.source_ids(source, languages)
+        targets = self._texts.target_ids(target, languages)
         equal = tf.debugging.assert_equal(
             tf.shape(sources)[0],
             tf.shape(targets)[0],
@@ -226,9 +253,9 @@ class TranslationModule(tf.Module):
         found = self._in_batches(self._model.score, [sources, targets], outputs)
         return {"scores": tf.reduce_sum(found["token_log_probabilities"], 1), **found}
 
-    def _tokenize(self, texts: tf.Tensor) -> Outputs:
+    def _tokenize(self, languages: Languages, texts: tf.Tensor) -> Outputs:
         """Returns the texts as they are read, their ids, (B, S), pieces, and number, (B,)."""
-        ids, first_rows = self._source_rows(texts)
+        ids, first_rows = self._source_rows(texts, languages)
         whole = concat_rows(ids, self._lengths(ids), first_rows)
         token_ids = whole.to_tensor(self._model.config.pad_id, shape=tf.stack([-1, _width(whole)]))
         return {
@@ -238,9 +265,9 @@ class TranslationModule(tf.Module):
             "lengths": tf.cast(whole.row_lengths(), tf.int32),
         }
 
-    def _encode(self, texts: tf.Tensor) -> Outputs:
+    def _encode(self, languages: Languages, texts: tf.Tensor) -> Outputs:
         """Returns the encoder's output, (B, S, D), zero at padding, and its mean, (B, D)."""
-        ids, first_rows = self._source_rows(texts)
+        ids, first_rows = self._source_rows(texts, languages)
         width = self._model.config.hidden_dim
         outputs = {"states": tf.TensorSpec([None, None, width], tf.float32)}
         longest = tf.shape(ids)[1]
@@ -248,17 +275,17 @@ class TranslationModule(tf.Module):
         def encode(ids: tf.Tensor) -> Outputs:
             states, _ = self._model.encode(ids)
             # So that batches fit together.
-            return {"states": _with_columns(tf.cast(states, tf.float32), longest)}
+            return {"states": _with_columns(tf.cast(states, tf.float32), longest, 0.0)}
 
         states = self._in_batches(encode, [ids], outputs)["states"]
         whole = concat_rows(states, self._lengths(ids), first_rows)
         states = whole.to_tensor(0.0, shape=tf.stack([-1, _width(whole), width]))
         return {"pooled": mean_of_rows(whole), "states": states}
 
-    def _source_rows(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _source_rows(self, texts: tf.Tensor, languages: Languages) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the ids of the segments, (R, S), and the first of each text, (B + 1,)."""
-        segments = self._texts.segments(texts)
-        return self._texts.row_ids(segments.tokens), segments.first_rows
+        segments, ids = self._texts.segments(texts, languages)
+        return ids, segments.first_rows
 
     def _in_batches(
         self, function: Function, ids: list[tf.Tensor], outputs: Mapping[str, tf.TensorSpec]
@@ -280,12 +307,21 @@ class TracedModel:
         model: The model.
         weights: Its weights as they are stored.
         decoding: How it decodes.
+        prefix_length: Number of tokens that outputs begin with; their ids are an input.
+        is_prefix_free: Whether these add nothing to a score.
     """
 
     def __init__(
-        self, model: Seq2SeqTransformer, weights: StoredWeights, decoding: Decoding
+        self,
+        model: Seq2SeqTransformer,
+        weights: StoredWeights,
+        decoding: Decoding,
+        prefix_length: int = 0,
+        is_prefix_free: bool = False,
     ) -> None:
         self.model = model
+        self._prefix_length = prefix_length
+        self._is_prefix_free = is_prefix_free
         self.config = model.config
         self._weights = weights
         self._decoding = decoding
@@ -331,17 +367,20 @@ class TracedModel:
             (other for other in strategies if finds_all_of(other, strategy)),
             key=lambda other: other.num_return,
         )
-        settings = SearchSettings(widest, self._decoding.max_length, engine=engine)
-        count, shortlist = strategy.num_return, self._decoding.shortlist
+        decoding = self._decoding
+        settings = SearchSettings(widest, decoding.max_length, decoding.constraints, engine)
+        count, shortlist = strategy.num_return, decoding.shortlist
 
-        def find(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            found = search(self, source_ids, settings, shortlist=shortlist)
+        def find(source_ids: tf.Tensor, *prefix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            begins = self._prefix(*prefix) if prefix else None
+            found = search(self, source_ids, settings, begins, shortlist=shortlist)
             return found.ids, found.scores
 
-        traced = self._trace(("search", widest, engine), find, _IDS)
+        specs = [_IDS, _IDS] if self._prefix_length else [_IDS]
+        traced = self._trace(("search", widest, engine), find, *specs)
 
-        def decode(source_ids: tf.Tensor) -> Outputs:
-            ids, scores = traced(source_ids)
+        def decode(source_ids: tf.Tensor, *prefix: tf.Tensor) -> Outputs:
+            ids, scores = traced(source_ids, *prefix)
             outputs = {"ids": ids[:, :count], "scores": scores[:, :count]}
             if several:
                 outputs["alignments"] = self._align(source_ids, outputs["ids"])
@@ -349,12 +388,23 @@ class TracedModel:
 
         return decode
 
+    def _prefix(self, ids: tf.Tensor) -> Prefix:
+        """What outputs begin with, of ids that may have been padded."""
+        ids = ids[:, : self._prefix_length]
+        ids = _with_columns(ids, self._prefix_length, self.config.pad_id)
+        ids = tf.ensure_shape(ids, [None, self._prefix_length])
+        return Prefix(ids, self._is_prefix_free)
+
     def score(self, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Outputs:
         """Scores targets, (B, T), token by token."""
-        target_ids = _with_columns(target_ids, self._decoding.max_length)
+        target_ids = _with_columns(target_ids, self._decoding.max_length, self.config.pad_id)
         target_ids = tf.ensure_shape(target_ids, [None, self._decoding.max_length])
         tokens, _ = teacher_forced(self, source_ids, target_ids[:, None], layer=None)
-        return {"token_log_probabilities": tokens[:, 0]}
+        tokens = tokens[:, 0]
+        if self._is_prefix_free and self._prefix_length:
+            is_chosen = tf.range(tf.shape(tokens)[1]) >= self._prefix_length
+            tokens = tf.where(is_chosen, tokens, 0.0)
+        return {"token_log_probabilities": tokens}
 
     def _align(self, source_ids: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Returns the source position that each token of the hypotheses looks at, (B, N, T)."""
@@ -390,9 +440,10 @@ def finds_all_of(strategy: Strategy, other: Strategy) -> bool:
     )
 
 
-def _with_columns(x: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+def _with_columns(x: tf.Tensor, length: tf.Tensor, value: float) -> tf.Tensor:
     missing = length - tf.shape(x)[1]
-    return tf.pad(x, [[0, 0], [0, missing], *[[0, 0]] * (x.shape.rank - 2)])
+    padding = [[0, 0], [0, missing], *[[0, 0]] * (x.shape.rank - 2)]
+    return tf.pad(x, padding, constant_values=value)
 
 
 def _width(rows: tf.RaggedTensor) -> tf.Tensor:
@@ -400,6 +451,22 @@ def _width(rows: tf.RaggedTensor) -> tf.Tensor:
     return tf.maximum(rows.bounding_shape(1), 1)
 
 
-def _concrete(function: Function, *specs: tf.TensorSpec) -> Any:
-    traced = tf.function(function, input_signature=specs, autograph=False)
+def _concrete(function: Any, languages: Sequence[str], *specs: tf.TensorSpec) -> Any:
+    """Traces a function of languages and tensors, as one whose inputs are named by their specs."""
+    specs = (*specs, *(_LANGUAGES[side] for side in languages))
+
+    def of_tensors(*tensors: tf.Tensor) -> Outputs:
+        count = len(tensors) - len(languages)
+        texts = tensors[:count]
+        named = {
+            side: tf.broadcast_to(tensor, tf.shape(texts[0]))
+            for side, tensor in zip(languages, tensors[count:], strict=True)
+        }
+        outputs: Outputs = function(named, *texts)
+        return outputs
+
+    of_tensors.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(spec.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for spec in specs]
+    )
+    traced = tf.function(of_tensors, input_signature=specs, autograph=False)
     return traced.get_concrete_function()

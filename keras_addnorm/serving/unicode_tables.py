@@ -17,7 +17,6 @@ import numpy as np
 
 from keras_addnorm.data.characters import JOINERS, is_ignorable
 from keras_addnorm.data.normalization import Normalizer
-from keras_addnorm.data.vocabulary import SPACE_MARK
 
 # Hangul syllables are composed by arithmetic: Unicode Standard, section 3.12.
 FIRST_SYLLABLE, LAST_SYLLABLE = 0xAC00, 0xD7A3
@@ -28,12 +27,8 @@ BEFORE_TRAILING, NUM_TRAILING = 0x11A7, 28
 PAGE_BITS = 8
 PAGE_SIZE = 1 << PAGE_BITS
 _NUM_CODES = sys.maxunicode + 1
-# All that counts as white space and that `tf.strings.split` does not know, which knows ASCII only.
-SPACES = frozenset(
-    character
-    for character in (*map(chr, range(0x3001)), SPACE_MARK)
-    if (character.isspace() or character == SPACE_MARK) and character not in " \t\n\v\f\r"
-)
+# White space that `tf.strings.split` knows.
+_SPLIT_AT = frozenset(" \t\n\v\f\r")
 # A range of characters that need no work is looked for if it is this long, or in the vocabulary.
 _LONG_RANGE = 64
 
@@ -116,6 +111,11 @@ def decompositions(normalizer: Normalizer) -> dict[int, str]:
     return found
 
 
+def spaces(normalizer: Normalizer) -> list[int]:
+    """The code points that count as white space and that `tf.strings.split` does not know."""
+    return sorted(map(ord, normalizer.spaces - _SPLIT_AT))
+
+
 def dropped(normalizer: Normalizer) -> list[int]:
     """The code points that a normaliser leaves out."""
     return [code for code in _ignorable() if not normalizer.replacement(chr(code))]
@@ -133,7 +133,7 @@ def unchanged_ranges(normalizer: Normalizer, of_marks: bool) -> list[tuple[int, 
         First and last code point of the ranges that are long or in the vocabulary.
     """
     form = normalizer.rule.form
-    changed = {*dropped(normalizer), *map(ord, SPACES)}
+    changed = {*dropped(normalizer), *spaces(normalizer)}
     if normalizer.drops_idle_joiners:
         changed.update(map(ord, JOINERS))
     marks = composition().classes

@@ -78,6 +78,8 @@ def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **inp
         sources[np.zeros(batch_size, bool) if is_empty is None else is_empty] = ids.pad_id
         inputs["source_ids"] = sources
     inputs["source_ids"] = ops.convert_to_tensor(np.asarray(inputs["source_ids"], "int32"))
+    if "prefix" in inputs:
+        inputs["prefix"] = inputs["prefix"].rows(batch_size)
     inputs = SearchInputs(max_length=max_length, ids=ids, **inputs)
     found = strategy.search(StepModel(step or step_on(table), Cache(cache)), inputs)
     return type(found)(*(ops.convert_to_numpy(tensor) for tensor in found))
@@ -127,13 +129,17 @@ def n_best(table_row, max_length, ids, divisor, count, fulfils=lambda sequence: 
 def beam_reference(
     table_row, max_length, ids, divisor, *, num_beams, count, num_groups=1, diversity=0.0, early
 ):
-    """Beam search in plain Python, one sentence; `early` False never stops before the end."""
+    """Beam search in plain Python, one sentence; `early` as `early_stopping` of `Beam`.
+
+    False never stops before the end.
+    """
     vocabulary_size = table_row.shape[-1]
-    words = [t for t in range(vocabulary_size) if t not in (ids.pad_id, ids.start_id)]
+    never = {ids.pad_id, ids.start_id} - {ids.end_id}
+    words = [t for t in range(vocabulary_size) if t not in never]
     alive = [[((), 0.0)] for _ in range(num_groups)]
     finished = [[] for _ in range(num_groups)]
     is_done = [False] * num_groups
-    for _ in range(max_length):
+    for length in range(1, max_length + 1):
         used = [0] * vocabulary_size
         for g in range(num_groups):
             continued = [
@@ -148,7 +154,11 @@ def beam_reference(
                     finished[g].append((total / divisor(len(sequence)), sequence))
             alive[g] = [c[:2] for c in ranked[: 2 * num_beams] if c[0][-1] != ids.end_id]
             alive[g] = alive[g][:num_beams]
-            is_done[g] = is_done[g] or (early and len(finished[g]) >= num_beams)
+            stops = early is not False and len(finished[g]) >= num_beams
+            if stops and early == "current_length" and alive[g]:
+                worst, _ = sorted(finished[g], reverse=True)[num_beams - 1]
+                stops = max(total for _, total in alive[g]) / divisor(length) <= worst
+            is_done[g] = is_done[g] or stops
         if all(is_done):
             break
     found = []

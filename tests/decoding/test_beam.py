@@ -47,7 +47,7 @@ def test_what_does_not_exist_is_padding_and_minus_infinity():
     check_found(found.ids[1], found.scores[1], [(0.0, ())], 2, USUAL)
 
 
-@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("early", [True, False, "current_length"])
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
 def test_a_narrow_beam_does_what_plain_python_does(penalty, early):
     """And with early_stopping=False it finds what a search that never stops finds."""
@@ -70,8 +70,34 @@ def test_stopping_early_can_miss_what_the_bound_waits_for():
     assert found.scores[0, 0] == pytest.approx(np.log(0.49) / 3, abs=1e-5)
 
 
-def test_one_search_finds_all_that_a_narrower_one_returns():
-    wide, narrow = Beam(3, 0.6, num_return=3), Beam(3, 0.6)
+def test_the_current_length_is_a_rule_between_the_two():
+    """By hand, with scores that are divided by the length."""
+    at_its_length = Beam(2, "average", early_stopping="current_length")
+    # As above: A A has log 0.49 / 2 when two have finished, more than END, the worse of them.
+    table = table_of({(): {END: 0.3, A: 0.7}, (A,): {END: 0.3, A: 0.7}, (A, A): {END: 1.0}}, V, L)
+    found = search_all(at_its_length, table, L, USUAL)
+    assert found.ids[0, 0].tolist() == [A, A, END, 0, 0]
+    # B B has log 0.1 / 2, less than END, log 0.5, the worse of the two that have finished. It could
+    # still become B B B B END, log 0.1 / 5, which is more than A END, log 0.36 / 2.
+    going_on = {(B,) * n: {B: 1.0} for n in range(1, 4)} | {(B,) * 4: {END: 1.0}}
+    table = table_of({(): {END: 0.5, A: 0.4, B: 0.1}, (A,): {END: 0.9, A: 0.1}, **going_on}, V, L)
+    found = search_all(at_its_length, table, L, USUAL)
+    assert found.ids[0, 0].tolist() == [A, END, 0, 0, 0]
+    found = search_all(Beam(2, "average", early_stopping=False), table, L, USUAL)
+    assert found.ids[0, 0].tolist() == [B, B, B, B, END]
+
+
+def test_an_unknown_stopping_rule_is_named():
+    for strategy in (Beam, DiverseBeam):
+        with pytest.raises(
+            ValueError, match="Expected True, False, 'current_length'. Received: 'never'"
+        ):
+            strategy(early_stopping="never")
+
+
+@pytest.mark.parametrize("early", [True, "current_length"])
+def test_one_search_finds_all_that_a_narrower_one_returns(early):
+    wide, narrow = (Beam(3, 0.6, number, early_stopping=early) for number in (3, 1))
     table = random_table(20, V, L, seed=13, scale=1.5)
     three, one = search_all(wide, table, L, USUAL), search_all(narrow, table, L, USUAL)
     np.testing.assert_array_equal(three.ids[:, :1], one.ids)
@@ -102,7 +128,7 @@ def test_the_bound_stops_as_soon_as_the_result_is_certain(num_return, num_steps)
 # Diverse beam search
 
 
-@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("early", [True, False, "current_length"])
 @pytest.mark.parametrize(("groups", "diversity"), [(2, 0.7), (3, 2.5), (6, 0.4)])
 def test_diverse_beam_does_what_plain_python_does(groups, diversity, early):
     table = random_table(20, V, L, seed=13, scale=1.5)

@@ -13,6 +13,7 @@ from keras_addnorm.decoding import (
     MaxLength,
     MinLength,
     NoRepeatNgram,
+    Prefix,
     Sample,
     constraints,
 )
@@ -125,7 +126,7 @@ def test_the_prefix_is_forced_and_scored_and_no_rule_holds_in_it(strategy):
     table = random_table(3, V, L, seed=25, scale=1.0)
     prefix = np.array([[5, 5, 0], [6, 0, 0], [0, 0, 0]], "int32")
     rules = (NoRepeatNgram(1), ForbiddenTokens((6,)))
-    found = search_all(strategy, table, L, IDS, prefix=prefix, constraints=rules)
+    found = search_all(strategy, table, L, IDS, prefix=Prefix(prefix), constraints=rules)
     free = search_all(strategy, table, L, IDS, constraints=rules)
     assert (found.ids[0, :, :2] == 5).all()
     assert (found.ids[1, :, 0] == 6).all()
@@ -138,7 +139,7 @@ def test_the_prefix_is_forced_and_scored_and_no_rule_holds_in_it(strategy):
 
 def test_a_wide_beam_finds_the_best_ends_of_a_prefix():
     table = random_table(1, V, L, seed=26, scale=1.0)
-    found = search_all(Beam(4**3, num_return=5), table, L, IDS, prefix=np.array([[3, 6]], "int32"))
+    found = search_all(Beam(4**3, num_return=5), table, L, IDS, prefix=Prefix([[3, 6]]))
     expected = n_best(table[0], L, IDS, lambda n: 1.0, 5, lambda s: s[:2] == (3, 6))
     check_found(found.ids[0], found.scores[0], expected, L, IDS)
 

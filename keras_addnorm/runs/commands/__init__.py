@@ -8,6 +8,7 @@ from keras_addnorm.runs.commands.data import DATA
 from keras_addnorm.runs.commands.demo import DEMO
 from keras_addnorm.runs.commands.evaluate import EVALUATE
 from keras_addnorm.runs.commands.export import EXPORT
+from keras_addnorm.runs.commands.import_pretrained import IMPORT
 from keras_addnorm.runs.commands.inspect import INSPECT
 from keras_addnorm.runs.commands.prune import PRUNE
 from keras_addnorm.runs.commands.serve import SERVE
@@ -20,6 +21,7 @@ __all__ = ["COMMANDS", "Command"]
 COMMANDS = {
     "demo": DEMO,
     "train": TRAIN,
+    "import": IMPORT,
     "evaluate": EVALUATE,
     "translate": TRANSLATE,
     "export": EXPORT,

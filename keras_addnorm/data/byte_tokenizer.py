@@ -1,0 +1,137 @@
+"""Bytes as tokens: no vocabulary has to be trained, and nothing is unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
+from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
+from keras_addnorm.data.tokenizer_documents import document
+from keras_addnorm.data.vocabulary import SPACE_MARK, Piece
+
+NAME = "bytes"
+_NUM_BYTES = 256
+_EXTRA = tuple(f"<extra_id_{number}>" for number in range(125))
+
+
+class ByteTokenizer(BaseTokenizer):
+    """The bytes of a text's UTF-8, as ByT5 reads them.
+
+    The names in `first` have the first ids, those in `last` the ids behind the bytes. The defaults
+    are those of ByT5: `encode` is the bytes plus 3, and 384 ids in all. Texts are not normalised.
+
+    Args:
+        first: The names of the ids before the bytes, the special ones among them.
+        last: The names of the ids behind the bytes; ByT5 has 125.
+        pad: The name of padding.
+        start: The name of what the decoder reads first.
+        end: The name of what ends a sequence.
+        unknown: The name of an unknown piece; no text has one.
+
+    Raises:
+        ValueError: If a special name is missing, or padding is the end.
+
+    Example:
+        ```python
+        from keras_addnorm.data import ByteTokenizer
+
+        tokenizer = ByteTokenizer()
+        assert tokenizer.encode("a\u00e4") == [100, 198, 167]
+        assert tokenizer.decode([100, 198, 167, 1, 100]) == "a\u00e4"
+        ```
+
+    Reference:
+        Xue et al. 2022, "ByT5: Towards a Token-Free Future with Pre-trained Byte-to-Byte Models",
+        arXiv:2105.13626.
+    """
+
+    def __init__(
+        self,
+        first: tuple[str, ...] = ("<pad>", "</s>", "<unk>"),
+        last: tuple[str, ...] = _EXTRA,
+        pad: str = "<pad>",
+        start: str = "<pad>",
+        end: str = "</s>",
+        unknown: str = "<unk>",
+    ) -> None:
+        names = *first, *last
+        roles = {"pad": pad, "start": start, "end": end, "unknown": unknown}
+        missing = {role: name for role, name in roles.items() if name not in names}
+        if missing or pad == end or len(set(names)) < len(names):
+            raise ValueError(
+                "Expected different names, the special ones among them, and padding that is not "
+                f"the end; received {list(names)!r:.80} and {roles}."
+            )
+        self.first, self.last = tuple(first), tuple(last)
+        self._names = pad, start, end, unknown
+        self.offset = len(first)
+        silent = [Piece(name, 0.0, "unknown" if name == unknown else "control") for name in names]
+        values = [Piece(_name(value), 0.0, "byte") for value in range(_NUM_BYTES)]
+        place = {
+            name: index + _NUM_BYTES * (index >= self.offset) for index, name in enumerate(names)
+        }
+        pieces = [*silent[: self.offset], *values, *silent[self.offset :]]
+        surfaces = [
+            chr(token - self.offset) if 0 <= token - self.offset < 128 else ""
+            for token in range(len(pieces))
+        ]
+        of_bytes = [bytes([value]) for value in range(_NUM_BYTES)]
+        super().__init__(
+            "bytes",
+            pieces,
+            surfaces,
+            SpecialPieces(*(place[name] for name in self._names)),
+            [*[b""] * self.offset, *of_bytes, *[b""] * len(last)],
+        )
+
+    @property
+    def normalization(self) -> str:
+        """Nothing is done to the characters."""
+        return "none"
+
+    @property
+    def keeps_outer_space(self) -> bool:
+        """Yes: a space is a byte."""
+        return True
+
+    def _split(self, texts: list[str]) -> list[list[int]]:
+        offset = self.offset
+        return [[value + offset for value in text.encode("utf-8")] for text in texts]
+
+    def _sampler(self, sampling: SubwordSampling) -> Sampler:
+        raise ValueError(
+            f"There is one way to write a text in bytes. Expected no sampling; received {sampling}."
+        )
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        return (self.first, self.last, *self._names)
+
+    def to_bytes(self) -> bytes:
+        """The names as JSON."""
+        pad, start, end, unknown = self._names
+        return document(
+            NAME,
+            {
+                "first": self.first,
+                "last": self.last,
+                "pad": pad,
+                "start": start,
+                "end": end,
+                "unknown": unknown,
+            },
+        )
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> ByteTokenizer:
+        """The tokenizer whose document has these values."""
+        lists: dict[str, Any] = {key: tuple(fields[key]) for key in ("first", "last")}
+        return cls(**{**fields, **lists})
+
+
+def _name(value: int) -> str:
+    """The name of a byte: its character where it has one in ASCII, with the mark of a space."""
+    character = chr(value)
+    if character == " ":
+        return SPACE_MARK
+    return character if character.isascii() and character.isprintable() else f"<0x{value:02X}>"

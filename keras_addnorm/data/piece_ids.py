@@ -1,0 +1,210 @@
+"""Which id each piece of a vocabulary has, where a checkpoint says it and not the tokeniser."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from keras_addnorm.data.strings import describe
+
+_SPECIAL = ("pad", "start", "end", "unknown")
+
+
+@dataclass(frozen=True)
+class PieceIds:
+    """The ids of a vocabulary: the name of the piece at each id, and which ones are special.
+
+    A text is split by a model of its own (SentencePiece's, say); this says what id each of its
+    pieces has. A piece of the model that is not named here is the unknown one. A piece that is
+    named here alone never comes from a text.
+
+    Args:
+        pieces: The name of each id, in the order of the ids; all different.
+        pad: The name of padding.
+        start: The name of what the decoder reads first; the same as `pad` or `end` in many models.
+        end: The name of what ends a sequence.
+        unknown: The name of what stands for all that the vocabulary lacks.
+        controls: Names that say nothing in a text: languages, masks, rows that fill a table up.
+            The special four need not be among them. What is named here and unknown to the model
+            of pieces, and is no control, is text that is written but never read.
+
+    Raises:
+        TypeError: If a name is not a string.
+        ValueError: If two ids have one name, a special name is missing, or padding is the end.
+
+    Example:
+        ```python
+        from keras_addnorm.data import PieceIds
+
+        ids = PieceIds(("</s>", "<unk>", "\u2581a", "b", "<pad>"), start="<pad>")
+        assert (ids.id_of("<pad>"), len(ids.filled_up_to(8).pieces)) == (4, 8)
+        ```
+    """
+
+    pieces: tuple[str, ...]
+    pad: str = "<pad>"
+    start: str = "<s>"
+    end: str = "</s>"
+    unknown: str = "<unk>"
+    controls: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = *self.pieces, *self.controls, *(getattr(self, name) for name in _SPECIAL)
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"Expected the names of pieces as strings; received {describe(name)}."
+                )
+        known = set(self.pieces)
+        if len(known) < len(self.pieces):
+            twice = sorted(name for name, count in Counter(self.pieces).items() if count > 1)
+            raise ValueError(
+                f"Each piece has one id. Expected names that are all different; received {twice} "
+                "several times."
+            )
+        missing = {
+            role: getattr(self, role) for role in _SPECIAL if getattr(self, role) not in known
+        }
+        if missing or not known.issuperset(self.controls):
+            unknown = missing or sorted(set(self.controls) - known)
+            raise ValueError(
+                "Special pieces and controls have ids, too. Expected names among the pieces; "
+                f"received {unknown}. Append them to `pieces`, or name those that the checkpoint "
+                "has."
+            )
+        if self.pad == self.end:
+            raise ValueError(
+                "Padding cannot be what ends a sequence. Expected different names; received "
+                f"{self.pad!r} for both."
+            )
+
+    @classmethod
+    def around(
+        cls,
+        model_pieces: Iterable[str],
+        *,
+        first: Sequence[str] = (),
+        last: Sequence[str] = (),
+        **special: Any,
+    ) -> PieceIds:
+        """The pieces of a model in their own order, with others before and behind them.
+
+        Those that are named in `first` or `last` are left out in between. So `first` moves the
+        ids: of NLLB and mBART (`<s>`, `<pad>`, `</s>`, `<unk>`) by one, of Pegasus by 103.
+
+        Args:
+            model_pieces: The model's pieces in its own order; see `sentencepiece_pieces`.
+            first: The names of the first ids.
+            last: The names of the last ids, such as languages.
+            **special: `pad`, `start`, `end`, `unknown`, and further `controls`, besides `first` and
+                `last`.
+
+        Returns:
+            The ids.
+
+        Example:
+            ```python
+            from keras_addnorm.data import PieceIds
+
+            ids = PieceIds.around(
+                ["<unk>", "<s>", "</s>", "\u2581a", "b"],
+                first=("<s>", "<pad>", "</s>", "<unk>"), last=("en_XX", "de_DE"), start="</s>",
+            )
+            assert [ids.id_of(piece) for piece in ("b", "de_DE", "</s>")] == [5, 7, 2]
+            ```
+        """
+        own = {*first, *last}
+        controls = *special.pop("controls", ()), *first, *last
+        between = [piece for piece in model_pieces if piece not in own]
+        ids = cls((*first, *between, *last), **special)
+        unknown = ids.unknown
+        kept = tuple(name for name in dict.fromkeys(controls) if name != unknown)
+        return replace(ids, controls=kept)
+
+    @classmethod
+    def of_mapping(cls, ids: Mapping[str, int], **special: Any) -> PieceIds:
+        """The ids of a file that gives one for each piece, such as `vocab.json`.
+
+        Args:
+            ids: The id of each piece. Ids that no piece has become rows that no text has.
+            **special: `pad`, `start`, `end`, `unknown` and `controls`.
+
+        Returns:
+            The ids.
+
+        Raises:
+            ValueError: If two pieces have one id, or an id is negative.
+        """
+        names = {index: name for name, index in ids.items()}
+        if len(names) < len(ids) or (names and min(names) < 0):
+            raise ValueError(
+                "Each piece has an id of its own, from 0. Expected a vocabulary of that kind; "
+                f"received {len(ids)} pieces with {len(names)} ids, the lowest of them "
+                f"{min(names, default=None)}."
+            )
+        size = max(names, default=-1) + 1
+        missing = [index for index in range(size) if index not in names]
+        fillers = {index: _filler(index) for index in missing}
+        names |= fillers
+        pieces = tuple(names[index] for index in range(size))
+        controls = *special.pop("controls", ()), *fillers.values()
+        return cls(pieces, controls=controls, **special)
+
+    def filled_up_to(self, size: int) -> PieceIds:
+        """The same ids in a vocabulary of `size`, as a model's table may be larger.
+
+        Args:
+            size: The number of rows of the table.
+
+        Returns:
+            The ids, with rows behind them that no text has.
+
+        Raises:
+            ValueError: If there are more pieces than that.
+        """
+        if size < len(self.pieces):
+            raise ValueError(
+                f"The vocabulary has {len(self.pieces)} pieces. Expected a table with a row for "
+                f"each; received {size}. Were the files of two models mixed?"
+            )
+        fillers = tuple(map(_filler, range(len(self.pieces), size)))
+        return replace(self, pieces=self.pieces + fillers, controls=self.controls + fillers)
+
+    def id_of(self, name: str) -> int:
+        """The id of a piece.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The id.
+
+        Raises:
+            ValueError: If there is no such piece.
+        """
+        try:
+            return self.pieces.index(name)
+        except ValueError:
+            raise ValueError(f"The vocabulary has no piece {name!r}.") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, which are the arguments of an equal object."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PieceIds:
+        """The object whose `to_dict` was read from a file."""
+        lists = {key: tuple(values[key]) for key in ("pieces", "controls")}
+        return cls(**{**values, **lists})
+
+
+def _filler(index: int) -> str:
+    # With a space, which no piece has.
+    return f"<unused {index}>"
+
+
+def is_filler(name: str) -> bool:
+    """Tells whether a name is that of an id without a piece."""
+    return name.startswith("<unused ")

@@ -1,0 +1,421 @@
+"""What stands around the tokens of a text: languages, a task in words, an end token or none."""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.data.base_tokenizer import BaseTokenizer
+from keras_addnorm.data.strings import describe
+from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
+
+END = "{end}"
+# Of a vocabulary that `Tokenizer.train` made, with the default format; see `BoundFormat.ids`.
+DEFAULT_IDS = (), (), (END_ID,), (), PAD_ID, START_ID, END_ID
+_LANGUAGES = ("source", "target")
+_PIECES = ("source_prefix", "source_suffix", "target_prefix")
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """What stands around the tokens of a text.
+
+    A source is `source_prefix`, the tokens of `text_prefix`, the tokens of the text,
+    `source_suffix`; a target is the start, `target_prefix`, its tokens, the end. `{source}` and
+    `{target}` in a piece stand for the languages, `{end}` for the end token.
+
+    | | source | target |
+    |---|---|---|
+    | Marian, Pegasus, T5 | the default | the default |
+    | T5, a task | `text_prefix="translate English to German: "` | |
+    | NLLB, mBART-50 | `source_prefix=("{source}",)` | `target_prefix=("{target}",)` |
+    | M2M-100 | `source_prefix=("__{source}__",)` | `target_prefix=("__{target}__",)` |
+    | mBART | `source_suffix=("{end}", "{source}")` | |
+    | BART | `source_prefix=("<s>",)` | `target_prefix=("<s>",)` |
+    | OpenNMT | `source_suffix=()` | |
+    | Marian, many languages | `leading_piece=(">>", "<<")`, `source_prefix=(">>{target}<<",)` | |
+
+    Args:
+        source_prefix: Pieces before a source.
+        source_suffix: Pieces behind a source.
+        target_prefix: Pieces that every target begins with. A search does not choose them.
+        text_prefix: A text before a source.
+        leading_piece: How a piece begins and ends that a source may begin with; it takes the place
+            of `source_prefix`, whose languages may then be left out.
+        is_prefix_free: Whether `target_prefix` adds nothing to the score of a translation.
+
+    Raises:
+        ValueError: If a placeholder is unknown, or stands where it means nothing.
+
+    Example:
+        ```python
+        from keras_addnorm.data import TextFormat
+
+        text_format = TextFormat(source_prefix=("{source}",), target_prefix=("{target}",))
+        assert text_format.languages == ("source", "target")
+        german = text_format.with_languages("eng_Latn", "deu_Latn")
+        assert german.target_prefix == ("deu_Latn",) and german.languages == ()
+        ```
+    """
+
+    source_prefix: tuple[str, ...] = ()
+    source_suffix: tuple[str, ...] = (END,)
+    target_prefix: tuple[str, ...] = ()
+    text_prefix: str = ""
+    leading_piece: tuple[str, str] | None = None
+    is_prefix_free: bool = True
+
+    def __post_init__(self) -> None:
+        for name in _PIECES:
+            pieces = getattr(self, name)
+            if isinstance(pieces, str) or not all(isinstance(piece, str) for piece in pieces):
+                raise ValueError(
+                    f"Expected {name} as a tuple of the names of pieces; received "
+                    f"{describe(pieces)}."
+                )
+            object.__setattr__(self, name, tuple(pieces))
+        known = {*_LANGUAGES, "end"}
+        for template in self._templates():
+            if not set(_placeholders(template)) <= known:
+                raise ValueError(
+                    "A text format knows the placeholders {source}, {target} and {end}. Expected "
+                    f"no others; received {template!r}."
+                )
+        if END in (*self.target_prefix, *self.source_prefix, self.text_prefix):
+            raise ValueError(
+                "The end token stands behind a source, and behind every target. Expected {end} in "
+                f"source_suffix only; received {self}."
+            )
+
+    def _templates(self) -> tuple[str, ...]:
+        return (
+            *self.source_prefix,
+            *self.source_suffix,
+            *self.target_prefix,
+            self.text_prefix,
+        )
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Which of "source" and "target" have a place in the format."""
+        return _languages_in(self._templates())
+
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """Which of them are needed to read a source that does not begin with a leading piece."""
+        return _languages_in((*self.read_prefix, *self.source_suffix, self.text_prefix))
+
+    @property
+    def read_prefix(self) -> tuple[str, ...]:
+        """The pieces before a source without a leading piece: none if their language is open."""
+        is_open = self.leading_piece is not None and bool(_languages_in(self.source_prefix))
+        return () if is_open else self.source_prefix
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Which of them are needed to write a target."""
+        return _languages_in(self.target_prefix)
+
+    def with_languages(self, source: str | None = None, target: str | None = None) -> TextFormat:
+        """The same format with one or both languages in their places.
+
+        Args:
+            source: The language of the sources, as the pieces name it.
+            target: The language of the targets.
+
+        Returns:
+            The format.
+        """
+        given = {
+            language: name
+            for language, name in zip(_LANGUAGES, (source, target), strict=True)
+            if name is not None
+        }
+        if unused := sorted(given.keys() - set(self.languages)):
+            raise ValueError(
+                f"The text format has no place for a {unused[0]} language. Expected one of "
+                f"{list(self.languages)}; received {unused[0]}_language={given[unused[0]]!r}."
+            )
+        filled = functools.partial(_filled, languages=given)
+        return replace(
+            self,
+            source_prefix=tuple(map(filled, self.source_prefix)),
+            source_suffix=tuple(map(filled, self.source_suffix)),
+            target_prefix=tuple(map(filled, self.target_prefix)),
+            text_prefix=filled(self.text_prefix),
+        )
+
+    def bind(self, source: BaseTokenizer, target: BaseTokenizer) -> BoundFormat:
+        """The ids of the pieces, if all languages are known.
+
+        Args:
+            source: The tokenizer of the sources.
+            target: The tokenizer of the targets.
+
+        Returns:
+            The format in ids.
+
+        Raises:
+            ValueError: If a language is missing, or a piece is not in the vocabulary.
+        """
+        prefix = self._ids(self.read_prefix, source)
+        missing = _languages_in((*self.source_suffix, self.text_prefix, *self.target_prefix))
+        if missing:
+            self._ids((f"{{{missing[0]}}}",), source)
+        return BoundFormat(
+            source_prefix=prefix,
+            text_prefix=tuple(source.encode(self.text_prefix)) if self.text_prefix else (),
+            source_suffix=self._ids(self.source_suffix, source),
+            target_prefix=self._ids(self.target_prefix, target),
+            is_prefix_free=self.is_prefix_free,
+            leading_piece=self.leading_piece,
+            pad_id=target.pad_id,
+            start_id=target.start_id,
+            end_id=target.end_id,
+            tokenizer=source if self.leading_piece else None,
+        )
+
+    def _ids(self, pieces: Sequence[str], tokenizer: BaseTokenizer) -> tuple[int, ...]:
+        found = []
+        for piece in pieces:
+            if missing := _languages_in((piece,)):
+                known = language_names(self, tokenizer, missing[0])
+                raise ValueError(
+                    f"The text format needs the {missing[0]} language. Expected one of "
+                    f"{describe(known)} as {missing[0]}_language; received none."
+                )
+            name = tokenizer.pieces[tokenizer.end_id].text if piece == END else piece
+            if name not in tokenizer.ids_of_pieces:
+                others = [name for name in _controls(tokenizer) if name[:1] != "<"]
+                raise ValueError(
+                    f"The vocabulary has no piece {name!r}, which the text format needs. If it "
+                    f"names a language, expected one that the model knows, such as "
+                    f"{describe(others)}."
+                )
+            found.append(tokenizer.ids_of_pieces[name])
+        return tuple(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, which are the arguments of an equal object."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TextFormat:
+        """The object whose `to_dict` was read from a file.
+
+        Args:
+            values: Its fields.
+
+        Returns:
+            The format.
+
+        Raises:
+            ValueError: If there is no such field.
+        """
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(values.keys() - known):
+            raise ValueError(
+                f"A text format has no such field. Expected some of {sorted(known)}; received "
+                f"{unknown}."
+            )
+        fields_of = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        return cls(**fields_of)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundFormat:
+    """A text format as ids: what stands around the tokens of a text.
+
+    Attributes:
+        source_prefix: Before a source.
+        text_prefix: Behind that, in any case.
+        source_suffix: Behind a source.
+        target_prefix: What a target begins with, behind the start.
+        is_prefix_free: Whether that adds nothing to the score of a translation.
+        leading_piece: How a piece begins and ends that a source may begin with.
+        pad_id: The id of padding.
+        start_id: The id that the decoder reads first.
+        end_id: The id that ends a target.
+        tokenizer: Finds leading pieces; `None` if there are none.
+    """
+
+    source_prefix: tuple[int, ...]
+    text_prefix: tuple[int, ...]
+    source_suffix: tuple[int, ...]
+    target_prefix: tuple[int, ...]
+    is_prefix_free: bool
+    leading_piece: tuple[str, str] | None
+    pad_id: int
+    start_id: int
+    end_id: int
+    tokenizer: BaseTokenizer | None
+
+    @property
+    def ids(self) -> tuple[Any, ...]:
+        """All that decides which ids stand around tokens."""
+        return (
+            self.source_prefix,
+            self.text_prefix,
+            self.source_suffix,
+            self.target_prefix,
+            self.pad_id,
+            self.start_id,
+            self.end_id,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether sources have nothing around them but the end token."""
+        around = self.source_prefix, self.text_prefix, self.source_suffix
+        return self.leading_piece is None and around == ((), (), (self.end_id,))
+
+    @property
+    def source_length(self) -> int:
+        """Number of tokens around those of a source."""
+        return len(self.source_prefix) + len(self.text_prefix) + len(self.source_suffix)
+
+    @property
+    def target_length(self) -> int:
+        """Number of tokens around those of a target, without the start."""
+        return len(self.target_prefix) + 1
+
+    def longest_source(self, max_length: int) -> int:
+        """The most tokens of a source that a model of `max_length` positions reads.
+
+        Args:
+            max_length: The number of positions.
+
+        Returns:
+            What the tokens around them leave.
+
+        Raises:
+            ValueError: If these leave nothing.
+        """
+        prefix = max(len(self.source_prefix), int(self.leading_piece is not None))
+        around = prefix + len(self.text_prefix) + len(self.source_suffix)
+        if around >= max_length:
+            raise ValueError(
+                f"The text format puts {around} tokens around a source. Expected a model that "
+                f"reads more; received one with max_length={max_length}."
+            )
+        return max_length - around
+
+    def take_leading(self, text: str) -> tuple[tuple[int, ...], str]:
+        """The ids before a source, and its text without a leading piece.
+
+        Args:
+            text: The source.
+
+        Returns:
+            The ids and the text.
+        """
+        prefix = self.source_prefix
+        if self.leading_piece is not None and self.tokenizer is not None:
+            opening, closing = self.leading_piece
+            end = text.find(closing) if text.startswith(opening) else -1
+            if end >= 0:
+                end += len(closing)
+                unknown = self.tokenizer.unknown_id
+                prefix = (self.tokenizer.ids_of_pieces.get(text[:end], unknown),)
+                text = text[end:]
+        return prefix + self.text_prefix, text
+
+    def encode_sources(self, texts: Sequence[str], tokenizer: BaseTokenizer) -> list[list[int]]:
+        """The tokens of sources; with leading pieces, with what stands before them.
+
+        Args:
+            texts: The sources.
+            tokenizer: The tokenizer of the sources.
+
+        Returns:
+            The ids of each text, for the format `without_leading_piece`.
+        """
+        if self.leading_piece is None:
+            return tokenizer.encode_batch(texts)
+        found = list(map(self.take_leading, texts))
+        rows = tokenizer.encode_batch([text for _, text in found])
+        return [
+            [*prefix, *row] if row else [] for (prefix, _), row in zip(found, rows, strict=True)
+        ]
+
+    def without_leading_piece(self) -> BoundFormat:
+        """What stands around the tokens that `encode_sources` gives."""
+        if self.leading_piece is None:
+            return self
+        return replace(self, source_prefix=(), text_prefix=(), leading_piece=None, tokenizer=None)
+
+    def source_row(self, tokens: Sequence[int], prefix: Sequence[int] | None = None) -> list[int]:
+        """What the encoder reads of the tokens of a source.
+
+        Args:
+            tokens: The tokens, at least one.
+            prefix: What stands before them; `None` for what does without a leading piece.
+
+        Returns:
+            The ids.
+        """
+        before = (*self.source_prefix, *self.text_prefix) if prefix is None else prefix
+        return [*before, *tokens, *self.source_suffix]
+
+    def target_rows(self, count: int) -> np.ndarray:
+        """The prefix of `count` targets, (count, P)."""
+        return np.tile(np.array(self.target_prefix, np.int32), (count, 1))
+
+
+def language_names(text_format: TextFormat, tokenizer: BaseTokenizer, language: str) -> list[str]:
+    """The languages that a vocabulary has pieces for.
+
+    Args:
+        text_format: The format, whose pieces say how a language is written.
+        tokenizer: The tokenizer.
+        language: "source" or "target".
+
+    Returns:
+        The languages, in the order of their ids; empty if no piece of the format is of that
+        language, or one of words.
+    """
+    pieces = [*text_format.source_prefix, *text_format.source_suffix, *text_format.target_prefix]
+    templates = [piece for piece in pieces if language in _placeholders(piece)]
+    if not templates:
+        return []
+    before, after = templates[0].split(f"{{{language}}}", 1)
+    names = [
+        name[len(before) : len(name) - len(after)]
+        for name in _controls(tokenizer)
+        if name.startswith(before) and name.endswith(after) and len(name) > len(before + after)
+    ]
+    # What begins so is a piece of another kind, such as a mask.
+    return [name for name in names if not name.startswith("<")]
+
+
+def _controls(tokenizer: BaseTokenizer) -> list[str]:
+    special = {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id}
+    return [
+        piece.text
+        for token, piece in enumerate(tokenizer.pieces)
+        if token not in special and piece.type in ("control", "unused")
+    ]
+
+
+def _placeholders(template: str) -> list[str]:
+    try:
+        return [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    except ValueError:
+        return [template]
+
+
+def _languages_in(templates: Sequence[str]) -> tuple[str, ...]:
+    there = {name for template in templates for name in _placeholders(template)}
+    return tuple(language for language in _LANGUAGES if language in there)
+
+
+def _filled(template: str, languages: Mapping[str, str]) -> str:
+    for language, name in languages.items():
+        template = template.replace(f"{{{language}}}", name)
+    return template

@@ -1,0 +1,98 @@
+"""Families of checkpoints, by name: one frozen description each, read in both directions.
+
+```python
+from keras_addnorm.interop import families
+
+families.names()  # ('marian', 'm2m_100', 'mbart', ...)
+families.get("marian")  # Marian()
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras_addnorm.basics import Table
+from keras_addnorm.interop.families.bart import Bart, MBart, Pegasus
+from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.huggingface import read_settings
+from keras_addnorm.interop.families.m2m_100 import M2M100
+from keras_addnorm.interop.families.marian import Marian
+from keras_addnorm.interop.families.marian_npz import MarianNpz
+from keras_addnorm.interop.families.t5 import MT5, T5
+from keras_addnorm.interop.families.torch_transformer import TorchTransformer
+
+__all__ = [
+    "Checkpoint",
+    "Family",
+    "get",
+    "name_of",
+    "names",
+    "of_settings",
+    "read_settings",
+    "register",
+    "serialize",
+]
+
+_TABLE: Table[Family] = Table(
+    "family of checkpoints",
+    Family,  # type: ignore[type-abstract]
+    {
+        "marian": Marian,
+        "t5": T5,
+        "mt5": MT5,
+        "m2m_100": M2M100,
+        "mbart": MBart,
+        "bart": Bart,
+        "pegasus": Pegasus,
+        "marian_npz": MarianNpz,
+        "torch_transformer": TorchTransformer,
+    },
+    module="keras_addnorm.interop.families",
+)
+names = _TABLE.names
+register = _TABLE.register
+get = _TABLE.get
+name_of = _TABLE.name_of
+serialize = _TABLE.serialize
+
+# Kinds of models that look like one of ours, and what they need that our layers do not have.
+_REFUSED = {
+    "umt5": "a table of relative positions in each layer",
+    "nllb-moe": "a mixture of experts",
+    "switch_transformers": "a mixture of experts",
+    "longt5": "local attention with global tokens",
+    "led": "local attention with global tokens",
+    "bigbird_pegasus": "sparse attention",
+    "pegasus_x": "local attention with global tokens",
+    "prophetnet": "attention to several future tokens",
+    "fsmt": "two tokenizers of Moses and BPE, and tables without a shared vocabulary",
+    "encoder-decoder": "two models of different families",
+}
+
+
+def of_settings(settings: Mapping[str, Any]) -> Family:
+    """Return the family that a `config.json` names.
+
+    Args:
+        settings: What the file says.
+
+    Returns:
+        The family.
+
+    Raises:
+        ValueError: If there is no such family here; of some, the message says what they need.
+    """
+    name = settings.get("model_type")
+    if name in _REFUSED:
+        raise ValueError(
+            f"A model of the family {name!r} cannot be loaded: it needs {_REFUSED[name]}, which "
+            f"our layers do not have. Expected one of {', '.join(names())}."
+        )
+    if name not in names():
+        raise ValueError(
+            "The config names no family that is known here. Expected a model_type among "
+            f"{', '.join(names())}. Received: {name!r}"
+        )
+    return get(name)

@@ -1,0 +1,126 @@
+"""BART, mBART, mBART-50 and Pegasus."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_addnorm.data import (
+    ByteLevelBPETokenizer,
+    TextFormat,
+    TokenizerPair,
+    sentencepiece_pieces,
+)
+from keras_addnorm.interop.families import bart_like
+from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.text_files import (
+    languages_behind,
+    moved,
+    read_json,
+    require_text_file,
+)
+from keras_addnorm.models import Seq2SeqConfig
+
+_LEARNED = {
+    "positions": "learned",
+    "embedding_norm": "layer_norm",
+    "share_embeddings": True,
+    "logits_bias": True,
+}
+
+
+# By whether every target starts with the end token.
+_MBART_FORMATS = {
+    True: TextFormat(("{source}",), target_prefix=("{target}",)),
+    False: TextFormat(source_suffix=("{end}", "{source}")),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bart(bart_like.NamesOfBart):
+    """BART.
+
+    Reference:
+        Lewis et al., "BART: Denoising Sequence-to-Sequence Pre-training", 2019.
+    """
+
+    model_type = "bart"
+    architecture = "BartForConditionalGeneration"
+    config_file = bart_like.config_file(
+        "BART", {**_LEARNED, "scheme": "post_ln"}, pad=1, start=2, end=2
+    )
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the ids and the merges of bytes."""
+        folder = checkpoint.folder
+        ids = read_json(require_text_file(folder, "vocab.json"))
+        merges = require_text_file(folder, "merges.txt")
+        controls = tuple(name for name in ("<s>", "<mask>") if name in ids)
+        small = ByteLevelBPETokenizer.from_vocabulary(ids, merges, start="</s>", controls=controls)
+        filled = small.ids.filled_up_to(config.source_vocabulary_size)
+        tokenizer = ByteLevelBPETokenizer(filled, small.merges)
+        forced = checkpoint.settings.get("forced_bos_token_id")
+        prefix = () if forced is None else (tokenizer.pieces[forced].text,)
+        return TokenizerPair(tokenizer, tokenizer, TextFormat(("<s>",), target_prefix=prefix))
+
+
+@dataclasses.dataclass(frozen=True)
+class MBart(bart_like.NamesOfBart):
+    """mBART and mBART-50.
+
+    Reference:
+        Liu et al., "Multilingual Denoising Pre-training for Neural Machine Translation", 2020;
+        Tang et al., "Multilingual Translation with Extensible Multilingual Pretraining", 2020.
+    """
+
+    model_type = "mbart"
+    architecture = "MBartForConditionalGeneration"
+    config_file = bart_like.config_file(
+        "mBART", {**_LEARNED, "scheme": "pre_ln"}, pad=1, start=2, end=2
+    )
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the files; the first mBART has the language behind a source, mBART-50 before it."""
+        model = require_text_file(checkpoint.folder, "sentencepiece.bpe.model")
+        languages = languages_behind(checkpoint.folder, len(sentencepiece_pieces(model)) + 1)
+        if "<mask>" not in languages:
+            languages = (*languages, "<mask>")
+        first = ("<s>", "<pad>", "</s>", "<unk>")
+        tokenizer = moved(
+            model,
+            config.source_vocabulary_size,
+            first=first,
+            last=languages,
+            start=(*first, *languages)[config.start_id] if config.start_id < 4 else languages[0],
+        )
+        return TokenizerPair(tokenizer, tokenizer, _MBART_FORMATS[config.start_id == config.end_id])
+
+
+@dataclasses.dataclass(frozen=True)
+class Pegasus(bart_like.NamesOfBart):
+    """Pegasus.
+
+    Reference:
+        Zhang et al., "PEGASUS: Pre-training with Extracted Gap-sentences", 2019.
+    """
+
+    model_type = "pegasus"
+    architecture = "PegasusForConditionalGeneration"
+    config_file = bart_like.config_file(
+        "Pegasus",
+        {
+            "scheme": "pre_ln",
+            "positions": {"name": "sinusoidal", "layout": "halves"},
+            "share_embeddings": True,
+            "logits_bias": True,
+        },
+        pad=0,
+        start=0,
+        end=1,
+    )
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the model of pieces, whose ids begin behind 103 others."""
+        model = require_text_file(checkpoint.folder, "spiece.model")
+        first = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 103)))
+        tokenizer = moved(model, config.source_vocabulary_size, first=first, start="<pad>")
+        return TokenizerPair(tokenizer, tokenizer)

@@ -1,0 +1,65 @@
+"""`Family`: what all models of one kind of checkpoint have in common, for both directions."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.data import TokenizerPair
+from keras_addnorm.interop.families.rows import WeightTable
+from keras_addnorm.interop.tensor_files import StoredTensor
+from keras_addnorm.models import Seq2SeqConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What lies on the disk.
+
+    Attributes:
+        path: The folder or the file.
+        settings: What its config says.
+        tensors: Its tensors by name.
+    """
+
+    path: Path
+    settings: Mapping[str, Any]
+    tensors: Mapping[str, StoredTensor]
+
+    @property
+    def folder(self) -> Path:
+        """Where the files beside the weights are."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+
+class Family(abc.ABC):
+    """How the checkpoints of one kind are read and written. A subclass is a frozen dataclass."""
+
+    @abc.abstractmethod
+    def open(self, path: Path) -> Checkpoint:
+        """Find settings and tensors.
+
+        Args:
+            path: A folder or a file.
+
+        Returns:
+            The checkpoint.
+        """
+
+    @abc.abstractmethod
+    def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:
+        """Return our config for a checkpoint; raise a `ValueError` for what we do not compute."""
+
+    @abc.abstractmethod
+    def weights(self, config: Seq2SeqConfig) -> WeightTable:
+        """Return the tensors of a model of such a config."""
+
+    @abc.abstractmethod
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
+        """Return the tokenizers with their text format; `None` for a family that has no files."""
+
+    @abc.abstractmethod
+    def settings(self, config: Seq2SeqConfig) -> dict[str, Any] | None:
+        """Return the `config.json` of a model; `None` for a family that has none."""

@@ -1,0 +1,69 @@
+"""Marian as `transformers` keeps it: OPUS-MT."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
+from keras_addnorm.interop.families import bart_like
+from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.fields import SameAs, copied
+from keras_addnorm.interop.families.text_files import by_mapping, read_json, require_text_file
+from keras_addnorm.models import Seq2SeqConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Marian(bart_like.NamesOfBart):
+    """Marian and OPUS-MT in a folder of `transformers`.
+
+    Reference:
+        Junczys-Dowmunt et al., "Marian: Fast Neural Machine Translation in C++", 2018;
+        Tiedemann and Thottingal, "OPUS-MT", 2020.
+    """
+
+    model_type = "marian"
+    architecture = "MarianMTModel"
+    config_file = bart_like.config_file(
+        "Marian",
+        {
+            "scheme": "post_ln",
+            "positions": {"name": "sinusoidal", "layout": "halves"},
+            "logits_bias": True,
+        },
+        pad=58100,
+        start=58100,
+        end=0,
+        others=(
+            copied("vocab_size", 58101, "source_vocabulary_size"),
+            copied("decoder_vocab_size", SameAs("vocab_size"), "target_vocabulary_size"),
+            copied("share_encoder_decoder_embeddings", True, "share_embeddings"),
+        ),
+    )
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read two models of pieces, and one list of ids or two."""
+        folder = checkpoint.folder
+        lists = [require_text_file(folder, "vocab.json")] * 2
+        if (folder / "target_vocab.json").is_file():
+            lists[1] = folder / "target_vocab.json"
+        sizes = config.source_vocabulary_size, config.target_vocabulary_size
+        source, target = (
+            _tokenizer(require_text_file(folder, f"{side}.spm"), read_json(path), size)
+            for side, path, size in zip(("source", "target"), lists, sizes, strict=True)
+        )
+        return TokenizerPair(source, target, _text_format(source))
+
+
+def _tokenizer(model: Path, ids: dict[str, int], size: int) -> Tokenizer:
+    return by_mapping(model, ids, size, pad="<pad>", start="<pad>", end="</s>", unknown="<unk>")
+
+
+def _text_format(source: Tokenizer) -> TextFormat:
+    """Return the format, by whether there are tokens such as `>>deu<<`."""
+    has_languages = any(
+        piece.text.startswith(">>") and piece.text.endswith("<<") for piece in source.pieces
+    )
+    if not has_languages:
+        return TextFormat()
+    return TextFormat(source_prefix=(">>{target}<<",), leading_piece=(">>", "<<"))

@@ -1,0 +1,298 @@
+"""Tables of weights, ours beside theirs, read in both directions."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_addnorm.interop.tensor_files import StoredTensor
+from keras_addnorm.models import Seq2SeqTransformer
+
+Shape = tuple[int, ...]
+
+
+class Form(abc.ABC):
+    """How the same numbers lie in a file of a family and in our model."""
+
+    @abc.abstractmethod
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the numbers as ours lie."""
+
+    @abc.abstractmethod
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the numbers as theirs lie."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Transposed(Form):
+    """Kernels of torch are (out, in), ours (in, out)."""
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Swap the axes."""
+        return numbers.T
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Swap the axes."""
+        return numbers.T
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(Form):
+    """Ours are theirs times a factor."""
+
+    factor: float
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Multiply."""
+        return numbers * np.float32(self.factor)
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Divide."""
+        return numbers / np.float32(self.factor)
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstRowsUnused(Form):
+    """Theirs has rows in front that nothing reads."""
+
+    count: int
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Leave them out."""
+        return numbers[self.count :]
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Put zeros in front."""
+        return np.concatenate([np.zeros_like(numbers[: self.count]), numbers])
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroAtEnd(Form):
+    """Ours has one more entry, of zeros."""
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Append it."""
+        return np.concatenate([numbers, np.zeros_like(numbers[:1])])
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Leave it out."""
+        return numbers[:-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class OneRow(Form):
+    """Theirs is a matrix of one row, ours a vector."""
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the row."""
+        return numbers.reshape(-1)
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Return a matrix."""
+        return numbers.reshape(1, -1)
+
+
+TRANSPOSED = Transposed()
+ONE_ROW = OneRow()
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One tensor of a file, and the weights of ours that it holds.
+
+    Attributes:
+        ours: Paths of weights in the model, such as `"encoder.layers.0.feed_forward.
+            output_projection.kernel"`. Several stand one below the other in the file, in equal
+            parts of its first axis.
+        theirs: The name in the file.
+        forms: What changes between theirs and ours, in this order.
+    """
+
+    ours: tuple[str, ...]
+    theirs: str
+    forms: tuple[Form, ...] = ()
+
+    def to_ours(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Return what each weight of ours is."""
+        parts = np.split(numbers, len(self.ours)) if len(self.ours) > 1 else [numbers]
+        for form in self.forms:
+            parts = [form.to_ours(part) for part in parts]
+        return parts
+
+    def to_theirs(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Return what the file holds."""
+        parts = list(parts)
+        for form in reversed(self.forms):
+            parts = [form.to_theirs(part) for part in parts]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Extra:
+    """A tensor that files may hold besides, and that no weight of ours is made of.
+
+    Attributes:
+        pattern: A regular expression of its whole name.
+        same_as: The tensor that it has to be equal to; "" for one that nothing reads.
+        value: The numbers that it has to be close to, where they follow from the config.
+    """
+
+    pattern: str
+    same_as: str = ""
+    value: Callable[[Shape], np.ndarray] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightTable:
+    """All tensors of a file.
+
+    Attributes:
+        rows: Those that weights of ours are made of.
+        extras: Those that a file may hold besides.
+    """
+
+    rows: tuple[Row, ...]
+    extras: tuple[Extra, ...] = ()
+
+    def named(self, tensors: Mapping[str, StoredTensor], family: str) -> dict[str, StoredTensor]:
+        """Return the tensors of a file with all names of the rows.
+
+        A file may hold a tensor under one of its names only.
+
+        Args:
+            tensors: The tensors of the file.
+            family: The name of the family, for messages.
+
+        Returns:
+            The tensors.
+
+        Raises:
+            ValueError: If tensors are missing, or some are not known: all of them at once.
+        """
+        known = {row.theirs for row in self.rows}
+        found = dict(tensors)
+        for extra in self.extras:
+            for name in tensors:
+                if extra.same_as in known and re.fullmatch(extra.pattern, name):
+                    found.setdefault(extra.same_as, tensors[name])
+        tensors = found
+        missing = [row.theirs for row in self.rows if row.theirs not in tensors]
+        unknown = [
+            name
+            for name in tensors
+            if name not in known
+            and not any(re.fullmatch(each.pattern, name) for each in self.extras)
+        ]
+        problems = [
+            f"{what}: {_some(names)}"
+            for what, names in (("missing", missing), ("not known", unknown))
+            if names
+        ]
+        if problems:
+            raise ValueError(
+                f"The tensors are not those of a {family} model of this config. Expected "
+                f"{len(known)}. Received {len(tensors)}; {'; '.join(problems)}."
+            )
+        return found
+
+    def load(self, model: Seq2SeqTransformer, tensors: Mapping[str, StoredTensor]) -> None:
+        """Give a model the numbers of a file, one tensor after the other.
+
+        Args:
+            model: The model.
+            tensors: The tensors of the file, as `named` returns them.
+
+        Raises:
+            ValueError: If tensors have other shapes than the config says, or numbers that differ
+                from those they have to be.
+        """
+        problems = []
+        filled = set()
+        for row in self.rows:
+            weights = [weight_at(model, path) for path in row.ours]
+            filled |= {id(weight) for weight in weights}
+            try:
+                parts = row.to_ours(tensors[row.theirs].floats())
+                for weight, part in zip(weights, parts, strict=True):
+                    if part.shape != tuple(weight.shape):
+                        raise ValueError
+                    weight.assign(np.ascontiguousarray(part))
+            except ValueError:
+                expected = self._shape(row, [tuple(weight.shape) for weight in weights])
+                received = tensors[row.theirs].shape
+                if expected == received:
+                    raise
+                problems.append(f"{row.theirs} has the shape {received}; expected {expected}")
+        if problems:
+            raise ValueError(
+                f"The tensors have other shapes than the config says: {_some(problems)}."
+            )
+        for name, tensor in tensors.items():
+            self._check_extra(name, tensor, tensors)
+        if left := [weight.path for weight in model.weights if id(weight) not in filled]:
+            raise ValueError(
+                f"The model has weights that its file says nothing of: {_some(left)}. "
+                "The config is not one of this family."
+            )
+
+    def shapes(self, model: Seq2SeqTransformer) -> dict[str, Shape]:
+        """Return the shape of each tensor of the file of a model."""
+        return {
+            row.theirs: self._shape(row, [tuple(weight_at(model, path).shape) for path in row.ours])
+            for row in self.rows
+        }
+
+    def read(self, model: Seq2SeqTransformer, name: str) -> np.ndarray:
+        """Return a tensor for the file of a model."""
+        (row,) = (row for row in self.rows if row.theirs == name)
+        weights = (weight_at(model, path) for path in row.ours)
+        return row.to_theirs([np.asarray(ops.convert_to_numpy(each)) for each in weights])
+
+    @staticmethod
+    def _shape(row: Row, shapes: Iterable[Shape]) -> Shape:
+        # Arrays that take no memory: they repeat one number.
+        return row.to_theirs([np.broadcast_to(np.float32(0), shape) for shape in shapes]).shape
+
+    def _check_extra(
+        self, name: str, tensor: StoredTensor, tensors: Mapping[str, StoredTensor]
+    ) -> None:
+        for extra in self.extras:
+            if not re.fullmatch(extra.pattern, name):
+                continue
+            expected = None
+            if extra.same_as:
+                expected = tensors[extra.same_as].floats()
+            elif extra.value is not None:
+                expected = extra.value(tensor.shape)
+            if expected is not None and not _are_close(tensor, expected):
+                what = f"those of '{extra.same_as}'" if extra.same_as else "those of its formula"
+                raise ValueError(
+                    f"The tensor '{name}' is no copy. Expected the numbers to be {what}. A model "
+                    "whose copies differ has no place in our config."
+                )
+            return
+
+
+def weight_at(model: Seq2SeqTransformer, path: str) -> Any:
+    """Return the weight at a path of attributes and indices."""
+    found: Any = model
+    for step in path.split("."):
+        found = found[int(step)] if step.isdecimal() else getattr(found, step)
+    return found
+
+
+def _are_close(tensor: StoredTensor, expected: np.ndarray) -> bool:
+    return tensor.shape == expected.shape and bool(
+        np.allclose(tensor.floats(), expected, rtol=0, atol=1e-3)
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - 12
+    return ", ".join(names[:12]) + (f" and {more} more" if more > 0 else "")

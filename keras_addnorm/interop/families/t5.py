@@ -1,0 +1,252 @@
+"""T5 v1.0 and v1.1, Flan-T5, mT5 and byT5."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from keras_addnorm.data import (
+    BaseTokenizer,
+    ByteTokenizer,
+    TextFormat,
+    TokenizerPair,
+    sentencepiece_pieces,
+)
+from keras_addnorm.interop.families.bart_like import NOTES, SEARCH
+from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.fields import (
+    ConfigFile,
+    Field,
+    SameAs,
+    Settings,
+    copied,
+    fixed,
+    names,
+)
+from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
+from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Form, Row, Scaled, WeightTable
+from keras_addnorm.interop.families.text_files import moved, read_json, require_text_file
+from keras_addnorm.interop.tensor_files import StoredTensor
+from keras_addnorm.models import Seq2SeqConfig
+
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gated-gelu": "geglu_tanh",
+    "gated-silu": "swiglu",
+    "gelu": "gelu",
+    "silu": "silu",
+}
+# What newer files repeat of the activation.
+_REPEATED = {
+    "relu": ("relu", False),
+    "gated-gelu": ("gelu_new", True),
+    "gated-silu": ("silu", True),
+    "gelu": ("gelu", False),
+    "silu": ("silu", False),
+}
+_TABLE, _HEAD = "shared.weight", "lm_head.weight"
+
+
+def _config_file(
+    family: str, *, intermediate_dim: int, layers: int, heads: int, activation: str
+) -> ConfigFile:
+    return ConfigFile(
+        family,
+        (
+            copied("vocab_size", 32128, "source_vocabulary_size", "target_vocabulary_size"),
+            copied("d_model", 512, "hidden_dim"),
+            copied("d_kv", 64, "head_dim"),
+            copied("d_ff", intermediate_dim, "intermediate_dim"),
+            copied("num_layers", layers, "num_encoder_layers"),
+            copied("num_decoder_layers", SameAs("num_layers"), "num_decoder_layers"),
+            copied("num_heads", heads, "num_heads"),
+            copied("n_positions", 512, "max_length"),
+            copied("relative_attention_num_buckets", 32, "positions.num_buckets"),
+            copied("relative_attention_max_distance", 128, "positions.max_distance"),
+            copied("dropout_rate", 0.1, "dropout", "attention_dropout", "activation_dropout"),
+            copied("layer_norm_epsilon", 1e-6, "epsilon"),
+            Field("feed_forward_proj", activation, ("activation",), _ACTIVATIONS),
+            copied("tie_word_embeddings", True, "tie_embeddings"),
+            Field("scale_decoder_outputs", True, ("embedding_scale",), {True: None, False: 1.0}),
+            copied("pad_token_id", 0, "pad_id"),
+            copied("decoder_start_token_id", 0, "start_id"),
+            copied("eos_token_id", 1, "end_id"),
+            fixed("is_encoder_decoder", True),
+        ),
+        {
+            "scheme": "pre_ln",
+            "norm": "rms_norm",
+            "use_bias": False,
+            "attention": {"scale": 1.0},
+            "positions.name": "t5",
+            "share_embeddings": True,
+            "logits_bias": False,
+        },
+        NOTES | SEARCH | names("num_attention_heads hidden_size"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class T5(HuggingFaceFamily):
+    """T5 v1.0, v1.1 and Flan-T5; byT5, whose files say T5.
+
+    Version 1.0 ties the logits to the table and multiplies them by `D^-1/2`. With our table
+    `E' = E / sqrt(D)`, our embedding `sqrt(D) E'[id]` and our logits `x E'^T` are T5's.
+
+    Reference:
+        Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+        Transformer", 2020.
+    """
+
+    model_type = "t5"
+    architecture = "T5ForConditionalGeneration"
+    config_file = _config_file("T5", intermediate_dim=2048, layers=6, heads=8, activation="relu")
+
+    def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
+        """Say by two fields whether there is a head of its own, and whether it is scaled."""
+        is_tied = settings.get("tie_word_embeddings") is not False
+        return _newest(settings, tensors, settings.get("scale_decoder_outputs", is_tied))
+
+    def weights(self, config: Seq2SeqConfig) -> WeightTable:
+        """Return the tensors: one or two more, by what the logits are made of."""
+        return _weights(config)
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the model of pieces, or make that of bytes."""
+        return _tokenizers(checkpoint, config)
+
+
+@dataclasses.dataclass(frozen=True)
+class MT5(HuggingFaceFamily):
+    """mT5; also byT5, where its files say mT5. Logits have no factor.
+
+    Reference:
+        Xue et al., "mT5: A massively multilingual pre-trained text-to-text transformer", 2021.
+    """
+
+    model_type = "mt5"
+    architecture = "MT5ForConditionalGeneration"
+    config_file = _config_file(
+        "mT5", intermediate_dim=1024, layers=8, heads=6, activation="gated-gelu"
+    )
+
+    def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
+        """Say by two fields whether there is a head of its own, and that it is not scaled."""
+        return _newest(settings, tensors, False)
+
+    def weights(self, config: Seq2SeqConfig) -> WeightTable:
+        """Return the tensors: one or two more, by what the logits are made of."""
+        return _weights(config)
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the model of pieces, or make that of bytes."""
+        return _tokenizers(checkpoint, config)
+
+
+def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+    size = config.source_vocabulary_size
+    names_of_class = {
+        checkpoint.settings.get("tokenizer_class"),
+        read_json(checkpoint.folder / "tokenizer_config.json").get("tokenizer_class"),
+    }
+    tokenizer: BaseTokenizer
+    if "ByT5Tokenizer" in names_of_class:
+        tokenizer = ByteTokenizer()
+    else:
+        model = require_text_file(checkpoint.folder, "spiece.model")
+        number = size - len(sentencepiece_pieces(model))
+        # The first of them is the last id; there are as many as the table has rows for.
+        extra = tuple(f"<extra_id_{index}>" for index in reversed(range(min(number, 100))))
+        tokenizer = moved(model, size, last=extra, start="<pad>")
+    tasks = checkpoint.settings.get("task_specific_params") or {}
+    # Old T5 is told in words what to do.
+    translates = any(name.startswith("translation_") for name in tasks)
+    text_format = TextFormat(text_prefix="translate {source} to {target}: " if translates else "")
+    return TokenizerPair(tokenizer, tokenizer, text_format)
+
+
+def _newest(
+    settings: Settings, tensors: Mapping[str, StoredTensor], is_scaled: bool
+) -> dict[str, object]:
+    found = dict(settings)
+    repeated = found.pop("dense_act_fn", None), found.pop("is_gated_act", None)
+    activation = settings.get("feed_forward_proj")
+    if None not in repeated and repeated != _REPEATED.get(str(activation), repeated):
+        raise ValueError(
+            "The settings of the activation contradict one another: feed_forward_proj = "
+            f"{activation!r}, dense_act_fn = {repeated[0]!r}, is_gated_act = {repeated[1]!r}."
+        )
+    found["scale_decoder_outputs"] = is_scaled
+    # Whatever the config says, the head is that of the file.
+    found["tie_word_embeddings"] = not (
+        _HEAD in tensors
+        and _TABLE in tensors
+        and not np.array_equal(tensors[_HEAD].read(), tensors[_TABLE].read())
+    )
+    return found
+
+
+def _weights(config: Seq2SeqConfig) -> WeightTable:
+    rows = [
+        row
+        for side, layers in (
+            ("encoder", config.num_encoder_layers),
+            ("decoder", config.num_decoder_layers),
+        )
+        for index in range(layers)
+        for row in _layer(config, side, index)
+    ]
+    for side in ("encoder", "decoder"):
+        rows += [
+            Row((f"{side}.final_norm.scale",), f"{side}.final_layer_norm.weight"),
+            Row(
+                (f"{side}.layers.0.self_attention.positions.embeddings",),
+                f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+            ),
+        ]
+    scale: tuple[Form, ...] = ()
+    if config.embedding_scale is None:
+        scale = (Scaled(config.hidden_dim**-0.5),)
+    rows.append(Row(("decoder_embedding.embeddings",), _TABLE, scale))
+    extras = [
+        Extra(r"(encoder|decoder)\.embed_tokens\.weight", same_as=_TABLE),
+        # Old files have a table that no version reads.
+        Extra(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"),
+    ]
+    if config.tie_embeddings:
+        extras.append(Extra(r"lm_head\.weight", same_as=_TABLE))
+    else:
+        rows.append(Row(("vocabulary_projection.kernel",), _HEAD, (TRANSPOSED, *scale)))
+    return WeightTable(tuple(rows), tuple(extras))
+
+
+def _layer(config: Seq2SeqConfig, side: str, index: int) -> Iterator[Row]:
+    ours, theirs = f"{side}.layers.{index}", f"{side}.block.{index}.layer"
+    attentions = [("self_attention", "SelfAttention")]
+    if side == "decoder":
+        attentions.append(("cross_attention", "EncDecAttention"))
+    for place, (name, their_name) in enumerate(attentions):
+        for part, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
+            yield Row(
+                (f"{ours}.{name}.{part}_projection.kernel",),
+                f"{theirs}.{place}.{their_name}.{letter}.weight",
+                (TRANSPOSED,),
+            )
+        yield Row(
+            (f"{ours}.{name}_add_norm.pre_norm.scale",), f"{theirs}.{place}.layer_norm.weight"
+        )
+    place = len(attentions)
+    feed_forward = f"{ours}.feed_forward"
+    is_gated = config.activation in ("geglu_tanh", "swiglu")
+    projections = {"output": "wo", "intermediate": "wi_1" if is_gated else "wi"}
+    if is_gated:
+        projections["gate"] = "wi_0"
+    for part, name in projections.items():
+        yield Row(
+            (f"{feed_forward}.{part}_projection.kernel",),
+            f"{theirs}.{place}.DenseReluDense.{name}.weight",
+            (TRANSPOSED,),
+        )
+    yield Row((f"{feed_forward}_add_norm.pre_norm.scale",), f"{theirs}.{place}.layer_norm.weight")

@@ -1,0 +1,305 @@
+"""Pretrained encoder-decoder models of other toolkits as Keras models, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.basics import atomic_folder
+from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
+from keras_addnorm.decoding import Beam, Greedy, Translations, translate
+from keras_addnorm.decoding.strategies import StrategyLike
+from keras_addnorm.interop import families
+from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.folders import require_new
+from keras_addnorm.interop.generation_settings import GenerationSettings
+from keras_addnorm.interop.hub import find_checkpoint
+from keras_addnorm.interop.tensor_files import write_safetensors
+from keras_addnorm.models import Seq2SeqTransformer, merge_lora
+from keras_addnorm.models.checks import require_model, require_tokenizers
+
+OF_THE_FOLDER = "folder"
+"""`tokenizers=` of `load_pretrained`: those of the folder."""
+
+FamilyLike = str | dict[str, Any] | Family
+
+# What belongs to the texts, and goes back as it came.
+_TEXT_FILES = (
+    *("source.spm", "target.spm", "spiece.model", "sentencepiece.bpe.model", "tokenizer.json"),
+    *("vocab.json", "target_vocab.json", "merges.txt", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json"),
+)
+_LICENCE = re.compile(r"^license:\s*['\"]?([^'\"\n]+)", re.MULTILINE)
+_NOT_COMMERCIAL = re.compile(r"\bnc\b", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretrained:
+    """A model that somebody else has trained, with all that belongs to it.
+
+    Attributes:
+        model: The model.
+        tokenizers: Its tokenizers, or `None` if only weights were loaded.
+        generation: How its makers search with it.
+        family: The family of its files: what `save_pretrained` writes.
+        licence: What its model card says, such as `"apache-2.0"`; `None` if it says nothing.
+        text_files: The tokenizer's files by name, for the way back.
+    """
+
+    model: Seq2SeqTransformer
+    tokenizers: TokenizerPair | None
+    generation: GenerationSettings
+    family: Family
+    licence: str | None = None
+    text_files: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def text_format(self) -> TextFormat | None:
+        """What stands around the tokens of a text: languages, prefixes, an end."""
+        return None if self.tokenizers is None else self.tokenizers.text_format
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        source_language: str | None = None,
+        target_language: str | None = None,
+        *,
+        strategy: StrategyLike | None = None,
+        num_beams: int | None = None,
+        **options: Any,
+    ) -> Translations:
+        """Translate texts, by the search that the checkpoint asks for.
+
+        Args:
+            texts: The texts.
+            source_language: Their language as the vocabulary names it, where the model has several.
+            target_language: The language to translate into, likewise.
+            strategy: Another way to search; see `keras_addnorm.decoding.translate`.
+            num_beams: The checkpoint's search with another number of hypotheses.
+            **options: Further arguments of `keras_addnorm.decoding.translate`: `max_length`,
+                `constraints`, `splitting`, `batch_size` and so on.
+
+        Returns:
+            The translations.
+
+        Raises:
+            ValueError: If there are no tokenizers, or a language is missing or unknown.
+        """
+        if self.tokenizers is None:
+            raise ValueError(
+                "There are no tokenizers: only weights were loaded. Expected a folder with the "
+                "tokenizer's files and load_pretrained(folder), or model.generate on token ids."
+            )
+        search = self.generation
+        options = {
+            "max_length": search.max_length,
+            "constraints": search.constraints,
+            "source_language": source_language,
+            "target_language": target_language,
+            **options,
+        }
+        if strategy is None:
+            strategy = search.strategy if num_beams is None else self._with_beams(num_beams)
+        return translate(self.model, self.tokenizers, texts, strategy, **options)
+
+    def _with_beams(self, num_beams: int) -> StrategyLike:
+        if num_beams == 1:
+            return Greedy()
+        own = self.generation.strategy
+        if isinstance(own, Beam):
+            return dataclasses.replace(own, num_beams=num_beams)
+        return Beam(num_beams, "average", early_stopping="current_length")
+
+
+def load_pretrained(
+    name: str | os.PathLike[str],
+    family: FamilyLike | None = None,
+    *,
+    tokenizers: TokenizerPair | BaseTokenizer | str | None = OF_THE_FOLDER,
+    dtype: str | None = None,
+) -> Pretrained:
+    """Loads an encoder-decoder Transformer that another toolkit has trained.
+
+    Nothing in the folder is run, and neither torch nor transformers is needed. Weights are read one
+    after the other, and computed with in float32.
+
+    Args:
+        name: A folder of Hugging Face's; a folder or an `.npz` of Marian's; a file of PyTorch's or
+            of safetensors, for a family without a `config.json`; or the name of a model at
+            huggingface.co, such as `"Helsinki-NLP/opus-mt-en-de"`.
+        family: The kind of the files: a name of `keras_addnorm.interop.families`, its dict or
+            object; `None` for what `config.json` says.
+        tokenizers: `"folder"` for the folder's own; `None` for none; or tokenizers that you have.
+        dtype: The dtype policy of the layers; `None` for Keras' default.
+
+    Returns:
+        The model with what belongs to it.
+
+    Raises:
+        FileNotFoundError: If there is no such folder, or a file is missing in it.
+        ValueError: If the family is unknown, the model has something that our layers do not
+            compute, or a file is damaged; all reasons at once.
+        ImportError: If an optional package is needed; the message names it.
+
+    Example:
+        ```python
+        import pathlib, tempfile
+
+        from keras_addnorm.interop import load_pretrained, make_random_folder
+
+        folder = make_random_folder("marian", pathlib.Path(tempfile.mkdtemp()) / "opus")
+        opus = load_pretrained(folder)
+        translations = opus.translate(["A dog runs."], max_length=4).texts
+        assert len(translations) == 1
+        ```
+    """
+    path = find_checkpoint(name)
+    kind = _family_of(path) if family is None else families.get(family)
+    checkpoint = kind.open(path)
+    config = kind.config(checkpoint)
+    table = kind.weights(config)
+    tensors = table.named(checkpoint.tensors, families.name_of(kind))
+    pair: TokenizerPair | None
+    if isinstance(tokenizers, str):
+        if tokenizers != OF_THE_FOLDER:
+            raise ValueError(
+                f"Expected tokenizers={OF_THE_FOLDER!r}, None, or tokenizers that you have. "
+                f"Received: {tokenizers!r}"
+            )
+        pair = kind.tokenizers(checkpoint, config)
+    else:
+        pair = None if tokenizers is None else TokenizerPair.of(tokenizers)
+    if pair is not None:
+        require_tokenizers(config, pair)
+    model = Seq2SeqTransformer(config, dtype=dtype)
+    table.load(model, tensors)
+    licence = _licence(checkpoint.folder)
+    if licence is not None and _NOT_COMMERCIAL.search(licence):
+        warnings.warn(
+            f"The weights of '{name}' may not be used commercially: its model card says "
+            f"{licence!r}.",
+            stacklevel=2,
+        )
+    return Pretrained(
+        model,
+        pair,
+        _generation(checkpoint, config.max_length),
+        kind,
+        licence,
+        _text_files(checkpoint.folder),
+    )
+
+
+def save_pretrained(
+    pretrained: Pretrained,
+    directory: str | os.PathLike[str],
+    family: FamilyLike | None = None,
+) -> Path:
+    """Writes a model as the toolkit of its family reads it.
+
+    What LoRA has learned is merged into the weights.
+
+    Args:
+        pretrained: The model with what belongs to it, from `load_pretrained`; for a model that was
+            trained further, `dataclasses.replace(pretrained, model=model)`.
+        directory: The folder to make: `model.safetensors` in float32, `config.json` and
+            `generation_config.json`, where the family has them, and the tokenizer's files. It
+            appears whole or not at all.
+        family: The family to write; `None` for that of `pretrained`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: If a model of the family cannot be like this one; all reasons at once.
+        FileExistsError: If `directory` exists.
+
+    Example:
+        ```python
+        import pathlib, tempfile
+
+        from keras_addnorm.interop import load_pretrained, make_random_folder, save_pretrained
+
+        folder = pathlib.Path(tempfile.mkdtemp())
+        t5 = load_pretrained(make_random_folder("t5", folder / "t5"))
+        save_pretrained(t5, folder / "mine")
+        assert (folder / "mine" / "model.safetensors").is_file()
+        ```
+    """
+    kind = pretrained.family if family is None else families.get(family)
+    model = merge_lora(require_model(pretrained.model))
+    settings = kind.settings(model.config)
+    generation = pretrained.generation.to_dict()
+    table = kind.weights(model.config)
+    shapes = table.shapes(model)
+    directory = require_new(directory)
+    with atomic_folder(directory) as folder:
+        write_safetensors(
+            folder / "model.safetensors", shapes, lambda name: table.read(model, name)
+        )
+        if settings is not None:
+            config = model.config
+            ids = {
+                "pad_token_id": config.pad_id,
+                "decoder_start_token_id": config.start_id,
+                "eos_token_id": config.end_id,
+            }
+            _write_json(folder / "config.json", settings)
+            _write_json(folder / "generation_config.json", {**ids, **generation})
+        for name, content in pretrained.text_files.items():
+            (folder / name).write_bytes(content)
+    return directory
+
+
+def _family_of(path: Path) -> Family:
+    """Return the family that a folder or a file belongs to."""
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return families.of_settings(families.read_settings(path))
+        if any(path.glob("*.npz")):
+            return families.get("marian_npz")
+        raise FileNotFoundError(
+            f"'{path}' says nowhere what kind of model it holds. Expected a 'config.json', or an "
+            f".npz of Marian. Pass the family, one of {', '.join(families.names())}."
+        )
+    if path.suffix == ".npz":
+        return families.get("marian_npz")
+    raise ValueError(
+        f"A file of weights does not say what kind of model it holds. Expected a family, one of "
+        f"{', '.join(families.names())}. Received: family=None for '{path}'. Pass its folder if "
+        "there is a config.json beside it, or family={'name': 'torch_transformer', ...}."
+    )
+
+
+def _generation(checkpoint: Checkpoint, longest: int) -> GenerationSettings:
+    """Return how to search: by `generation_config.json`, else by the config."""
+    path = checkpoint.folder / "generation_config.json"
+    if path.is_file():
+        return GenerationSettings.of(json.loads(path.read_text(encoding="utf-8")), longest)
+    return GenerationSettings.of(checkpoint.settings, longest)
+
+
+def _licence(folder: Path) -> str | None:
+    """Return the licence that the model card, a README with a header, names."""
+    card = folder / "README.md"
+    if not card.is_file():
+        return None
+    _, *rest = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
+    match = _LICENCE.search(rest[0]) if rest else None
+    return match[1].strip() if match else None
+
+
+def _text_files(folder: Path) -> dict[str, bytes]:
+    names = [name for name in _TEXT_FILES if (folder / name).is_file()]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
+    text = json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True)
+    path.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,85 @@
+"""Files of weights, read tensor by tensor without torch or transformers.
+
+`find_tensors(folder)` returns the tensors of a Hugging Face folder by name: one file or several
+with an index, safetensors or PyTorch's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
+from keras_addnorm.interop.tensor_files.safetensors import read_safetensors, write_safetensors
+from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError, StoredTensor
+from keras_addnorm.interop.tensor_files.torch_zip import read_torch, tensors_in
+
+__all__ = [
+    "DamagedFileError",
+    "StoredTensor",
+    "find_tensors",
+    "read_npz",
+    "read_safetensors",
+    "read_tensors",
+    "read_torch",
+    "tensors_in",
+    "write_safetensors",
+]
+
+# What is looked for in a folder, in this order: safetensors need no pickle.
+_FILES = ("model.safetensors", "pytorch_model.bin")
+_READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
+    ".safetensors": read_safetensors,
+    ".npz": read_npz,
+}
+
+
+def read_tensors(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of one file by name, by the file's ending.
+
+    Args:
+        path: A `.safetensors` or `.npz` file; every other is read as one of PyTorch.
+
+    Returns:
+        The tensors.
+    """
+    if path.suffix in _READERS:
+        return _READERS[path.suffix](path)
+    return tensors_in(read_torch(path))
+
+
+def find_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a Hugging Face folder by name.
+
+    Args:
+        folder: A folder with `model.safetensors` or `pytorch_model.bin`, or with an index of
+            several such files.
+
+    Returns:
+        The tensors.
+
+    Raises:
+        FileNotFoundError: If there is none of these files, or one of those in the index is missing.
+        ValueError: If a file is damaged.
+    """
+    for name in _FILES:
+        index = folder / f"{name}.index.json"
+        if (folder / name).is_file():
+            return read_tensors(folder / name)
+        if index.is_file():
+            places: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            files = sorted(set(places.values()))
+            if missing := [file for file in files if not (folder / file).is_file()]:
+                raise FileNotFoundError(
+                    f"Files that '{index}' names are missing: {', '.join(missing)}. Download them."
+                )
+            return {
+                name: each for file in files for name, each in read_tensors(folder / file).items()
+            }
+    there = sorted(path.name for path in folder.iterdir())
+    raise FileNotFoundError(
+        f"There are no weights in '{folder}' that can be read here. Expected one of "
+        f"{', '.join(_FILES)}, or an index of several such files. Received: "
+        f"{', '.join(there[:20]) or 'an empty folder'}."
+    )

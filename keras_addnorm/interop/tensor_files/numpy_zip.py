@@ -1,0 +1,64 @@
+"""Reads NumPy's `.npz`, as Marian writes its models."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+from keras_addnorm.interop.tensor_files.stored_tensor import (
+    DamagedFileError,
+    StoredTensor,
+    require_file_of_tensors,
+    require_whole,
+)
+from keras_addnorm.interop.tensor_files.zip_members import member_start
+
+
+def read_npz(path: Path) -> dict[str, StoredTensor]:
+    """Return the arrays of an `.npz` file by name.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The arrays.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        DamagedFileError: If it is cut off, compressed, or no such file.
+    """
+    require_file_of_tensors(path)
+    tensors = {}
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            for info in archive.infolist():
+                start = member_start(file, info)
+                file.seek(start)
+                read_header = {
+                    (1, 0): npy.read_array_header_1_0,
+                    (2, 0): npy.read_array_header_2_0,
+                }[npy.read_magic(file)]
+                shape, is_fortran, dtype = read_header(file)
+                if dtype.hasobject:
+                    raise ValueError(f"its array '{info.filename}' holds Python objects")
+                tensors[info.filename.removesuffix(".npy")] = StoredTensor(
+                    path,
+                    dtype,
+                    shape,
+                    file.tell(),
+                    _columns_first(shape) if is_fortran else None,
+                )
+    except (zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
+        raise DamagedFileError(
+            f"'{path}' cannot be read as an .npz file: {error}. Expected a zip of arrays that are "
+            "not compressed, as Marian and numpy.savez write it. Copy or download it again."
+        ) from error
+    require_whole(path, tensors)
+    return tensors
+
+
+def _columns_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(step) for step in np.cumprod([1, *shape[:-1]])) if shape else ()

@@ -1,0 +1,101 @@
+"""`StoredTensor`: where a tensor stands in a file; its numbers are read when they are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+
+_POINTER = b"version https://git-lfs"
+
+
+class DamagedFileError(ValueError):
+    """A file of tensors is cut off or is no such file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file.
+
+    Attributes:
+        path: The file.
+        dtype: NumPy's type of its numbers, little-endian; bfloat16 is that of `ml_dtypes`.
+        shape: Its shape.
+        offset: The byte of the file that it begins at.
+        strides: Numbers between two neighbours on each axis; `None` for the last axis innermost.
+    """
+
+    path: Path
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        # A file may say anything, and strides lead to any place in memory.
+        numbers = (self.offset, *self.shape, *(self.strides or ()))
+        if min(numbers) < 0 or len(self.strides or self.shape) != len(self.shape):
+            raise DamagedFileError(
+                f"'{self.path}' describes a tensor that cannot be. Expected a place, a shape and "
+                f"strides of numbers that are not negative. Received: place {self.offset}, shape "
+                f"{self.shape}, strides {self.strides}. Copy or download the file again."
+            )
+
+    @property
+    def end(self) -> int:
+        """The byte behind its last one."""
+        if 0 in self.shape:
+            return self.offset
+        last = sum((size - 1) * step for size, step in zip(self.shape, self._steps(), strict=True))
+        return self.offset + (last + 1) * self.dtype.itemsize
+
+    def read(self) -> np.ndarray:
+        """Return the numbers, read-only, from a map of the file that ends with the array."""
+        if 0 in self.shape:
+            return np.zeros(self.shape, self.dtype)
+        count = (self.end - self.offset) // self.dtype.itemsize
+        flat = np.memmap(self.path, self.dtype, "r", self.offset, (count,))
+        if self.strides is None:
+            return flat.reshape(self.shape)
+        steps = [step * self.dtype.itemsize for step in self.strides]
+        return np.lib.stride_tricks.as_strided(flat, self.shape, steps, writeable=False)
+
+    def floats(self) -> np.ndarray:
+        """Return the numbers in float32."""
+        return np.asarray(self.read(), np.float32)
+
+    def _steps(self) -> tuple[int, ...]:
+        if self.strides is not None:
+            return self.strides
+        steps = [1]
+        for size in self.shape[:0:-1]:
+            steps.insert(0, steps[0] * size)
+        return tuple(steps) if self.shape else ()
+
+
+def require_file_of_tensors(path: Path) -> None:
+    """Refuse what stands for a file of tensors: nothing at all, or a pointer of Git LFS."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no file '{path}'. Expected a file of weights. Check the path."
+        )
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise DamagedFileError(
+                f"'{path}' is a pointer of Git LFS and not the weights. Run `git lfs pull` in its "
+                "folder, or download the file itself."
+            )
+
+
+def require_whole(path: Path, tensors: dict[str, StoredTensor]) -> None:
+    """Refuse a file that ends before its tensors do."""
+    size = os.path.getsize(path)
+    end = max((tensor.end for tensor in tensors.values()), default=0)
+    if end > size:
+        cut = sum(tensor.end > size for tensor in tensors.values())
+        raise DamagedFileError(
+            f"'{path}' is cut off: {cut} of its {len(tensors)} tensors lie behind its end. "
+            f"Expected at least {end} bytes. Received: {size}. Copy or download it again."
+        )

@@ -1,0 +1,217 @@
+"""Reads the tensors of PyTorch's `.bin` and `.pt` files, without torch and without running code.
+
+Such a file is a zip: `data.pkl` is a pickle of the tensors' names, types, shapes and strides, and
+`data/<number>` are their numbers. A pickle may name any function of Python and have it called.
+This reader knows the few names that tensors and plain values need, and refuses every other.
+
+Reference: https://docs.pytorch.org/docs/stable/notes/serialization.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import io
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from keras_addnorm.interop.tensor_files.stored_tensor import (
+    DamagedFileError,
+    StoredTensor,
+    require_file_of_tensors,
+    require_whole,
+)
+from keras_addnorm.interop.tensor_files.zip_members import member_start
+
+_ZIP = b"PK\x03\x04"
+
+_STORAGES = {
+    "DoubleStorage": np.dtype("<f8"),
+    "FloatStorage": np.dtype("<f4"),
+    "HalfStorage": np.dtype("<f2"),
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    "LongStorage": np.dtype("<i8"),
+    "IntStorage": np.dtype("<i4"),
+    "ShortStorage": np.dtype("<i2"),
+    "CharStorage": np.dtype("i1"),
+    "ByteStorage": np.dtype("u1"),
+    "BoolStorage": np.dtype("?"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _StorageType:
+    """What stands for `torch.FloatStorage` and the like."""
+
+    dtype: np.dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class _Storage:
+    """The numbers of one or several tensors, in a member of the zip."""
+
+    path: Path
+    dtype: np.dtype
+    offset: int
+
+
+def _tensor(
+    storage: _Storage, first: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
+) -> StoredTensor:
+    """What stands for `torch._utils._rebuild_tensor_v2`."""
+    offset = storage.offset + first * storage.dtype.itemsize
+    return StoredTensor(storage.path, storage.dtype, tuple(shape), offset, tuple(strides))
+
+
+def _parameter(data: StoredTensor, *_: Any) -> StoredTensor:
+    """What stands for `torch._utils._rebuild_parameter`."""
+    return data
+
+
+def _size(dimensions: Any) -> tuple[int, ...]:
+    """What stands for `torch.Size`."""
+    return tuple(dimensions)
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    # fairseq and OpenNMT-py keep the options of a training in one.
+    ("argparse", "Namespace"): argparse.Namespace,
+    ("torch", "Size"): _size,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    **{("torch", name): _StorageType(dtype) for name, dtype in _STORAGES.items()},
+}
+
+
+def read_torch(path: Path) -> Any:
+    """Return what a PyTorch file holds, with a `StoredTensor` for each tensor.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The object: mostly a dict of tensors by name, or of several such.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        DamagedFileError: If it is cut off, or no PyTorch file.
+        ValueError: If it was written before PyTorch 1.6, or asks for more than tensors and plain
+            values.
+    """
+    require_file_of_tensors(path)
+    _require_zip(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            pickles = [name for name in names if name.endswith("/data.pkl")]
+            if not pickles:
+                raise DamagedFileError(
+                    f"'{path}' is a zip, but not of PyTorch. Expected a member 'data.pkl'. "
+                    f"Received: {', '.join(names[:5])}"
+                )
+            folder = pickles[0].removesuffix("data.pkl")
+            _require_little_endian(path, archive, folder)
+            with path.open("rb") as file:
+                starts = {
+                    info.filename.removeprefix(f"{folder}data/"): member_start(file, info)
+                    for info in archive.infolist()
+                    if info.filename.startswith(f"{folder}data/")
+                }
+            text = io.BytesIO(archive.read(pickles[0]))
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        raise DamagedFileError(
+            f"'{path}' is cut off or damaged: {error}. Expected a whole zip. Copy or download it "
+            "again."
+        ) from error
+    return _RestrictedUnpickler(text, path, starts).load()
+
+
+def tensors_in(tree: Any, prefix: str = "") -> dict[str, StoredTensor]:
+    """Return the tensors of nested dicts, by their names joined with dots.
+
+    Args:
+        tree: What `read_torch` returned.
+        prefix: What all names begin with.
+
+    Returns:
+        The tensors.
+    """
+    found: dict[str, StoredTensor] = {}
+    if not isinstance(tree, Mapping):
+        return found
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, StoredTensor):
+            found[name] = value
+        else:
+            found |= tensors_in(value, f"{name}.")
+    require_whole_files(found)
+    return found
+
+
+def require_whole_files(tensors: Mapping[str, StoredTensor]) -> None:
+    """Refuse tensors that go on behind the end of their file."""
+    for path in {tensor.path for tensor in tensors.values()}:
+        require_whole(path, {name: each for name, each in tensors.items() if each.path == path})
+
+
+class _RestrictedUnpickler(pickle.Unpickler):
+    """Reads a pickle that may name nothing but what stands in the list."""
+
+    def __init__(self, file: io.BytesIO, path: Path, starts: Mapping[str, int]) -> None:
+        super().__init__(file)
+        self._path = path
+        self._starts = starts
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _ALLOWED:
+            return _ALLOWED[module, name]
+        raise ValueError(
+            f"'{self._path}' asks for the Python object '{module}.{name}' while it is read. "
+            "Expected tensors, numbers, texts, lists and dicts only: anything else could run code. "
+            "If you trust the file, load it with torch and save its tensors alone: "
+            "torch.save(model.state_dict(), 'weights.pt')."
+        )
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        kind, storage_type, key, *_ = pid
+        if kind != "storage" or not isinstance(storage_type, _StorageType):
+            raise ValueError(
+                f"'{self._path}' refers to something that is no storage of numbers. Expected "
+                f"storages only. Received: {pid!r:.80}"
+            )
+        return _Storage(self._path, storage_type.dtype, self._starts[key])
+
+
+def _require_zip(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(len(_ZIP))
+    if start == _ZIP:
+        return
+    if start[:1] == b"\x80":
+        raise ValueError(
+            f"'{path}' has the format that PyTorch had before 1.6, which is one pickle and not a "
+            "zip, and is not read here. Convert it once, with torch: torch.save(torch.load("
+            f"'{path.name}', weights_only=True), 'weights.pt')."
+        )
+    raise DamagedFileError(
+        f"'{path}' is no PyTorch file. Expected a zip. Received: a file that begins with "
+        f"{start!r}. Copy or download it again."
+    )
+
+
+def _require_little_endian(path: Path, archive: zipfile.ZipFile, folder: str) -> None:
+    name = f"{folder}byteorder"
+    if name in archive.namelist() and archive.read(name) != b"little":
+        raise ValueError(
+            f"'{path}' was written on a big-endian machine. Expected little-endian numbers. Save "
+            "it as safetensors there."
+        )

@@ -1,0 +1,78 @@
+"""`keras-addnorm import`: makes a run directory of a pretrained model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.setting_fields import list_settings
+from keras_addnorm.runs.setting_flags import given
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import StatusLine
+
+_DESCRIPTION = """\
+Makes a run directory of a pretrained model, for evaluate, translate, inspect, export, and for a
+fine-tuning: train --start-from. NAME is a folder that transformers or Marian wrote (Marian and
+OPUS-MT, T5, mT5, M2M-100, NLLB, mBART, BART, Pegasus), or a name at huggingface.co. Nothing in it
+is run; neither torch nor transformers is needed. A model of several languages is imported for one
+direction, --source-language and --target-language, as its vocabulary names them. The pairs to
+evaluate and inspect with are those of --data. See docs/pretrained.md.
+
+examples:
+  keras-addnorm import opus-mt-en-de --run-dir runs/opus
+  keras-addnorm import Helsinki-NLP/opus-mt-en-de --run-dir runs/opus --data corpus
+  keras-addnorm import nllb --run-dir runs/nllb --source-language eng_Latn \\
+      --target-language deu_Latn
+  keras-addnorm train --start-from runs/opus --data shop.tsv --run-dir runs/shop --epochs 3
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="a folder or file, or a name at the hub")
+    add_run_dir(parser)
+    parser.add_argument(
+        "--family", metavar="NAME", help="the kind of checkpoint, where no config.json tells"
+    )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-language",
+            metavar="TOKEN",
+            help=f"the {side} language in the vocabulary's own words, such as deu_Latn",
+        )
+    chosen = [one for one in list_settings(RunConfig) if one.table in ("", "evaluation")]
+    add_settings(parser, chosen, "evaluation", "evaluation.num_beams=2")
+
+
+def _check(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given."""
+    if options.run_dir.exists():
+        raise UserError(f"--run-dir {options.run_dir} exists. Expected the name of a new folder.")
+    return given(options)
+
+
+def _run(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from keras_addnorm.runs.pretrained_run import import_pretrained, summary
+
+    with StatusLine.saying(f"Loading {options.name} ..."):
+        loaded = import_pretrained(
+            options.name,
+            options.run_dir,
+            settings,
+            family=options.family,
+            source_language=options.source_language,
+            target_language=options.target_language,
+        )
+    print(summary(options.name, loaded, options.run_dir))
+
+
+IMPORT = Command(
+    "make a run of a pretrained model",
+    _DESCRIPTION,
+    _add_arguments,
+    _run,
+    _check,
+    usage="NAME --run-dir DIR [options]",
+)

@@ -1,0 +1,150 @@
+"""Makes a run of a pretrained model, so that every command takes it as one that was trained here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.basics import atomic_folder
+from keras_addnorm.data import TokenizerPair
+from keras_addnorm.decoding import AveragePenalty, Beam, MinLength, NoRepeatNgram
+from keras_addnorm.decoding.length_penalties import NoPenalty
+from keras_addnorm.interop import GenerationSettings, Pretrained, families, load_pretrained
+from keras_addnorm.models import Seq2SeqConfig
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.settings import BEAM_STOPPINGS, TOKENIZER_KINDS, RunConfig
+from keras_addnorm.runs.trained_run import save_model_config
+from keras_addnorm.runs.weight_files import save_weights
+
+# They follow from the tokenizers.
+_SIZES_OF_VOCABULARIES = ("source_vocabulary_size", "target_vocabulary_size")
+# A preset has them, with other values.
+_SIZES = (
+    *("num_encoder_layers", "num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads"),
+    *("max_length", "share_embeddings"),
+)
+
+
+def import_pretrained(
+    name: str,
+    path: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    family: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Pretrained:
+    """Writes a pretrained model as a run.
+
+    Args:
+        name: What `keras_addnorm.interop.load_pretrained` takes.
+        path: The run directory to make.
+        settings: Settings of the run by dotted key, such as `{"data": "corpus"}`: the sentence
+            pairs that it is evaluated and inspected with.
+        family: The family of the checkpoint; `None` for what its config says.
+        source_language: The language of sources, where the model has several, as its vocabulary
+            names it.
+        target_language: The language to translate into, likewise.
+
+    Returns:
+        What was loaded, its tokenizers for these languages.
+
+    Raises:
+        UserError: If it cannot be loaded, a language is missing, or the directory exists.
+    """
+    path = Path(path)
+    if path.exists():
+        raise UserError(f"{str(path)!r} exists. Expected the name of a new run directory.")
+    with as_user_errors():
+        loaded = load_pretrained(name, family, dtype="float32")
+        if loaded.tokenizers is None:
+            raise UserError(
+                f"{name!r} holds weights without tokenizers, and a run translates texts. Expected "
+                "a folder with both. In Python: load_pretrained(...).model."
+            )
+        tokenizers = loaded.tokenizers
+        if (source_language, target_language) != (None, None):
+            tokenizers = tokenizers.with_languages(source_language, target_language)
+        _ = tokenizers.bound_format  # names a language that is missing
+        config = RunConfig.from_dict(
+            {
+                "tokenizer": _tokenizer_settings(tokenizers),
+                "model": _model_settings(loaded.model.config),
+                "evaluation": _evaluation_settings(loaded.generation),
+            }
+        ).replace(settings or {})
+        with atomic_folder(path) as folder:
+            directory = RunDirectory(folder)
+            directory.write_config(config)
+            save_model_config(loaded.model.config, directory)
+            tokenizers.save(directory.tokenizer)
+            save_weights(loaded.model, directory.best_weights)
+    return dataclasses.replace(loaded, tokenizers=tokenizers)
+
+
+def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
+    """Lays out what was imported.
+
+    Args:
+        name: The checkpoint.
+        loaded: What it holds.
+        path: The run.
+
+    Returns:
+        Text of several lines.
+    """
+    config = loaded.model.config
+    lines = [
+        f"{name}: {families.name_of(loaded.family)}, {loaded.model.count_params():,} weights, "
+        f"{config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
+        f"{config.hidden_dim}, {config.target_vocabulary_size:,} pieces.",
+        f"Licence: {loaded.licence or 'the folder names none; look at where it comes from'}.",
+    ]
+    lines += [f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed]
+    return "\n".join([*lines, f"Run: {path}"])
+
+
+def _tokenizer_settings(tokenizers: TokenizerPair) -> dict[str, Any]:
+    kind = tokenizers.source.kind
+    return {
+        "kind": kind if kind in TOKENIZER_KINDS else "bpe",
+        "vocabulary_size": tokenizers.source.vocabulary_size,
+        "joint": tokenizers.is_joint,
+        "normalization": "none",
+    }
+
+
+def _model_settings(config: Seq2SeqConfig) -> dict[str, Any]:
+    """Return the fields that are not at their default, and all that a preset has."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Seq2SeqConfig)}
+    return {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in _SIZES_OF_VOCABULARIES
+        and (name in _SIZES or value != defaults[name])
+        and (value or not isinstance(value, list))
+    }
+
+
+def _evaluation_settings(search: GenerationSettings) -> dict[str, Any]:
+    found: dict[str, Any] = {"num_beams": 1, "max_length": search.max_length}
+    strategy = search.strategy
+    if isinstance(strategy, Beam):
+        found |= {
+            "num_beams": strategy.num_beams,
+            "beam_stopping": next(
+                name for name, rule in BEAM_STOPPINGS.items() if rule == strategy.early_stopping
+            ),
+        }
+    penalty = getattr(strategy, "length_penalty", NoPenalty())
+    found["length_penalty"] = penalty.alpha if isinstance(penalty, AveragePenalty) else 0.0
+    found["length_penalty_kind"] = "average"
+    for constraint in search.constraints:
+        if isinstance(constraint, MinLength):
+            found["min_length"] = min(constraint.length, search.max_length)
+        if isinstance(constraint, NoRepeatNgram):
+            found["no_repeat_ngram"] = constraint.size
+    return found

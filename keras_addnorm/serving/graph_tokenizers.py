@@ -1,0 +1,38 @@
+"""Which class does in a graph what a tokenizer does in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from keras_addnorm.data import BaseTokenizer, ByteTokenizer, Tokenizer
+from keras_addnorm.serving.graph_bytes import GraphByteTokenizer
+from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
+from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
+
+_CLASSES: dict[type[BaseTokenizer], Callable[[Any], GraphVocabulary]] = {
+    Tokenizer: GraphTokenizer,
+    ByteTokenizer: GraphByteTokenizer,
+}
+
+
+def graph_tokenizer_of(tokenizer: BaseTokenizer) -> GraphVocabulary:
+    """Makes the tokenizer of a graph.
+
+    Args:
+        tokenizer: The tokenizer in Python.
+
+    Returns:
+        One with the same results.
+
+    Raises:
+        ValueError: If there is none of its kind.
+    """
+    if type(tokenizer) not in _CLASSES:
+        raise ValueError(
+            "An export splits texts with TensorFlow's own operations, and does not know this kind "
+            f"of tokenizer. Expected one of {[kind.__name__ for kind in _CLASSES]}; received a "
+            f"{type(tokenizer).__name__}. Translate in Python, or export the model without its "
+            "tokenizer (export_onnx, export_litert)."
+        )
+    return _CLASSES[type(tokenizer)](tokenizer)

@@ -1,0 +1,217 @@
+"""Tokenizers with the ids of checkpoints, compared with SentencePiece and with transformers."""
+
+import itertools
+import pickle
+import warnings
+
+import pretrained_vocabularies as families
+import pytest
+from pretrained_vocabularies import FAMILIES
+
+from keras_addnorm.data import (
+    ByteLevelBPETokenizer,
+    ByteTokenizer,
+    PieceIds,
+    SubwordSampling,
+    Tokenizer,
+    TokenizerPair,
+    load_tokenizer,
+    sentencepiece_pieces,
+)
+
+TEXTS = families.fuzz(300, seed=3)
+SENTENCEPIECE = ["nllb", "mbart", "t5", "pegasus", "marian", "m2m"]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return {name: make() for name, make in FAMILIES.items()}
+
+
+@pytest.mark.parametrize("name", SENTENCEPIECE)
+def test_ids_are_those_of_sentencepiece_in_the_order_of_the_list(tokenizers, name):
+    tokenizer = tokenizers[name]
+    expected = families.reference(tokenizer, TEXTS)
+    assert tokenizer.encode_batch(TEXTS) == expected
+    assert [tokenizer.encode(text) for text in TEXTS[:9]] == expected[:9]
+    unknown = tokenizer.unknown_id
+    # A vocabulary file lacks pieces: then two neighbours are two unknown ones.
+    twice = any(
+        row.count(unknown) > 1 and (unknown, unknown) in itertools.pairwise(row) for row in expected
+    )
+    assert twice == (name in ("marian", "m2m"))
+    row = tokenizer.encode("the small dog")
+    assert tokenizer.decode([*row, tokenizer.end_id, *row]) == tokenizer.decode(row)
+    assert tokenizer.decode([tokenizer.pad_id, *row]) == tokenizer.decode(row)
+
+
+SPECIAL = {
+    "nllb": (1, 2, 2, 3),
+    "mbart": (1, 2, 2, 3),
+    "t5": (0, 0, 1, 2),
+    "pegasus": (0, 0, 1, 105),
+    "m2m": (1, 2, 2, 3),
+    "byt5": (0, 0, 1, 2),
+    "bart": (1, 2, 2, 3),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_ids(tokenizers, name):
+    found = tokenizers[name]
+    assert (found.pad_id, found.start_id, found.end_id, found.unknown_id) == SPECIAL[name]
+
+
+def test_marian_has_padding_behind_the_others(tokenizers):
+    found = tokenizers["marian"]
+    last = found.vocabulary_size - 1
+    assert (found.pad_id, found.start_id, found.end_id, found.unknown_id) == (last, last, 0, 1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_saved_and_loaded(tokenizers, name, tmp_path):
+    tokenizer = tokenizers[name]
+    loaded = load_tokenizer(tokenizer.save(tmp_path / "t.model"))
+    assert loaded == tokenizer == pickle.loads(pickle.dumps(tokenizer))
+    assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    pair = TokenizerPair.joint(tokenizer)
+    assert TokenizerPair.load(pair.save(tmp_path / "pair")) == pair
+    assert hash(loaded) == hash(tokenizer) and loaded != tokenizers["t5" if name != "t5" else "m2m"]
+
+
+def test_bytes():
+    tokenizer = ByteTokenizer()
+    assert tokenizer.vocabulary_size == 3 + 256 + 125
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        assert ids == [value + 3 for value in text.encode("utf-8")]
+        assert tokenizer.decode([*ids, 1, 50]) == text.strip(" ")
+    assert tokenizer.decode([3 + 0xC3, 3 + 65]) == "\ufffdA"
+    with pytest.raises(ValueError, match="one way to write a text in bytes"):
+        tokenizer.sample_batch(["a"], SubwordSampling(0.1), 1)
+    with pytest.raises(ValueError, match="Expected different names"):
+        ByteTokenizer(first=("<pad>", "<pad>", "</s>", "<unk>"))
+
+
+def test_byte_level_bpe_spells_every_text(tokenizers):
+    tokenizer = tokenizers["bart"]
+    for text in TEXTS:
+        assert tokenizer.decode(tokenizer.encode(text)) == text.strip(" ")
+    # The best rank first, the leftmost of equal ones; no merge over the limits of words.
+    pieces = [tokenizer.pieces[token].text for token in tokenizer.encode("aba abab the  dog")]
+    assert pieces == ["aba", "Ġ", "ab", "ab", "Ġthe", "Ġ", "Ġ", "dog"]
+    assert tokenizer.encode("a" * 3000) == tokenizer.encode("a") * 3000
+
+
+def test_transformers_has_the_same_ids(tokenizers, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    warnings.simplefilter("ignore")
+    # White space at the end, which SentencePiece leaves out, is a piece in transformers; U+2581 and
+    # names of special pieces are read there.
+    odd = ("</s>", "\u2581", "\u2028", "\x85")
+    texts = [text for text in TEXTS if not any(mark in text for mark in odd)]
+    files = {
+        "nllb": ("NllbTokenizer", "sentencepiece.bpe.model"),
+        "mbart": ("MBart50Tokenizer", "sentencepiece.bpe.model"),
+        "t5": ("T5Tokenizer", "spiece.model"),
+        "pegasus": ("PegasusTokenizer", "spiece.model"),
+        "marian": ("MarianTokenizer", "source.spm", "target.spm", "vocab.json"),
+        "m2m": ("M2M100Tokenizer", "sentencepiece.bpe.model", "vocab.json"),
+        "bart": ("BartTokenizer", "vocab.json", "merges.txt"),
+    }
+    found = {"byt5": transformers.ByT5Tokenizer()}
+    for name, (kind, *names) in files.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        families.write_files(tokenizers[name], folder, *names)
+        found[name] = getattr(transformers, kind).from_pretrained(folder)
+    for name, theirs in found.items():
+        expected = [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
+        assert tokenizers[name].encode_batch(texts) == expected, name
+    names = found["t5"].get_vocab()
+    assert tokenizers["t5"].ids.pieces == tuple(sorted(names, key=names.get))
+    names = found["pegasus"].get_vocab()
+    assert tokenizers["pegasus"].ids.pieces == tuple(sorted(names, key=names.get))
+
+
+def test_a_model_with_ids_of_its_own():
+    own = Tokenizer(families.spm("unigram", tuple(families.T5.items())))
+    assert (own.pad_id, own.start_id, own.end_id, own.unknown_id) == (0, 0, 1, 2)
+    listed = families.t5()
+    assert own.encode_batch(TEXTS) == listed.encode_batch(TEXTS)
+    assert own != listed
+    with pytest.raises(ValueError, match=r"other special ids.*PieceIds"):
+        Tokenizer(families.spm("unigram", tuple(families.MARIAN.items())))
+
+
+def test_a_table_may_be_larger_than_the_vocabulary():
+    names = ("<pad>", "</s>", "<unk>", "a")
+    ids = PieceIds(names, start="<pad>").filled_up_to(6)
+    model = families.spm("unigram", tuple(families.T5.items()))
+    tokenizer = Tokenizer.from_sentencepiece(model, ids)
+    assert tokenizer.vocabulary_size == 6 and tokenizer.unused_ids == (4, 5)
+    assert tokenizer.decode([3, 4, 5, 3]) == "aa"
+    # What stands behind in the list without being a piece of the model is written, never read.
+    foreign = Tokenizer.from_sentencepiece(model, PieceIds((*names, "b!"), start="<pad>"))
+    assert foreign.decode([3, 4]) == "ab!" and foreign.unused_ids == ()
+    with pytest.raises(ValueError, match=r"has 4 pieces.*received 3"):
+        PieceIds(names, start="<pad>").filled_up_to(3)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"pieces": ("a", "a")}, r"received \['a'\] several times"),
+        ({"pieces": ("a", 5)}, "Expected the names of pieces as strings; received int 5"),
+        ({"pieces": ("<pad>", "<s>", "<unk>")}, r"received \{'end': '</s>'\}"),
+        ({"pieces": ("<pad>", "<s>", "<unk>"), "end": "<pad>"}, "cannot be what ends"),
+        ({"pieces": ("<pad>", "<s>", "<unk>", "</s>"), "controls": ("x",)}, r"received \['x'\]"),
+    ],
+    ids=range(5),
+)
+def test_impossible_ids_are_refused(values, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        PieceIds(**values)
+
+
+def test_a_mapping_with_gaps():
+    ids = PieceIds.of_mapping({"<pad>": 0, "</s>": 3, "<unk>": 2, "<s>": 5})
+    assert [ids.id_of(name) for name in ("</s>", "<s>")] == [3, 5] and len(ids.pieces) == 6
+    with pytest.raises(ValueError, match="an id of its own"):
+        PieceIds.of_mapping({"a": 0, "b": 0})
+
+
+def test_two_vocabularies_need_one_padding_and_one_end(tokenizers):
+    with pytest.raises(ValueError, match=r"one id for padding.*\(1, 2\) and \(0, 1\)"):
+        TokenizerPair(tokenizers["nllb"], tokenizers["t5"])
+
+
+def test_damaged_files_are_refused(tokenizers, tmp_path):
+    path = tokenizers["nllb"].save(tmp_path / "t.model")
+    content = path.read_bytes()
+    path.write_bytes(content[:-9])
+    with pytest.raises(ValueError, match=r"Cannot load the tokenizer .*t\.model.*damaged"):
+        load_tokenizer(path)
+    path.write_bytes(content.replace(b'"sentencepiece"', b'"words"'))
+    with pytest.raises(
+        ValueError, match=r"no such tokenizer.*sentencepiece, bytes, byte_level_bpe"
+    ):
+        load_tokenizer(path)
+    ByteTokenizer().save(path)
+    with pytest.raises(ValueError, match=r"another kind.*received 'bytes'.*load_tokenizer"):
+        Tokenizer.load(path)
+
+
+def test_bad_byte_level_files():
+    ids = {name: index for index, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "a"])}
+    with pytest.raises(ValueError, match=r"missing are .* 255 in all"):
+        ByteLevelBPETokenizer.from_vocabulary(ids, [])
+    with pytest.raises(ValueError, match=r"Expected lines of two.*received 'a b c'"):
+        ByteLevelBPETokenizer.from_vocabulary(ids, ["a b c"])
+
+
+def test_names_of_pieces():
+    model = families.spm("unigram", tuple(families.T5.items()))
+    assert sentencepiece_pieces(model)[:3] == ("<pad>", "</s>", "<unk>")
+    with pytest.raises(FileNotFoundError, match="There is no tokenizer at"):
+        sentencepiece_pieces("nowhere.model")

@@ -1,0 +1,207 @@
+"""Files of weights: read as safetensors, torch and NumPy wrote them, without either's help."""
+
+import json
+import os
+import pickle
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from keras_addnorm.interop.tensor_files import (
+    DamagedFileError,
+    find_tensors,
+    read_npz,
+    read_safetensors,
+    read_tensors,
+    read_torch,
+    write_safetensors,
+)
+
+RNG = np.random.default_rng(0)
+ARRAYS = {
+    "a.weight": RNG.normal(size=(3, 5)).astype("float32"),
+    "b": RNG.normal(size=(7,)).astype("float32"),
+    "scalar": np.array(2.5, "float32"),
+    "none": np.zeros((0, 4), "float32"),
+}
+
+
+def torch_tensors():
+    """Tensors of several types; a view with strides, and two names of the same numbers."""
+    base = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    return {
+        **{name: torch.from_numpy(array.copy()) for name, array in ARRAYS.items()},
+        "half": base.half() / 7,
+        "bfloat16": (base / 7).bfloat16(),
+        "double": base.double() / 3,
+        "whole": torch.arange(4),
+        "transposed": base.T,
+        "rows": base[1:, ::2],
+        "alias": base,
+    }
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].shape == tuple(tensor.shape), name
+        np.testing.assert_array_equal(found[name].floats(), tensor.float().numpy(), err_msg=name)
+
+
+def test_safetensors_are_those_of_the_package(tmp_path):
+    tensors = {name: each.contiguous().clone() for name, each in torch_tensors().items()}
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    assert_equal(read_safetensors(tmp_path / "model.safetensors"), tensors)
+    assert_equal(find_tensors(tmp_path), tensors)
+
+
+def test_what_is_written_is_read_by_the_package(tmp_path):
+    path = tmp_path / "model.safetensors"
+    shapes = {name: array.shape for name, array in ARRAYS.items()}
+    write_safetensors(path, shapes, ARRAYS.__getitem__)
+    found = safetensors.numpy.load_file(path)
+    assert found.keys() == ARRAYS.keys()
+    assert all(np.array_equal(found[name], ARRAYS[name]) for name in ARRAYS)
+    with pytest.raises(ValueError, match=r"another shape.*Expected \(3, 5\).*\(7,\)"):
+        write_safetensors(tmp_path / "other", {"a.weight": (3, 5)}, lambda name: ARRAYS["b"])
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_torch_files_are_those_of_torch(tmp_path):
+    tensors = torch_tensors()
+    tensors["parameter"] = torch.nn.Parameter(torch.ones(2, 3))
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    expected = {name: each.detach() for name, each in tensors.items()}
+    assert_equal(find_tensors(tmp_path), expected)
+    bfloat16 = read_tensors(tmp_path / "pytorch_model.bin")["bfloat16"]
+    assert bfloat16.dtype == ml_dtypes.bfloat16 and not bfloat16.read().flags.writeable
+
+
+def test_a_state_dict_of_a_module_within_a_checkpoint(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
+    checkpoint = {"model": module.state_dict(), "epoch": 3, "args": None, "best": [1.5, "x"]}
+    torch.save(checkpoint, tmp_path / "checkpoint.pt")
+    found = read_tensors(tmp_path / "checkpoint.pt")
+    assert_equal(found, {f"model.{name}": each for name, each in module.state_dict().items()})
+    assert read_torch(tmp_path / "checkpoint.pt")["epoch"] == 3
+
+
+def test_several_files_with_an_index(tmp_path):
+    halves = [{"a.weight": ARRAYS["a.weight"]}, {"b": ARRAYS["b"]}]
+    for index, half in enumerate(halves):
+        safetensors.numpy.save_file(half, tmp_path / f"model-{index}.safetensors")
+    places = {name: f"model-{i}.safetensors" for i, half in enumerate(halves) for name in half}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    found = find_tensors(tmp_path)
+    assert set(found) == {"a.weight", "b"}
+    np.testing.assert_array_equal(found["b"].read(), ARRAYS["b"])
+    (tmp_path / "model-1.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"missing: model-1\.safetensors"):
+        find_tensors(tmp_path)
+
+
+def test_npz(tmp_path):
+    arrays = {**ARRAYS, "columns": np.asfortranarray(ARRAYS["a.weight"]), "i": np.arange(3)}
+    np.savez(tmp_path / "model.npz", **arrays)
+    found = read_npz(tmp_path / "model.npz")
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name].read(), array, err_msg=name)
+    np.savez_compressed(tmp_path / "small.npz", **ARRAYS)
+    with pytest.raises(DamagedFileError, match=r"small\.npz.*is compressed"):
+        read_npz(tmp_path / "small.npz")
+
+
+class Malicious:
+    """What a pickle can do to those who load it."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def torch_zip(path, content):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", content)
+        archive.writestr("archive/version", "3\n")
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol):
+    path, victim = tmp_path / "pytorch_model.bin", tmp_path / "victim"
+    torch_zip(path, pickle.dumps({"a": Malicious(os.mkdir, str(victim))}, protocol))
+    with pytest.raises(ValueError, match=r"asks for the Python object 'posix\.mkdir'.*run code"):
+        find_tensors(tmp_path)
+    assert not victim.exists()
+    # Names that only look like those of the list, and attributes of what is on it.
+    for name in ("builtins\neval", "torch\nload", "collections\nOrderedDict.fromkeys"):
+        torch_zip(path, f"c{name}\n.".encode())
+        with pytest.raises(ValueError, match="asks for the Python object"):
+            read_torch(path)
+
+
+def test_a_tensor_outside_its_file_is_refused(tmp_path):
+    torch.save({"a": torch.arange(6.0)}, tmp_path / "good.pt")
+    with zipfile.ZipFile(tmp_path / "good.pt") as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    name = next(name for name in content if name.endswith("data.pkl"))
+    # The shape (6,) becomes (255,): more numbers than the file has.
+    assert content[name].count(b"K\x06\x85") == 1
+    content[name] = content[name].replace(b"K\x06\x85", b"K\xff\x85")
+    with zipfile.ZipFile(tmp_path / "bad.pt", "w") as archive:
+        for member, text in content.items():
+            archive.writestr(member, text)
+    with pytest.raises(DamagedFileError, match=r"bad\.pt' is cut off"):
+        read_tensors(tmp_path / "bad.pt")
+    # Strides that lead backwards, to other memory.
+    content[name] = content[name].replace(b"K\xff\x85", b"K\x06\x85")
+    content[name] = content[name].replace(b"K\x01\x85", b"J\xff\xff\xff\xff\x85")
+    with zipfile.ZipFile(tmp_path / "bad.pt", "w") as archive:
+        for member, text in content.items():
+            archive.writestr(member, text)
+    with pytest.raises(DamagedFileError, match=r"a tensor that cannot be.*strides \(-1,\)"):
+        read_tensors(tmp_path / "bad.pt")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.npz", "pytorch_model.bin"])
+@pytest.mark.parametrize("kept", [0, 40, 0.5, 0.99])
+def test_a_truncated_file_is_named(tmp_path, name, kept):
+    path = tmp_path / name
+    {
+        "model.safetensors": lambda: safetensors.numpy.save_file(ARRAYS, path),
+        "model.npz": lambda: np.savez(path, **ARRAYS),
+        "pytorch_model.bin": lambda: torch.save(torch_tensors(), path),
+    }[name]()
+    content = path.read_bytes()
+    path.write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
+    with pytest.raises(DamagedFileError, match=rf"{name}.*Copy or download it again"):
+        read_tensors(path)
+
+
+def test_other_files_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no weights in.*Received: an empty folder"):
+        find_tensors(tmp_path)
+    (tmp_path / "tf_model.h5").touch()
+    with pytest.raises(FileNotFoundError, match=r"Expected one of model\.safeten.*tf_model\.h5"):
+        find_tensors(tmp_path)
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        read_tensors(tmp_path / "none.pt")
+    old = tmp_path / "old.pt"
+    torch.save({"a": torch.ones(2)}, old, _use_new_zipfile_serialization=False)
+    with pytest.raises(ValueError, match=r"had before 1\.6.*torch\.load\('old\.pt', weights_only"):
+        read_tensors(old)
+    pointer = tmp_path / "model.safetensors"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(DamagedFileError, match=r"pointer of Git LFS.*git lfs pull"):
+        find_tensors(tmp_path)
+    (tmp_path / "page.pt").write_text("<html>404</html>")
+    with pytest.raises(DamagedFileError, match=r"no PyTorch file.*begins with b'<htm'"):
+        read_tensors(tmp_path / "page.pt")

@@ -1,0 +1,32 @@
+"""Tokenizers with the ids of checkpoints split texts in a graph as in Python."""
+
+import pretrained_vocabularies as families
+import pytest
+import tensorflow as tf
+from pretrained_vocabularies import FAMILIES
+
+from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
+
+TEXTS = [
+    *families.fuzz(300, seed=4),
+    "",
+    " ",
+    "日",
+    "abababab aaaa",
+    "a\ud800b".replace("\ud800", "\ufffd"),
+]
+
+
+@pytest.mark.fast_cases(4)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_and_texts_are_those_of_python(name):
+    tokenizer = FAMILIES[name]()
+    graph = graph_tokenizer_of(tokenizer)
+    rows = tokenizer.encode_batch(TEXTS)
+    found = graph.tokenize(tf.constant(TEXTS))
+    assert found.to_list() == rows
+    if hasattr(tokenizer, "proto"):
+        assert rows == families.reference(tokenizer, TEXTS)
+    every = [*rows, list(range(tokenizer.vocabulary_size))[::-1]]
+    texts = graph.detokenize(tf.ragged.constant(every, dtype=tf.int32).to_tensor(tokenizer.pad_id))
+    assert [text.decode() for text in texts.numpy()] == tokenizer.decode_batch(every)
