@@ -158,8 +158,12 @@ class MarianNpz(Family):
         return TokenizerPair(source, target)
 
     def settings(self, config: Seq2SeqConfig) -> None:
-        """Return nothing: the file is only read."""
-        return None
+        """Refuse: nothing writes such a file here."""
+        raise ValueError(
+            "Marian's own files are only read. Expected a family that is written, such as "
+            "'marian' for transformers, whose positions and epsilon are others; or "
+            "keras_addnorm.serving.export_saved_model, which exports every model."
+        )
 
 
 def read_decoder_settings(folder: Path) -> dict[str, Any]:
