@@ -102,6 +102,8 @@ def test_transformers_splits_texts_alike(folder):
     prefix = {"t5": "translate English to German: ", "marian_multilingual": ">>deu<<"}
     languages = [our_languages.get(f"{side}_language") for side in ("source", "target")]
     texts = [text.strip() if name == "bart" else text for text in TEXTS]
+    if name in ("pegasus", "nllb", "mbart"):  # Theirs have a token for the space at the end.
+        texts = [text.rstrip() for text in texts]
     given = [prefix.get(name, "") + text for text in texts]
     expected = theirs(given).input_ids
     found = source_ids(ours.tokenizers, texts, languages)

@@ -157,7 +157,7 @@ class MarianNpz(Family):
         )
         return TokenizerPair(source, target)
 
-    def settings(self, config: Seq2SeqConfig) -> None:
+    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Refuse: nothing writes such a file here."""
         raise ValueError(
             "Marian's own files are only read. Expected a family that is written, such as "

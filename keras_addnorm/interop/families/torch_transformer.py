@@ -108,7 +108,7 @@ class TorchTransformer(Family):
         """Return nothing: a state dictionary says nothing of texts."""
         return None
 
-    def settings(self, config: Seq2SeqConfig) -> None:
+    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Return nothing: a state dictionary has no settings."""
         return None
 
