@@ -65,9 +65,12 @@ def make_model(tokenizers, **fields):
         noise = generator.normal(size=weight.shape)
         is_table = weight.path.endswith("embeddings")
         weight.assign(1.5 * weight + (0.0 if is_table else 0.2) * noise)
-    if not config.tie_embeddings:
-        # As training does: a beam sees the difference between masking before and after a softmax.
+    # As training does: a beam sees the difference between masking before and after a softmax.
+    if config.tie_embeddings:
+        bias = model.decoder_embedding.logits_bias
+    else:
         bias = model.vocabulary_projection.bias
+    if bias is not None:
         bias.assign(np.where(np.arange(bias.shape[0]) < 2, -30.0, bias))
     return model
 
@@ -136,6 +139,29 @@ CASES = {
     "a norm for each side": {"norm": {"encoder": {"name": "rms_norm"}, "decoder": "layer_norm"}},
     "attention said as a dict": {"attention": {}, "scheme": "pre_ln"},
     "another epsilon": {"epsilon": 0.25, "activation": "sigmoid"},
+    "post_ln, final norm": {
+        "scheme": {"name": "post_ln", "final_norm": True},
+        "activation": "gelu_tanh",
+    },
+    "norm and scale of embeddings, head_dim": {
+        "scheme": "pre_ln",
+        "activation": "geglu_tanh",
+        "embedding_norm": "layer_norm",
+        "embedding_scale": 2.5,
+        "head_dim": 7,
+    },
+    "halves, tied bias, no other": {
+        "positions": {
+            "name": "sinusoidal",
+            "layout": "halves",
+            "timescales": "half_minus_one",
+            "offset": 2,
+        },
+        "activation": "gelu_sigmoid",
+        "tie_embeddings": True,
+        "logits_bias": True,
+        "use_bias": False,
+    },
 }
 
 
@@ -285,6 +311,10 @@ REFUSED = {
     "activation": ({"activation": "elu"}, "activation.*'relu'.*Received: 'elu'"),
     "norm": ({"norm": {"encoder": "layer_norm", "decoder": "scale_norm"}}, "norm in the decoder"),
     "attention": ({"attention": {"num_key_value_heads": 1}}, "attention.*num_key_value_heads=1"),
+    "norm of embeddings": (
+        {"embedding_norm": "rms_norm"},
+        "embedding_norm in the encoder. Expected 'layer_norm'. Received: 'rms_norm'",
+    ),
     "relative positions": ({"positions": "alibi"}, "positions.*Received: 'alibi'"),
     "ids": ({"pad_id": 3}, "pad_id. Expected 0. Received: 3"),
 }

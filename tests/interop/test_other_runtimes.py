@@ -26,15 +26,23 @@ ROOT = Path(__file__).parents[2]
 BATCH, SOURCE_LENGTH, MAX_LENGTH = 5, 7, 11
 
 CASES = {
-    "post_ln, sinusoidal": {"num_decoder_layers": 2},
+    "post_ln, halves, norms and bias of embeddings": {
+        "scheme": {"name": "post_ln", "final_norm": True},
+        "positions": {"name": "sinusoidal", "layout": "halves", "offset": 2},
+        "embedding_norm": "rms_norm",
+        "logits_bias": True,
+        "num_decoder_layers": 2,
+    },
     "pre_ln, t5, own ids, pruned": {
+        "head_dim": 5,
+        "use_bias": False,
         "scheme": "pre_ln",
         "norm": "rms_norm",
         "activation": "swiglu",
         "positions": "t5",
         "tie_embeddings": False,
         "pad_id": 3,
-        "start_id": 0,
+        "start_id": 3,
         "end_id": 1,
         "num_decoder_layers": 2,
         "pruned_sublayers": ("encoder/0/feed_forward", "decoder/0/self_attention"),
