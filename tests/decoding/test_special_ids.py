@@ -30,7 +30,6 @@ from keras_addnorm.decoding import (
 )
 from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.special_ids import SpecialIds
-from keras_addnorm.diagnostics import predict_stability
 from keras_addnorm.models import Seq2SeqTransformer
 
 V, L = 5, 4
@@ -254,19 +253,3 @@ def test_a_shortlist_of_another_vocabulary_than_the_ids_is_named():
 
     with pytest.raises(ValueError, match=r"ids of the vocabulary, below 9\. Received: 9"):
         Shortlist(lexicon, 5).check(Config)
-
-
-def test_a_forecast_of_a_model_with_a_large_padding_id():
-    """It looks at a smaller vocabulary, which has the same ids only if they are small."""
-    config = make(**MODELS["start is pad, the last"]).config
-    config = type(config).from_dict(
-        config.to_dict()
-        | {"source_vocabulary_size": 50, "target_vocabulary_size": 50, "pad_id": 49, "start_id": 49}
-    )
-    keras.utils.set_random_seed(1)
-    forecast = predict_stability(
-        config, learning_rate=1e-3, max_vocabulary_size=16, batch_size=2, length=3
-    )
-    small = forecast.looked_at
-    assert (small.pad_id, small.start_id, small.end_id) == (1, 1, 0)
-    assert small.target_vocabulary_size == 16
