@@ -56,7 +56,7 @@ class GraphNormalizer:
         self._drops_idle_joiners = normalizer.drops_idle_joiners
         self._composer = None if normalizer.rule.form is None else _Composer(normalizer)
         charsmap = normalizer.charsmap
-        self._charsmap = None if charsmap is None else GraphCharsmap(charsmap.entries())
+        self._charsmap = None if charsmap is None else GraphCharsmap(charsmap)
 
     @property
     def numbers(self) -> Mapping[int, int]:
