@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
 from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.layers import positions
 
 Tensor = Any
 
@@ -156,7 +157,7 @@ class DecoderInfo:
             name: getattr(config, name, default) if given[name] is None else given[name]
             for name, default in dataclasses.asdict(SpecialIds()).items()
         }
-        is_learned = getattr(config, "positions", None) == "learned"
+        is_learned = positions.is_learned(getattr(config, "positions", None))
         max_length = getattr(config, "max_length", None)
         return cls(
             SpecialIds(**ids),

@@ -82,8 +82,7 @@ def attention_scores(
     Returns:
         Those of the encoder and of the decoder, one entry a layer.
     """
-    pad_id = model.config.pad_id
-    source_mask = ops.not_equal(source_ids, pad_id)
+    source_mask = ops.not_equal(source_ids, model.config.pad_id)
     memory, encoder_scores = model.encoder(
         model.encoder_embedding(source_ids),
         padding_mask=source_mask,
@@ -93,7 +92,6 @@ def attention_scores(
     _, decoder_scores = model.decoder(
         model.decoder_embedding(target_ids),
         memory,
-        padding_mask=ops.not_equal(target_ids, pad_id),
         memory_padding_mask=source_mask,
         return_attention_scores=True,
         training=False,

@@ -255,28 +255,35 @@ def _check(learning_rate: float, width: int, vocabulary: int, batch: int, length
 
 def _reduced(config: Seq2SeqConfig, width: int, vocabulary: int, length: int) -> Seq2SeqConfig:
     """The same depth and Add & Norm, narrower, and with nothing dropped."""
-    heads = config.num_heads
+    heads, head_dim, scale = config.num_heads, config.head_dim, config.embedding_scale
     hidden_dim = config.hidden_dim
     if hidden_dim > width:
         # An even width for each head: rotary positions rotate pairs of channels.
         hidden_dim = min(hidden_dim, 2 * heads * max(1, width // (2 * heads)))
+        if head_dim is not None:
+            head_dim = 2 * max(1, head_dim * hidden_dim // (2 * config.hidden_dim))
+        if scale is not None:  # The rows of a table become larger, by the root of the widths.
+            scale *= (hidden_dim / config.hidden_dim) ** 0.5
     drops: dict[str, Any] = {
         field.name: 0.0
         for field in dataclasses.fields(config)
         if "drop" in field.name and isinstance(getattr(config, field.name), int | float)
     }
     # The same special ids coincide, within any vocabulary.
-    special = {name: getattr(config, name) for name in ("pad_id", "start_id", "end_id")}
-    distinct = sorted(set(special.values()))
+    names = ("pad_id", "start_id", "end_id")
+    distinct = sorted({getattr(config, name) for name in names})
+    special: dict[str, Any] = {name: distinct.index(getattr(config, name)) for name in names}
     return dataclasses.replace(
         config,
         hidden_dim=hidden_dim,
+        head_dim=head_dim,
+        embedding_scale=scale,
         intermediate_dim=max(1, config.intermediate_dim * hidden_dim // config.hidden_dim),
         source_vocabulary_size=min(config.source_vocabulary_size, vocabulary),
         target_vocabulary_size=min(config.target_vocabulary_size, vocabulary),
         max_length=max(config.max_length, length),
         **drops,
-        **{name: distinct.index(token) for name, token in special.items()},
+        **special,
     )
 
 

@@ -19,6 +19,7 @@ from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.interop.folders import never_generated, require_new
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
+from keras_addnorm.layers.positions import is_learned
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
 from keras_addnorm.models.checks import require_model, require_vocabularies
 
@@ -108,6 +109,8 @@ _POSITIONS = ("sinusoidal", "learned")
 _ACTIVATIONS = {
     "relu": ("RELU", False),
     "gelu": ("GELU", False),
+    "gelu_tanh": ("GELUTanh", False),
+    "gelu_sigmoid": ("GELUSigmoid", False),
     "silu": ("SWISH", False),
     "swish": ("SWISH", False),
     "tanh": ("Tanh", False),
@@ -115,18 +118,24 @@ _ACTIVATIONS = {
     "glu": ("Sigmoid", True),
     "reglu": ("RELU", True),
     "geglu": ("GELU", True),
+    "geglu_tanh": ("GELUTanh", True),
     "swiglu": ("SWISH", True),
 }
 _SIZES = {
     *("source_vocabulary_size", "target_vocabulary_size", "num_encoder_layers"),
-    *("num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads", "max_length"),
+    *("num_decoder_layers", "hidden_dim", "intermediate_dim", "num_heads", "head_dim"),
+    "max_length",
 }
 _ONLY_IN_TRAINING = {
     *("dropout", "attention_dropout", "activation_dropout", "drop_path"),
     *("kernel_initializer", "bias_initializer"),
 }
-_SAID_ELSEWHERE = {"activation", "attention", "scheme", "norm", "epsilon", "positions"}
-_TABLES = {"tie_embeddings", "share_embeddings"}
+_SAID_ELSEWHERE = {
+    *("activation", "attention", "scheme", "norm", "epsilon", "positions", "use_bias"),
+}
+_TABLES = {
+    *("tie_embeddings", "share_embeddings", "logits_bias", "embedding_scale", "embedding_norm"),
+}
 _SPECIAL_IDS = {"pad_id", "start_id", "end_id"}  # It knows their names; padding it has not.
 # A field that is not among these has to be at its default: then it changes nothing.
 _KNOWN_FIELDS = _SIZES | _ONLY_IN_TRAINING | _SAID_ELSEWHERE | _TABLES | _SPECIAL_IDS
@@ -229,7 +238,12 @@ def _check_config(config: Seq2SeqConfig) -> None:
     _require("scheme", type(schemes.get(config.scheme)).__name__, known)
     for side in ("encoder", "decoder"):
         _require(f"norm in the {side}", _norm(config, side), _NORMS)
-    _require("positions", config.positions, _POSITIONS)
+        if config.embedding_norm is not None:
+            # All norms of a model are of one kind.
+            embedding_norm = _by_name(norms.for_side(config.embedding_norm, side))
+            _require(f"embedding_norm in the {side}", embedding_norm, [_norm(config, side)])
+    kind = config.positions["name"] if isinstance(config.positions, dict) else config.positions
+    _require("positions", kind, _POSITIONS)
     _require("activation", config.activation, _ACTIVATIONS)
     _require("attention", AttentionConfig.get(config.attention), [AttentionConfig()])
     for field in dataclasses.fields(config):
@@ -239,7 +253,10 @@ def _check_config(config: Seq2SeqConfig) -> None:
 
 def _norm(config: Seq2SeqConfig, side: norms.Side) -> norms.NormLike:
     """The norm of a side, by its name alone if it has no fields."""
-    identifier = norms.for_side(config.norm, side)
+    return _by_name(norms.for_side(config.norm, side))
+
+
+def _by_name(identifier: norms.NormLike) -> norms.NormLike:
     if isinstance(identifier, dict) and identifier.keys() == {"name"}:
         return str(identifier["name"])
     return identifier
@@ -260,10 +277,15 @@ def _specification(specs: Any, model: Seq2SeqTransformer, never: list[int]) -> A
     activation, is_gated = _ACTIVATIONS[config.activation]
     options = {
         "num_heads": config.num_heads,
+        "head_dim": config.head_dim,
+        "layernorm_embedding": config.embedding_norm is not None,
         "activation": getattr(specs.Activation, activation),
         "ffn_glu": is_gated,
         **placement.options,
     }
+    # Only a specification with Pre-LN has a final norm; which of the two it is, is said below.
+    has_final_norm = model.decoder.final_norm is not None
+    options["pre_norm"] |= has_final_norm
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(
             config.num_encoder_layers,
@@ -278,6 +300,7 @@ def _specification(specs: Any, model: Seq2SeqTransformer, never: list[int]) -> A
             **options,
         ),
     )
+    spec.encoder.pre_norm = spec.decoder.pre_norm = placement.options["pre_norm"]
     _fill_stack(spec.encoder, model.encoder, placement)
     _fill_stack(spec.decoder, model.decoder, placement)
     _fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.encoder_embedding)
@@ -347,13 +370,14 @@ def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
 
 def _fill_embeddings(stack_spec: Any, spec: Any, embedding: Any) -> None:
     spec.weight = _array(embedding.embeddings)
-    is_learned = embedding.positions == "learned"
     length = embedding.max_length
-    if not is_learned:
+    if not is_learned(embedding.positions):
         length = max(length, _NUM_SINUSOIDAL_POSITIONS)
     positions = np.arange(length, dtype="int32")
     stack_spec.position_encodings.encodings = _array(embedding.position_encoding(positions))
-    stack_spec.scale_embeddings = True
+    stack_spec.scale_embeddings = True if embedding.scale is None else float(embedding.scale)
+    if embedding.embedding_norm is not None:
+        _fill_norm(stack_spec.layernorm_embedding, embedding.embedding_norm)
 
 
 def _fill_vocabulary_projection(spec: Any, model: Seq2SeqTransformer, never: list[int]) -> None:
@@ -361,6 +385,8 @@ def _fill_vocabulary_projection(spec: Any, model: Seq2SeqTransformer, never: lis
     bias = np.zeros((model.config.target_vocabulary_size,), "float32")
     if projection is None:
         spec.weight = _array(model.decoder_embedding.embeddings)
+        if model.decoder_embedding.logits_bias is not None:
+            bias += _array(model.decoder_embedding.logits_bias)
     else:
         _fill_linear(spec, projection)
         bias += spec.bias

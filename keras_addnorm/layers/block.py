@@ -98,6 +98,7 @@ class TransformerBlock(ConfiguredLayer):
         kernel = self.kernel_initializer
         sublayer = attention(
             num_heads=self.num_heads,
+            head_dim=self.head_dim,
             dropout=self.attention_dropout,
             use_bias=self.use_bias,
             query_initializer=kernel,

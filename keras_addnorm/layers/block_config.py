@@ -29,7 +29,8 @@ class BlockConfig:
     (schemes, initialisers, an `AttentionConfig`) are kept as their dicts, so that configs compare.
 
     Args:
-        num_heads: Number of attention heads, H; has to divide the width of the input.
+        num_heads: Number of attention heads, H; has to divide the width of the input, unless
+            there is a `head_dim`.
         intermediate_dim: Width inside the feed-forward sublayer, F.
         dropout: Share of each sublayer's output that is dropped before it is merged.
         attention_dropout: Share of the attention weights that is dropped.
@@ -48,6 +49,7 @@ class BlockConfig:
         drop_path: Share of the examples that go without a sublayer while training (stochastic
             depth); see `AddNorm`. In a stack it is the share of the last layer and grows linearly:
             `drop_path (l + 1) / L` in layer `l` of `L`.
+        head_dim: Width of a head, K; `None` for the width of the input divided by `num_heads`.
 
     Raises:
         ValueError: If a value does not fit, named with what was expected.
@@ -77,6 +79,7 @@ class BlockConfig:
     attention: AttentionConfig | dict[str, Any] | None = None
     positions: PositionsLike = "none"
     drop_path: float = 0.0
+    head_dim: int | None = None
 
     def __post_init__(self) -> None:
         with seeds_kept():
@@ -85,6 +88,8 @@ class BlockConfig:
     def _check(self) -> None:
         """Check all values, and bring choices into their plain form."""
         self._require_positive("num_heads", "intermediate_dim")
+        if self.head_dim is not None:
+            self._require_positive("head_dim")
         for name in ("dropout", "attention_dropout", "activation_dropout", "drop_path"):
             rate = getattr(self, name)
             if not 0 <= rate < 1:

@@ -25,11 +25,22 @@ class Activation:
     is_gated: bool = False
 
 
-_GATED: dict[str, Activation] = {
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return keras.activations.gelu(x, approximate=True)
+
+
+def _gelu_sigmoid(x: Tensor) -> Tensor:
+    return x * ops.sigmoid(1.702 * x)
+
+
+_ACTIVATIONS: dict[str, Activation] = {
     "glu": Activation(ops.sigmoid, is_gated=True),
     "reglu": Activation(ops.relu, is_gated=True),
     "geglu": Activation(keras.activations.gelu, is_gated=True),
+    "geglu_tanh": Activation(_gelu_tanh, is_gated=True),
     "swiglu": Activation(ops.silu, is_gated=True),
+    "gelu_tanh": Activation(_gelu_tanh),
+    "gelu_sigmoid": Activation(_gelu_sigmoid),
 }
 
 
@@ -37,8 +48,10 @@ def get_activation(name: str) -> Activation:
     """Return an activation by name.
 
     Args:
-        name: A Keras activation (`"relu"`, `"gelu"`, ...) or a gated one: `"glu"`, `"reglu"`,
-            `"geglu"`, `"swiglu"` (Shazeer, 2020, arXiv:2002.05202).
+        name: A Keras activation (`"relu"`, `"gelu"`, ...); an approximation of GELU, with a tanh,
+            `"gelu_tanh"`, or as `x sigmoid(1.702 x)`, `"gelu_sigmoid"` (Hendrycks and Gimpel, 2016,
+            arXiv:1606.08415); or a gated one: `"glu"`, `"reglu"`, `"geglu"`, `"geglu_tanh"`,
+            `"swiglu"` (Shazeer, 2020, arXiv:2002.05202).
 
     Returns:
         The activation.
@@ -46,14 +59,14 @@ def get_activation(name: str) -> Activation:
     Raises:
         ValueError: If the name is unknown.
     """
-    if name in _GATED:
-        return _GATED[name]
+    if name in _ACTIVATIONS:
+        return _ACTIVATIONS[name]
     try:
         return Activation(keras.activations.get(name))
     except ValueError as error:
         raise ValueError(
             "There is no such activation. Expected the name of a Keras activation (relu, gelu, "
-            f"silu, ...) or one of {', '.join(_GATED)}. Received: {name!r}"
+            f"silu, ...) or one of {', '.join(_ACTIVATIONS)}. Received: {name!r}"
         ) from error
 
 
@@ -63,7 +76,8 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         intermediate_dim: Width inside, F.
-        activation: A Keras activation's name, or `"glu"`, `"reglu"`, `"geglu"`, `"swiglu"`.
+        activation: A Keras activation's name, `"gelu_tanh"`, `"gelu_sigmoid"`, or with a gate
+            `"glu"`, `"reglu"`, `"geglu"`, `"geglu_tanh"`, `"swiglu"`; see `get_activation`.
         dropout: Share of the intermediate activations that is dropped.
         use_bias: Whether the projections have biases.
         kernel_initializer: Initialiser of the kernels.

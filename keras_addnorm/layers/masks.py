@@ -12,6 +12,29 @@ from keras.src.backend import get_keras_mask  # Keras offers no public way to re
 Tensor = Any
 
 
+def token_mask(token_ids: Tensor, pad_id: int, is_first_real: bool = False) -> Tensor:
+    """Return where token ids are real.
+
+    Args:
+        token_ids: `(B, T)`.
+        pad_id: The id of padding.
+        is_first_real: Whether the first position is real whatever its id: that of a target whose
+            start token is padding.
+
+    Returns:
+        Booleans of shape `(B, T)`.
+
+    Example:
+    ```python
+    token_mask([[0, 4, 0]], pad_id=0, is_first_real=True)  # [[True, True, False]]
+    ```
+    """
+    is_real = ops.not_equal(token_ids, pad_id)
+    if not is_first_real:
+        return is_real
+    return ops.concatenate([ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1)
+
+
 def causal_mask(
     num_queries: int | Tensor, num_keys: int | Tensor, offset: int | Tensor = 0
 ) -> Tensor:

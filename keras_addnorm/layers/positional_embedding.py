@@ -7,8 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.dropout import Dropout
+from keras_addnorm import norms
+from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.lora import redraw
 from keras_addnorm.layers.shapes import leading_sizes
@@ -17,8 +17,10 @@ Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class PositionalEmbedding(keras.layers.ReversibleEmbedding):
+class PositionalEmbedding(EmbeddingSide, keras.layers.ReversibleEmbedding):
     """`E[id] * sqrt(D) + P[position]`; with `reverse=True`, the tied projection to the vocabulary.
+
+    A `norm` normalises the sum, and dropout follows.
 
     The mask (True at real tokens) is attached to the output and travels on to every layer that
     follows, as from `keras.layers.Embedding(mask_zero=True)`.
@@ -39,17 +41,25 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
         dropout: Share of the sum that is dropped.
         embeddings_initializer: `None` for a normal distribution of standard deviation `1/sqrt(D)`,
             so that the scaled embedding and the tied logits both start at a variance near one.
+        is_first_real: Whether the first position is never masked: for targets whose start token is
+            padding.
+        scale: Factor on the rows of the table; `None` for the square root of D.
+        norm: A norm of the sum, a name of `keras_addnorm.norms` or its dict; `None` for none.
+        epsilon: The norm's epsilon.
+        use_logits_bias: Whether the tied projection adds a learned bias to the logits.
         **kwargs: The arguments of a Keras layer, and `lora_rank` and `lora_alpha`.
 
     Raises:
-        ValueError: If a size is not positive, if the input is not a rank-2 tensor of integers, or
-            if it is longer than a learned table. An id outside the vocabulary cannot be seen in a
-            compiled graph: TensorFlow on CPU raises, other devices clip or give NaN; a negative
-            one counts from the end of the table.
+        ValueError: If a size or the scale is not positive, if a choice is unknown, if the input is
+            not a rank-2 tensor of integers, or if it is longer than a learned table. An id outside
+            the vocabulary cannot be seen in a compiled graph: TensorFlow on CPU raises, other
+            devices clip or give NaN; a negative one counts from the end of the table.
 
     Weights:
         `embeddings`: `(V, D)`.
+        `logits_bias`: `(V,)`, if it is used.
         `position_encoding/embeddings`: `(max_length, D)`, learned positions only.
+        `embedding_norm/...`: those of the norm, if there is one.
 
     Example:
     ```python
@@ -76,6 +86,11 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
         pad_id: int = 0,
         dropout: float = 0.0,
         embeddings_initializer: InitializerLike | None = None,
+        is_first_real: bool = False,
+        scale: float | None = None,
+        norm: norms.NormLike | None = None,
+        epsilon: float = 1e-6,
+        use_logits_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
@@ -83,36 +98,35 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
                 raise ValueError(f"`{name}` has to be positive. Expected >= 1. Received: {size}")
         # The table has an initialiser of its own. Another default of Keras would draw a seed.
         super().__init__(vocabulary_size, hidden_dim, embeddings_initializer="zeros", **kwargs)
+        self._set_side(
+            hidden_dim,
+            SideArguments(
+                max_length=max_length,
+                positions=positions,
+                mask_zero=mask_zero,
+                pad_id=pad_id,
+                dropout=dropout,
+                is_first_real=is_first_real,
+                scale=scale,
+                norm=norm,
+                epsilon=epsilon,
+            ),
+        )
         self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.max_length = max_length
-        self.positions = positions
-        self.mask_zero = mask_zero
-        self.pad_id = pad_id
-        self.dropout = dropout
+        self.use_logits_bias = use_logits_bias
         self.embeddings_initializer = (
             None
             if embeddings_initializer is None
             else keras.initializers.get(embeddings_initializer)
         )
-        self.supports_masking = True
-        # Token ids must not be cast to the compute dtype: float16 cannot count past 2048.
-        self.autocast = False
 
         self._add_table()
-        # What is beside the table is never quantised: `int8_from_float32` -> `float32`
-        policy = self.dtype_policy.name.rpartition("_from_")[2]
-        make_encoding = position_kinds.absolute(positions)
-        self.position_encoding = None
-        if make_encoding is not None:
-            self.position_encoding = make_encoding(
-                hidden_dim=hidden_dim,
-                max_length=max_length,
-                dtype=policy,
-                name="positions",
+        self.logits_bias = None
+        if use_logits_bias:
+            self.logits_bias = self.add_weight(
+                shape=(vocabulary_size,), initializer="zeros", autocast=False, name="logits_bias"
             )
-        self._dropout = Dropout(dropout, dtype=policy)
-        self.built = True
+        self._make_side()
         if self.lora_rank:
             self.enable_lora(self.lora_rank, self.lora_alpha)
 
@@ -144,8 +158,8 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
 
     def logits(self, x: Tensor) -> Tensor:
         """Project hidden states `(N, D)` to logits `(N, V)` in float32 (or float64)."""
-        logits = ops.einsum("nd,vd->nv", ops.cast(x, self.compute_dtype), self.table())
-        return ops.cast(logits, self._logits_dtype)
+        logits = ops.cast(self._product(ops.cast(x, self.compute_dtype)), self._logits_dtype)
+        return logits if self.logits_bias is None else ops.add(logits, self.logits_bias)
 
     def table(self) -> Tensor:
         """Return the table `(V, D)` that the layer computes with, LoRA and quantisation included.
@@ -174,17 +188,19 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
             raise self._not_implemented_error(self.quantize)
         super().quantize(mode, type_check=False, config=config)
 
+    @property
+    def variable_serialization_spec(self) -> dict[str | None, list[str]]:
+        """Return the names of the weights, in their order in a file, for each quantisation."""
+        spec = super().variable_serialization_spec
+        if self.logits_bias is None:
+            return spec
+        return {mode: [*names, "logits_bias"] for mode, names in spec.items()}
+
     def load_own_variables(self, store: Any) -> None:
         """Load the table; LoRA, whose matrices a saved table contains, begins anew."""
         super().load_own_variables(store)
         if self.lora_enabled:
             redraw(self.lora_embeddings_a)
-
-    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        """Return where token ids are real, `(B, T)`; hidden states keep their mask."""
-        if len(inputs.shape) == 3:
-            return previous_mask
-        return ops.not_equal(inputs, self.pad_id) if self.mask_zero else None
 
     def compute_output_spec(
         self,
@@ -212,11 +228,8 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
             **own,
             "vocabulary_size": self.vocabulary_size,
             "hidden_dim": self.hidden_dim,
-            "max_length": self.max_length,
-            "positions": self.positions,
-            "mask_zero": self.mask_zero,
-            "pad_id": self.pad_id,
-            "dropout": self.dropout,
+            **self._side_config(),
+            "use_logits_bias": self.use_logits_bias,
             "embeddings_initializer": (
                 None if initializer is None else keras.initializers.serialize(initializer)
             ),
@@ -226,13 +239,9 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
     def _logits_dtype(self) -> str:
         return keras.backend.result_type(self.compute_dtype, "float32")
 
-    def _embed(self, token_ids: Tensor, start_index: int | Tensor, training: bool | None) -> Tensor:
-        self._check_token_ids(token_ids, start_index)
-        x = self._rows(token_ids) * self.hidden_dim**0.5
-        if self.position_encoding is not None:
-            positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
-            x = x + self.position_encoding(positions)
-        return self._dropout(x, training=training)
+    def _product(self, x: Tensor) -> Tensor:
+        """Multiply `(N, D)` by the transposed table, to `(N, V)`."""
+        return ops.einsum("nd,vd->nv", x, self.table())
 
     def _rows(self, token_ids: Tensor) -> Tensor:
         """Return rows of the table, `(..., D)`."""
@@ -267,31 +276,6 @@ class PositionalEmbedding(keras.layers.ReversibleEmbedding):
         # (B, T, D) -> (N, D) -> (N, V) -> (B, T, V): one flat product, as in Projection
         logits = self.logits(ops.reshape(x, (-1, self.hidden_dim)))
         return ops.reshape(logits, (*leading, self.vocabulary_size))
-
-    def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:
-        if len(token_ids.shape) != 2:
-            raise ValueError(
-                "Token ids need two axes. Expected shape (batch, length). "
-                f"Received: {tuple(token_ids.shape)}. For one sentence, add a batch axis: ids[None]"
-            )
-        dtype = keras.backend.standardize_dtype(token_ids.dtype)
-        if "int" not in dtype:
-            raise ValueError(
-                "Token ids have to be integers. Expected a dtype such as int32. "
-                f"Received: {dtype}. (To project hidden states on the vocabulary, pass "
-                "reverse=True.)"
-            )
-        length = token_ids.shape[1]
-        if not isinstance(self.position_encoding, position_kinds.LearnedPositions):
-            return
-        if length is None or not isinstance(start_index, int):
-            return
-        if start_index + length > self.max_length:
-            raise ValueError(
-                "The sequence is longer than the table of learned positions. Expected at most "
-                f"{self.max_length} positions. Received: {start_index + length}. Raise max_length, "
-                "shorten the sequence, or use another kind of positions: no other has a limit."
-            )
 
     def _check_hidden_states(self, x: Tensor) -> None:
         if len(x.shape) != 3 or x.shape[-1] != self.hidden_dim:

@@ -9,9 +9,11 @@ from typing import Any
 from keras_addnorm import norms
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.arguments import checked, document
 from keras_addnorm.layers.attention import divide_heads
 from keras_addnorm.layers.block_config import BlockConfig
+from keras_addnorm.layers.embedding_side import SideArguments
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
@@ -62,7 +64,9 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
     """The shape of a `Seq2SeqTransformer`: a `BlockConfig` and what is not in the blocks.
 
     Values are kept as plain ones, names, numbers and dicts. `dropout` drops from the embeddings
-    too. `positions` may be a kind that the embeddings add, `"sinusoidal"` or `"learned"`.
+    too. `positions` may be a kind that the embeddings add, `"sinusoidal"` or `"learned"`, with
+    fields as a dict: `{"name": "sinusoidal", "layout": "halves", "timescales": "half_minus_one",
+    "offset": 2}`; see `keras_addnorm.layers.positions.SinusoidalPositions`.
 
     Args:
         source_vocabulary_size: Number of source tokens.
@@ -73,14 +77,20 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         **block: The fields of `BlockConfig`.
         max_length: Number of learned positions, and the default limit on generated tokens.
         tie_embeddings: Whether the output projection is the transposed target embedding.
-        share_embeddings: Whether source and target use one embedding (a joint vocabulary).
-        pad_id: The id of padding.
-        start_id: The id that starts a target.
+        share_embeddings: Whether source and target use one token table (a joint vocabulary).
+            Learned positions and an `embedding_norm` are of each side.
+        pad_id: The id of padding, in both vocabularies.
+        start_id: The id that starts a target. It may be that of padding or of the end: the first
+            position of a target is read whatever its id.
         end_id: The id that ends a sequence.
         pruned_sublayers: Sublayers that are left out, `F(x) = 0` in their place, by the names in
             `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
         gradient_checkpointing: Whether training computes the activations of each layer twice
             instead of keeping them. See `TransformerEncoder`.
+        logits_bias: Whether tied logits have a learned bias; an own projection always has one.
+        embedding_scale: Factor on token embeddings; `None` for the square root of D.
+        embedding_norm: A norm of the sum of token embedding and position, on each side one; as
+            `norm`, a name, a dict or one for each side. `None` for none.
 
     Raises:
         ValueError: If a field does not fit, named with what was expected.
@@ -109,14 +119,20 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
     end_id: int = 2
     pruned_sublayers: tuple[str, ...] = ()
     gradient_checkpointing: bool = False
+    logits_bias: bool = False
+    embedding_scale: float | None = None
+    embedding_norm: norms.NormLike | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, value in super().to_dict().items():
             self._set(name, value)
         self._require_positive(*(f.name for f in dataclasses.fields(_Sizes)), "max_length")
-        divide_heads(self.hidden_dim, self.num_heads)
+        if self.head_dim is None:
+            divide_heads(self.hidden_dim, self.num_heads)
         norms.for_side(self.norm, "decoder")
+        position_kinds.check_width(self.positions, self.hidden_dim)
+        self._check_embeddings()
         self._set("pruned_sublayers", require_sublayers(self.pruned_sublayers, self.sublayer_names))
         if self.share_embeddings and self.source_vocabulary_size != self.target_vocabulary_size:
             raise ValueError(
@@ -134,10 +150,33 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
                 f"end_id. Received: {special}"
             )
 
+    def _check_embeddings(self) -> None:
+        """Check the choices of the embeddings, and that their tables have a row of padding."""
+        SideArguments(scale=self.embedding_scale)  # checks it
+        if self.embedding_norm is not None:
+            for side in ("encoder", "decoder"):
+                norms.for_side(self.embedding_norm, side)
+        if self.logits_bias and not self.tie_embeddings:
+            raise ValueError(
+                "`logits_bias` is that of tied logits; an own projection has a bias already. "
+                "Expected tie_embeddings=True. Received: tie_embeddings=False, logits_bias=True. "
+                "Leave logits_bias out."
+            )
+        if self.pad_id >= self.source_vocabulary_size:
+            raise ValueError(
+                "Sources are padded, too. Expected a pad_id in the source vocabulary, below "
+                f"{self.source_vocabulary_size}. Received: {self.pad_id}"
+            )
+
     @property
     def special_ids(self) -> SpecialIds:
         """The special ids, and which of them are never generated."""
         return SpecialIds(self.pad_id, self.start_id, self.end_id)
+
+    @property
+    def num_positions(self) -> int | None:
+        """Number of positions, `max_length`, if they are learned; `None` if there is no end."""
+        return self.max_length if position_kinds.is_learned(self.positions) else None
 
     @property
     def sublayer_names(self) -> tuple[str, ...]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
-from keras_addnorm import decoding
+from keras_addnorm import decoding, norms
 from keras_addnorm.decoding.constraints import ConstraintLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.layers import PositionalEmbedding, Projection
+from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.chosen import chosen_layers
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.quantization import quantize_layers, quantized_policies
+from keras_addnorm.layers.shared_table_embedding import SharedTableEmbedding
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
 
@@ -42,7 +44,8 @@ class Seq2SeqTransformer(keras.Model):
     Weights:
         Keras keys a functional model's weight file by class, with a counter:
         `layers/positional_embedding` (source, or both when shared),
-        `layers/positional_embedding_1` (target), `layers/transformer_encoder`,
+        `layers/positional_embedding_1` (target), `layers/shared_table_embedding` (what the source
+        has of its own beside a shared table), `layers/transformer_encoder`,
         `layers/transformer_decoder`, and `layers/projection` with untied embeddings.
 
     Example:
@@ -90,16 +93,7 @@ class Seq2SeqTransformer(keras.Model):
             dtype=dtype,
             name="decoder",
         )
-        if config.share_embeddings:
-            embedding = _embedding(config, config.target_vocabulary_size, dtype, "embedding")
-            encoder_embedding = decoder_embedding = embedding
-        else:
-            encoder_embedding = _embedding(
-                config, config.source_vocabulary_size, dtype, "encoder_embedding"
-            )
-            decoder_embedding = _embedding(
-                config, config.target_vocabulary_size, dtype, "decoder_embedding"
-            )
+        encoder_embedding, decoder_embedding = _embeddings(config, dtype)
         vocabulary_projection = None
         if not config.tie_embeddings:
             vocabulary_projection = Projection(
@@ -140,6 +134,8 @@ class Seq2SeqTransformer(keras.Model):
         for name in _PARTS:
             part = getattr(original, name)
             setattr(self, name, None if part is None else clone_of[part])
+        if isinstance(self.encoder_embedding, SharedTableEmbedding):
+            self.encoder_embedding.read_table_of(self.decoder_embedding)
 
     def _run_through_graph(self, inputs: Any, operation_fn: Any = None, call_fn: Any = None) -> Any:
         """Run the graph; of a graph of clones, remember of which layers they are."""
@@ -417,16 +413,45 @@ class Seq2SeqTransformer(keras.Model):
         return model
 
 
-def _embedding(
-    config: Seq2SeqConfig, vocabulary_size: int, dtype: Any, name: str
-) -> PositionalEmbedding:
-    return PositionalEmbedding(
-        vocabulary_size,
-        config.hidden_dim,
-        max_length=config.max_length,
-        positions=config.positions,
-        pad_id=config.pad_id,
-        dropout=config.dropout,
-        dtype=dtype,
-        name=name,
+def _embeddings(
+    config: Seq2SeqConfig, dtype: Any
+) -> tuple[PositionalEmbedding | SharedTableEmbedding, PositionalEmbedding]:
+    """Return the embeddings of source and target."""
+    source, target = _side_arguments(config, "encoder"), _side_arguments(config, "decoder")
+    table = {"hidden_dim": config.hidden_dim, "dtype": dtype}
+    vocabulary_size, use_bias = config.target_vocabulary_size, config.logits_bias
+    if not config.share_embeddings:
+        return (
+            PositionalEmbedding(
+                config.source_vocabulary_size, **table, **source, name="encoder_embedding"
+            ),
+            PositionalEmbedding(
+                vocabulary_size,
+                **table,
+                **target,
+                use_logits_bias=use_bias,
+                name="decoder_embedding",
+            ),
+        )
+    shared = PositionalEmbedding(
+        vocabulary_size, **table, **target, use_logits_bias=use_bias, name="embedding"
     )
+    has_weights = position_kinds.is_learned(config.positions) or config.embedding_norm is not None
+    if source == target and not has_weights:
+        return shared, shared
+    return SharedTableEmbedding(shared, **source, dtype=dtype, name="encoder_embedding"), shared
+
+
+def _side_arguments(config: Seq2SeqConfig, side: Literal["encoder", "decoder"]) -> dict[str, Any]:
+    norm = config.embedding_norm
+    return {
+        "max_length": config.max_length,
+        "positions": config.positions,
+        "pad_id": config.pad_id,
+        "dropout": config.dropout,
+        # A target begins with the start token, whatever its id.
+        "is_first_real": side == "decoder" and config.start_id == config.pad_id,
+        "scale": config.embedding_scale,
+        "norm": None if norm is None else norms.for_side(norm, side),
+        "epsilon": config.epsilon,
+    }

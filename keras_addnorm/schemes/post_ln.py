@@ -18,11 +18,20 @@ class PostLN(ResidualScheme):
     Deep Post-LN stacks need a learning-rate warm-up: at the start, the gradients of the last
     layers are large (Xiong et al., 2020).
 
+    Args:
+        final_norm: Whether a stack ends with one more norm, behind that of its last layer. The
+            paper has none; `torch.nn.Transformer` has one.
+
     Reference:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.1.
     """
 
-    needs_final_norm = False
+    final_norm: bool = False
+
+    @property
+    def needs_final_norm(self) -> bool:
+        """Whether there is one more norm."""
+        return self.final_norm
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm after the sum."""

@@ -241,9 +241,10 @@ def _max_length(model: Seq2SeqTransformer, max_length: int | None) -> int:
     max_length = longest if max_length is None else max_length
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"Expected a positive int as max_length; received {max_length!r}.")
-    if model.config.positions == "learned" and max_length > longest:
+    num_positions = model.config.num_positions
+    if num_positions is not None and max_length > num_positions:
         raise ValueError(
-            f"The model has learned {longest} positions and cannot generate past them. Expected "
-            f"max_length <= {longest}; received {max_length}."
+            f"The model has learned {num_positions} positions and cannot generate past them. "
+            f"Expected max_length <= {num_positions}; received {max_length}."
         )
     return max_length

@@ -65,9 +65,12 @@ def make_model(tokenizers, **fields):
         noise = generator.normal(size=weight.shape)
         is_table = weight.path.endswith("embeddings")
         weight.assign(1.5 * weight + (0.0 if is_table else 0.2) * noise)
-    if not config.tie_embeddings:
-        # As training does: a beam sees the difference between masking before and after a softmax.
+    # As training does: a beam sees the difference between masking before and after a softmax.
+    if config.tie_embeddings:
+        bias = model.decoder_embedding.logits_bias
+    else:
         bias = model.vocabulary_projection.bias
+    if bias is not None:
         bias.assign(np.where(np.arange(bias.shape[0]) < 2, -30.0, bias))
     return model
 
@@ -136,6 +139,29 @@ CASES = {
     "a norm for each side": {"norm": {"encoder": {"name": "rms_norm"}, "decoder": "layer_norm"}},
     "attention said as a dict": {"attention": {}, "scheme": "pre_ln"},
     "another epsilon": {"epsilon": 0.25, "activation": "sigmoid"},
+    "post_ln, final norm": {
+        "scheme": {"name": "post_ln", "final_norm": True},
+        "activation": "gelu_tanh",
+    },
+    "norm and scale of embeddings, head_dim": {
+        "scheme": "pre_ln",
+        "activation": "geglu_tanh",
+        "embedding_norm": "layer_norm",
+        "embedding_scale": 2.5,
+        "head_dim": 7,
+    },
+    "halves, tied bias, no other": {
+        "positions": {
+            "name": "sinusoidal",
+            "layout": "halves",
+            "timescales": "half_minus_one",
+            "offset": 2,
+        },
+        "activation": "gelu_sigmoid",
+        "tie_embeddings": True,
+        "logits_bias": True,
+        "use_bias": False,
+    },
 }
 
 
@@ -160,6 +186,32 @@ def test_same_tokens_and_scores(case, separate, tmp_path):
     model = make_model(separate, **{"tie_embeddings": False} | CASES[case])
     directory = export_ctranslate2(model, separate, tmp_path / "model")
     check(model, separate, directory, SOURCES[:40], num_beams=4)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [{"start_id": 2}, {"start_id": 0}, {"pad_id": 5, "start_id": 5}],
+    ids=["start is end", "start is pad", "start is another pad"],
+)
+def test_a_start_that_is_the_end_or_padding(ids, joint, tmp_path):
+    """Only what the search never generates is switched off; the start is read all the same."""
+    model = make_model(joint, num_decoder_layers=1, tie_embeddings=False, **ids)
+    bias = model.vocabulary_projection.bias
+    # Else their shares, of the vocabulary and of what may be generated, differ.
+    bias.assign(np.where(np.isin(np.arange(61), [0, 1, 5]), -30.0, bias))
+    pad_id = model.config.pad_id
+    encoded = joint.source.encode_batch(SOURCES)
+    texts = [text for text, row in zip(SOURCES, encoded, strict=True) if pad_id not in row][:20]
+    directory = export_ctranslate2(model, joint, tmp_path / "model")
+    rows = source_rows(model, joint, texts)
+    found, scores = model.generate(
+        np.where(rows == 0, pad_id, rows), num_beams=3, max_length=MAX_LENGTH, jit_compile=False
+    )
+    expected = [[int(token) for token in row if token != pad_id] for row in found]
+    tokens, their_scores = theirs(directory, joint, texts, num_beams=3)
+    assert tokens == expected
+    assert {row[-1] for row in tokens if len(row) < MAX_LENGTH} <= {2}
+    np.testing.assert_allclose(their_scores, scores, atol=1e-3)
 
 
 def test_f1_a_lora_tuned_model_is_exported_as_it_is(untrained, joint, tmp_path):
@@ -285,8 +337,11 @@ REFUSED = {
     "activation": ({"activation": "elu"}, "activation.*'relu'.*Received: 'elu'"),
     "norm": ({"norm": {"encoder": "layer_norm", "decoder": "scale_norm"}}, "norm in the decoder"),
     "attention": ({"attention": {"num_key_value_heads": 1}}, "attention.*num_key_value_heads=1"),
+    "norm of embeddings": (
+        {"embedding_norm": "rms_norm"},
+        "embedding_norm in the encoder. Expected 'layer_norm'. Received: 'rms_norm'",
+    ),
     "relative positions": ({"positions": "alibi"}, "positions.*Received: 'alibi'"),
-    "ids": ({"pad_id": 3}, "pad_id. Expected 0. Received: 3"),
 }
 
 

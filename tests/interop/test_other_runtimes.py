@@ -26,15 +26,23 @@ ROOT = Path(__file__).parents[2]
 BATCH, SOURCE_LENGTH, MAX_LENGTH = 5, 7, 11
 
 CASES = {
-    "post_ln, sinusoidal": {"num_decoder_layers": 2},
+    "post_ln, halves, norms and bias of embeddings": {
+        "scheme": {"name": "post_ln", "final_norm": True},
+        "positions": {"name": "sinusoidal", "layout": "halves", "offset": 2},
+        "embedding_norm": "rms_norm",
+        "logits_bias": True,
+        "num_decoder_layers": 2,
+    },
     "pre_ln, t5, own ids, pruned": {
+        "head_dim": 5,
+        "use_bias": False,
         "scheme": "pre_ln",
         "norm": "rms_norm",
         "activation": "swiglu",
         "positions": "t5",
         "tie_embeddings": False,
         "pad_id": 3,
-        "start_id": 0,
+        "start_id": 3,
         "end_id": 1,
         "num_decoder_layers": 2,
         "pruned_sublayers": ("encoder/0/feed_forward", "decoder/0/self_attention"),
@@ -44,6 +52,7 @@ CASES = {
         "activation": "gelu",
         "positions": "rotary",
         "attention": {"num_key_value_heads": 2},
+        "start_id": 2,  # As the end.
     },
 }
 
@@ -259,6 +268,7 @@ def test_the_card_says_what_the_graphs_take(model, runtime, directory):
             assert said == real
     names = ("pad_id", "start_id", "end_id")
     assert card["special_ids"] == {name: getattr(model.config, name) for name in names}
+    assert card["never_generated"] == list(model.config.special_ids.never_generated)
     assert Seq2SeqConfig.from_dict(card["config"]) == model.config
     assert card["max_length"] == MAX_LENGTH
 

@@ -35,6 +35,7 @@ CHANGED = {
     "attention": AttentionConfig(sink="learned", num_key_value_heads=1),
     "positions": {"name": "rotary", "base": 500.0},
     "drop_path": 0.4,
+    "head_dim": 4,
 }
 
 

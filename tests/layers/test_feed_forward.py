@@ -17,14 +17,21 @@ def gelu(x):
     return x * 0.5 * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))
 
 
+def gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
 FUNCTIONS = {
     "relu": (lambda x: np.maximum(x, 0), False),
     "gelu": (gelu, False),
+    "gelu_tanh": (gelu_tanh, False),
+    "gelu_sigmoid": (lambda x: x * sigmoid(1.702 * x), False),
     "silu": (lambda x: x * sigmoid(x), False),
     "linear": (lambda x: x, False),
     "glu": (sigmoid, True),
     "reglu": (lambda x: np.maximum(x, 0), True),
     "geglu": (gelu, True),
+    "geglu_tanh": (gelu_tanh, True),
     "swiglu": (lambda x: x * sigmoid(x), True),
 }
 
@@ -38,7 +45,7 @@ def test_equals_the_formula(activation):
     h = project(layer.intermediate_projection, x)
     h = function(project(layer.gate_projection, x)) * h if is_gated else function(h)
     # Keras computes the constants of gelu in float32; tanh's approximation would be off by 1e-3.
-    tolerance = 1e-6 if "gel" in activation or activation == "geglu" else 1e-11
+    tolerance = 1e-6 if "gelu" in activation or "geglu" in activation else 1e-11
     expected = project(layer.output_projection, h)
     np.testing.assert_allclose(layer(x), expected, rtol=tolerance, atol=tolerance)
     assert len(layer.weights) == (6 if is_gated else 4)

@@ -40,6 +40,34 @@ def test_sinusoidal_positions_equal_the_formula(hidden_dim):
     np.testing.assert_allclose(encoding, sinusoids(positions, hidden_dim), atol=5e-7)
 
 
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("timescales", ["half", "half_minus_one"])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_variants_of_sinusoidal_positions(layout, timescales, offset):
+    """The pair i has the frequency 10000^(-i / n), n = D/2 or D/2 - 1."""
+    positions, pairs = np.array([0, 1, 5, 400]), 3
+    layer = SinusoidalPositions(
+        2 * pairs, layout=layout, timescales=timescales, offset=offset, dtype="float64"
+    )
+    expected = np.zeros((4, 2 * pairs))
+    for row, position in enumerate(positions):
+        for i in range(pairs):
+            n = pairs if timescales == "half" else pairs - 1
+            angle = (position + offset) / 10000 ** (i / n)
+            places = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, pairs + i)
+            expected[row, list(places)] = np.sin(angle), np.cos(angle)
+    np.testing.assert_allclose(layer(positions), expected, atol=1e-12)
+    again = SinusoidalPositions.from_config(layer.get_config())
+    np.testing.assert_array_equal(again(positions), layer(positions))
+
+
+def test_tensor2tensors_last_frequency_is_one_in_10000():
+    """D = 4 by hand: sin p, sin p/10000, cos p, cos p/10000."""
+    layer = SinusoidalPositions(4, layout="halves", timescales="half_minus_one", dtype="float64")
+    expected = [[np.sin(3), np.sin(3e-4), np.cos(3), np.cos(3e-4)]]
+    np.testing.assert_allclose(layer(np.array([3])), expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("hidden_dim", [64, 512])
 def test_far_positions_are_exact_to_a_millionth(hidden_dim):
     positions = np.arange(4960, 5001)
@@ -79,6 +107,27 @@ def test_learned_embedding_equals_the_formula():
     assert table.shape == (L, D)
     expected = array(layer.embeddings)[IDS] * np.sqrt(D) + table[:4]
     np.testing.assert_allclose(layer(IDS), expected, rtol=1e-12)
+
+
+def test_scale_norm_and_bias_equal_the_formula():
+    layer = embedding(scale=0.3, norm="rms_norm", epsilon=0.1, use_logits_bias=True)
+    x = array(layer.embeddings)[IDS] * 0.3 + sinusoids(range(4), D)
+    gain, bias = array(layer.embedding_norm.scale), array(layer.logits_bias)
+    expected = gain * x / np.sqrt((x**2).mean(-1, keepdims=True) + 0.1)
+    np.testing.assert_allclose(layer(IDS), expected, rtol=1e-9)
+    hidden = random(2, 3, D)
+    logits = hidden @ array(layer.embeddings).T + bias
+    np.testing.assert_allclose(layer(hidden, reverse=True), logits, rtol=1e-9)
+    assert PositionalEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
+
+
+def test_the_first_token_of_a_target_is_never_masked():
+    y = PositionalEmbedding(V, D, pad_id=7, is_first_real=True)(IDS)
+    expected = np.array([[True] * 4, [True] * 4, [True] * 4])
+    np.testing.assert_array_equal(keras.src.backend.get_keras_mask(y), expected)
+    y = PositionalEmbedding(V, D, pad_id=0, is_first_real=True)(IDS[:, 2:])
+    expected = [[True, False], [True, False], [True, True]]
+    np.testing.assert_array_equal(keras.src.backend.get_keras_mask(y), expected)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])

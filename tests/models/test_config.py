@@ -61,7 +61,7 @@ OVERRIDES = {
     "epsilon": 1e-5,
     "positions": "learned",
     "max_length": 31,
-    "tie_embeddings": False,
+    "tie_embeddings": True,
     "share_embeddings": True,
     "pad_id": 3,
     "start_id": 4,
@@ -74,6 +74,10 @@ OVERRIDES = {
     "attention": {"num_key_value_heads": 1, "window": 4},
     "target_vocabulary_size": 8000,
     "pruned_sublayers": ("encoder/4/feed_forward", "decoder/0/cross_attention"),
+    "head_dim": 6,
+    "logits_bias": True,
+    "embedding_scale": 1.5,
+    "embedding_norm": "layer_norm",
 }
 
 
@@ -132,9 +136,9 @@ def test_a_config_is_frozen():
         ),
         ({"num_heads": 4}, "hidden_dim=6, num_heads=4. Use num_heads=3 or 6"),
         ({"share_embeddings": True}, "cannot share an embedding.*source 13, target 11"),
-        ({"start_id": 0}, "three different ids"),
-        ({"end_id": 11}, r"three different ids in \[0, 11\)"),
-        ({"pad_id": -1}, "three different ids"),
+        ({"end_id": 0}, "padding cannot be the end"),
+        ({"end_id": 11}, r"ids in \[0, 11\), pad_id other than end_id"),
+        ({"pad_id": -1}, "The special ids have to lie in the target vocabulary"),
     ],
 )
 def test_bad_values_are_named(overrides, message):

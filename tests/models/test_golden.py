@@ -45,6 +45,17 @@ MODELS["t5_query_key_norm"] = {
     "attention": {"query_key_norm": "layer_norm"},
 }
 MODELS["shared"] = {"share_embeddings": True, "source_vocabulary_size": V_TARGET}
+MODELS["shared_table_with_sides"] = {
+    **MODELS["shared"],
+    "positions": "learned",
+    "embedding_norm": "layer_norm",
+    "logits_bias": True,
+}
+MODELS["final_norm_head_dim_no_bias"] = {
+    "scheme": {"name": "post_ln", "final_norm": True},
+    "head_dim": 5,
+    "use_bias": False,
+}
 
 
 def shapes_in_file(name, directory):

@@ -62,6 +62,12 @@ def test_final_norm(name):
     assert schemes.get(name).needs_final_norm is NEEDS_FINAL_NORM[name]
 
 
+def test_post_ln_may_end_with_a_norm():
+    scheme = schemes.get({"name": "post_ln", "final_norm": True})
+    assert scheme.needs_final_norm
+    assert schemes.get(schemes.serialize(scheme)) == scheme != schemes.get("post_ln")
+
+
 # Computed by hand from table 2 of the paper:
 # 6+6: (6^4 6)^(1/16) = 6^(5/16) = 1.75054, 18^(1/4) = 2.05977, 72^(-1/4) = 0.34329.
 GAINS = [

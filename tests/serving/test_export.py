@@ -151,7 +151,15 @@ def test_it_answers_in_a_process_without_keras_and_without_xla(directory, expect
 def test_a_joint_tokenizer_and_greedy_search(texts, tmp_path):
     tokenizer = Tokenizer.train(texts, vocabulary_size=101, kind="bpe")
     model = make_model(
-        101, 101, share_embeddings=True, positions="learned", scheme="pre_ln", max_length=16
+        101,
+        101,
+        share_embeddings=True,
+        positions="learned",
+        embedding_norm="layer_norm",
+        logits_bias=True,
+        head_dim=5,
+        scheme="pre_ln",
+        max_length=16,
     )
     export_saved_model(model, tokenizer, tmp_path, num_beams=1, length_penalty=0.0)
     expected = translate(model, tokenizer, texts[:5], jit_compile=False)

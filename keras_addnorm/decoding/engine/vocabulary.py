@@ -32,16 +32,12 @@ class TransposedEmbedding(PositionalEmbedding):
     """A view of an embedding whose logits read a table that was transposed before the loop.
 
     The view has these attributes besides the layer's own: `table`, `(M, D)`, of the tokens whose
-    logits are computed, in the compute dtype; and `transposed_table`, `(D, M)`.
+    logits are computed, in the compute dtype; `transposed_table`, `(D, M)`; and `logits_bias`,
+    `(M,)`, or `None`.
     """
 
     table: Tensor
     transposed_table: Tensor
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Project hidden states `(N, D)` on the vocabulary, `(N, M)`."""
-        logits = self._product(ops.cast(x, self.compute_dtype))
-        return ops.cast(logits, self._logits_dtype)
 
     def _product(self, x: Tensor) -> Tensor:
         return ops.matmul(x, self.transposed_table)
@@ -80,12 +76,16 @@ def transposed_embedding(
     """
     if listed is not None and layer.vocabulary_size != listed.vocabulary_size:
         return layer
-    table = layer.table()
+    table, bias = layer.table(), layer.logits_bias
+    if bias is not None:
+        bias = ops.convert_to_tensor(bias)
     if listed is not None:
         table = ops.take(table, listed.tokens, axis=0)
+        bias = None if bias is None else ops.take(bias, listed.tokens)
     if listed is not None or transposed_table is None:
         transposed_table = ops.transpose(table)
-    return Substitute(kind, {"table": table, "transposed_table": transposed_table})
+    prepared = {"table": table, "transposed_table": transposed_table, "logits_bias": bias}
+    return Substitute(kind, prepared)
 
 
 def is_listed_projection(name: str, layer: Any, listed: ListedTokens) -> bool:

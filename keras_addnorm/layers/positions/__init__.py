@@ -15,6 +15,8 @@ positions.relative("sinusoidal")  # None: nothing to do in attention
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from types import NoneType
 from typing import Any, TypeAlias
@@ -27,6 +29,7 @@ from keras_addnorm.layers.positions.alibi import AlibiPositions, alibi_slopes
 from keras_addnorm.layers.positions.relative import RelativePositions
 from keras_addnorm.layers.positions.rotary import RotaryPositions
 from keras_addnorm.layers.positions.shaw import ShawPositions, shaw_index
+from keras_addnorm.layers.positions.sinusoids import Sinusoids
 from keras_addnorm.layers.positions.t5 import T5Positions, t5_buckets
 
 __all__ = [
@@ -40,6 +43,8 @@ __all__ = [
     "T5Positions",
     "absolute",
     "alibi_slopes",
+    "check_width",
+    "is_learned",
     "names",
     "register",
     "relative",
@@ -54,6 +59,8 @@ _ABSOLUTE = (SinusoidalPositions, LearnedPositions)
 
 
 def _own_fields(kind: type[Any]) -> Iterable[str]:
+    if kind is SinusoidalPositions:
+        return [field.name for field in dataclasses.fields(Sinusoids)]
     return kind(name="fields").fields() if issubclass(kind, RelativePositions) else ()
 
 
@@ -89,8 +96,38 @@ def absolute(identifier: PositionsLike) -> Callable[..., keras.layers.Layer] | N
     Raises:
         ValueError: If the name or a field is unknown.
     """
-    kind, _ = _TABLE.read(identifier)
-    return kind if issubclass(kind, _ABSOLUTE) else None
+    kind, fields = _TABLE.read(identifier)
+    return functools.partial(kind, **fields) if issubclass(kind, _ABSOLUTE) else None
+
+
+def is_learned(identifier: Any) -> bool:
+    """Return whether a choice is that of learned positions, which end at `max_length`.
+
+    Args:
+        identifier: What a config has as its positions.
+
+    Returns:
+        Whether it is; of an unknown choice, it is not.
+    """
+    name = identifier.get("name") if isinstance(identifier, dict) else identifier
+    return isinstance(name, str) and name == "learned"
+
+
+def check_width(identifier: PositionsLike, hidden_dim: int) -> None:
+    """Check the fields of absolute positions, and whether there is such a width.
+
+    Args:
+        identifier: What `absolute` takes.
+        hidden_dim: Number of channels, D.
+
+    Raises:
+        ValueError: If a field or the width does not fit.
+    """
+    if isinstance(identifier, RelativePositions):
+        return
+    kind, fields = _TABLE.read(identifier)
+    if kind is SinusoidalPositions:
+        Sinusoids(**fields).frequencies(hidden_dim)
 
 
 def relative(identifier: PositionsLike, **kwargs: Any) -> RelativePositions | None:

@@ -1,0 +1,140 @@
+"""What makes token embeddings the input of a stack: scale, positions, norm, dropout and mask."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm import norms
+from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers.dropout import Dropout
+from keras_addnorm.layers.masks import token_mask
+
+Tensor = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SideArguments:
+    """What a side does with the rows of a table; `PositionalEmbedding` documents the fields."""
+
+    max_length: int | None = None
+    positions: str | dict[str, Any] = "sinusoidal"
+    mask_zero: bool = True
+    pad_id: int = 0
+    dropout: float = 0.0
+    is_first_real: bool = False
+    scale: float | None = None
+    norm: norms.NormLike | None = None
+    epsilon: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.scale is not None and not 0 < self.scale < math.inf:
+            raise ValueError(
+                "The scale of an embedding has to be a finite number. Expected scale > 0, or None "
+                f"for the root of hidden_dim. Received: {self.scale!r}"
+            )
+
+
+class EmbeddingSide(keras.layers.Layer):
+    """The base class of layers from token ids to the input of a stack.
+
+    A subclass looks rows of a table up, `_rows`.
+    """
+
+    hidden_dim: int
+    max_length: int | None
+    positions: str | dict[str, Any]
+    mask_zero: bool
+    pad_id: int
+    dropout: float
+    is_first_real: bool
+    scale: float | None
+    norm: norms.NormLike | None
+    epsilon: float
+
+    def _set_side(self, hidden_dim: int, side: SideArguments) -> None:
+        """Keep the arguments."""
+        self.hidden_dim = hidden_dim
+        for name, value in vars(side).items():
+            setattr(self, name, value)
+        self.supports_masking = True
+        # Token ids must not be cast to the compute dtype: float16 cannot count past 2048.
+        self.autocast = False
+
+    def _make_side(self) -> None:
+        """Make the layers."""
+        # What is beside the table is never quantised: `int8_from_float32` -> `float32`
+        policy = self.dtype_policy.name.rpartition("_from_")[2]
+        # Named after this layer: the paths of weights in a model have to differ.
+        make_encoding = position_kinds.absolute(self.positions)
+        self.position_encoding = None
+        if make_encoding is not None:
+            self.position_encoding = make_encoding(
+                hidden_dim=self.hidden_dim,
+                max_length=self.max_length,
+                dtype=policy,
+                name=f"{self.name}_positions",
+            )
+        self.embedding_norm = None
+        if self.norm is not None:
+            make_norm = norms.get(self.norm)
+            self.embedding_norm = make_norm(
+                epsilon=self.epsilon, dtype=policy, name=f"{self.name}_norm"
+            )
+            self.embedding_norm.build((None, None, self.hidden_dim))
+        self._dropout = Dropout(self.dropout, dtype=policy)
+        self.built = True
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        """Return where token ids are real, `(B, T)`; hidden states keep their mask."""
+        if len(inputs.shape) == 3:
+            return previous_mask
+        return token_mask(inputs, self.pad_id, self.is_first_real) if self.mask_zero else None
+
+    def _side_config(self) -> dict[str, Any]:
+        """Return the fields of `SideArguments`."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(SideArguments)}
+
+    def _rows(self, token_ids: Tensor) -> Tensor:
+        """Return rows of the table, `(..., D)`."""
+        raise NotImplementedError
+
+    def _embed(self, token_ids: Tensor, start_index: int | Tensor, training: bool | None) -> Tensor:
+        self._check_token_ids(token_ids, start_index)
+        x = self._rows(token_ids) * (self.hidden_dim**0.5 if self.scale is None else self.scale)
+        if self.position_encoding is not None:
+            positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
+            x = x + self.position_encoding(positions)
+        if self.embedding_norm is not None:
+            mask = self.compute_mask(token_ids)
+            x = self.embedding_norm(x, padding_mask=mask, training=training)
+        return self._dropout(x, training=training)
+
+    def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:
+        if len(token_ids.shape) != 2:
+            raise ValueError(
+                "Token ids need two axes. Expected shape (batch, length). "
+                f"Received: {tuple(token_ids.shape)}. For one sentence, add a batch axis: ids[None]"
+            )
+        dtype = keras.backend.standardize_dtype(token_ids.dtype)
+        if "int" not in dtype:
+            raise ValueError(
+                "Token ids have to be integers. Expected a dtype such as int32. "
+                f"Received: {dtype}. (To project hidden states on the vocabulary, pass "
+                "reverse=True.)"
+            )
+        length = token_ids.shape[1]
+        if not isinstance(self.position_encoding, position_kinds.LearnedPositions):
+            return
+        if length is None or not isinstance(start_index, int):
+            return
+        if start_index + length > self.max_length:
+            raise ValueError(
+                "The sequence is longer than the table of learned positions. Expected at most "
+                f"{self.max_length} positions. Received: {start_index + length}. Raise max_length, "
+                "shorten the sequence, or use another kind of positions: no other has a limit."
+            )

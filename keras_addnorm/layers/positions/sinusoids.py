@@ -1,0 +1,65 @@
+"""The variants of sinusoidal positions: order of channels, frequencies, first position."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+_LAYOUTS = ("interleaved", "halves")
+_TIMESCALES = ("half", "half_minus_one")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sinusoids:
+    """Which sines and cosines stand in which channels; see `SinusoidalPositions`.
+
+    Args:
+        layout: `"interleaved"` or `"halves"`.
+        timescales: `"half"` or `"half_minus_one"`.
+        offset: What is added to each position.
+
+    Raises:
+        ValueError: If a field does not fit.
+    """
+
+    layout: str = "interleaved"
+    timescales: str = "half"
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in (("layout", _LAYOUTS), ("timescales", _TIMESCALES)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(
+                    f"`{name}` of sinusoidal positions: expected one of {', '.join(choices)}. "
+                    f"Received: {value!r}"
+                )
+        if isinstance(self.offset, bool) or not isinstance(self.offset, int) or self.offset < 0:
+            raise ValueError(
+                "`offset` of sinusoidal positions: expected an integer >= 0. "
+                f"Received: {self.offset!r}"
+            )
+
+    def frequencies(self, hidden_dim: int) -> np.ndarray:
+        """Return radians a position, one for each pair of a sine and a cosine.
+
+        Args:
+            hidden_dim: Number of channels, D.
+
+        Returns:
+            `(D/2,)`, float64; of the paper's own variant, an odd D is rounded up.
+
+        Raises:
+            ValueError: If the variant has no such width.
+        """
+        is_own = self.layout == "interleaved" and self.timescales == "half"
+        least = 4 if self.timescales == "half_minus_one" else 2
+        if not is_own and (hidden_dim % 2 or hidden_dim < least):
+            raise ValueError(
+                f"These sinusoidal positions need pairs of channels. Expected an even hidden_dim "
+                f">= {least}. Received: hidden_dim={hidden_dim}, {self}"
+            )
+        half = hidden_dim / 2
+        pairs = np.arange((hidden_dim + 1) // 2)
+        return 10000.0 ** (-pairs / (half if self.timescales == "half" else half - 1))
