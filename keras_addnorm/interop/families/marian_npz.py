@@ -22,7 +22,7 @@ from keras_addnorm.models import Seq2SeqConfig
 _SETTINGS = "special:model.yml"
 
 # What stands before a sublayer, behind it, and behind the stack: d dropout, a add, n norm, r RMS.
-_PLACES = {
+_PLACES: dict[tuple[str, ...], tuple[Any, str]] = {
     ("", "an", ""): ("post_ln", "layer_norm"),
     ("", "an", "n"): ({"name": "post_ln", "final_norm": True}, "layer_norm"),
     ("n", "a", "n"): ("pre_ln", "layer_norm"),

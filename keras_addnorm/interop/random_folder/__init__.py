@@ -177,7 +177,7 @@ def _write_npz(
     config = family.config(Checkpoint(folder, settings, table_only))
     model = _random_model(config, seed)
     table = family.weights(config)
-    arrays = {name: table.read(model, name) for name in table.shapes(model)}
+    arrays: dict[str, Any] = {name: table.read(model, name) for name in table.shapes(model)}
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
     arrays["special:model.yml"] = np.frombuffer(text.encode() + b"\0", "int8")
     np.savez(folder / "model.npz", **arrays)
