@@ -102,11 +102,17 @@ def test_the_command(folder, tmp_path, capsys):
 def test_a_fine_tuning_learns_and_counts_no_padding(folder, run, tmp_path):
     """The padding of this model is 1, not 0: it counts in no loss."""
     path, _ = run
-    pairs = [("A dog runs.", "Ein Hund")] * 8
+    pairs = [("A dog runs.", "Ein Hund")] * 16
     data = tmp_path / "pairs.tsv"
     data.write_text("".join(f"{s}\t{t}\n" for s, t in pairs))
     arguments = ["train", "--start-from", str(path), "--data", str(data), "--epochs", "3"]
-    arguments += ["--run-dir", str(tmp_path / "tuned"), "--no-jit-compile"]
+    arguments += [
+        "--validation",
+        str(data),
+        "--run-dir",
+        str(tmp_path / "tuned"),
+        "--no-jit-compile",
+    ]
     arguments += ["--warmup-steps", "2", "--peak-learning-rate", "0.01"]
     assert cli.main(arguments) == 0
     tuned = load_run(tmp_path / "tuned")
