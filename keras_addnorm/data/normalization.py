@@ -139,6 +139,12 @@ class Charsmap:
         """What each entry becomes."""
         return dict(self._normalizer.decompile())
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Charsmap) and self._spec == other._spec
+
+    def __hash__(self) -> int:
+        return hash(self._spec)
+
 
 class Normalizer:
     """Brings texts into the form that a vocabulary expects.

@@ -265,7 +265,7 @@ def forbidden_by(tokenizer: Any) -> tuple[Constraint, ...]:
     """Return the rules that a tokenizer makes: ids that have no piece are never generated.
 
     Args:
-        tokenizer: That of the target. A model's table may have more rows than there are pieces; then
+        tokenizer: That of the target. Where a model's table has more rows than there are pieces,
             `tokenizer.unused_ids` are the ids of the others.
 
     Returns:

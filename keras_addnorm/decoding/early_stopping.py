@@ -41,11 +41,14 @@ class StoppingRule(abc.ABC):
 
     @abc.abstractmethod
     def is_done(self, progress: Progress, length_penalty: LengthPenalty) -> Tensor:
-        """Say which beams are done, `(B,)`.
+        """Say which beams are done.
 
         Args:
             progress: What they have found.
             length_penalty: What sums are divided by.
+
+        Returns:
+            Booleans, `(B,)`.
         """
 
 

@@ -15,6 +15,7 @@ from keras_addnorm.decoding.constraints import (
 )
 from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
 from keras_addnorm.decoding.strategy import Strategy
+from keras_addnorm.models import Seq2SeqConfig
 
 # When a sentence is done; theirs and ours.
 _STOPPING: dict[Any, Any] = {False: "current_length", True: True, "never": False}
@@ -101,6 +102,15 @@ class GenerationSettings:
         if self.forced_first is not None:
             settings["forced_bos_token_id"] = self.forced_first
         return settings
+
+
+def special_ids(config: Seq2SeqConfig) -> dict[str, int]:
+    """Return the fields of a `generation_config.json` that name the special ids of a model."""
+    return {
+        "pad_token_id": config.pad_id,
+        "decoder_start_token_id": config.start_id,
+        "eos_token_id": config.end_id,
+    }
 
 
 def _strategy(values: Mapping[str, Any]) -> Strategy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import warnings
@@ -16,9 +15,10 @@ from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.decoding import Beam, Greedy, Translations, translate
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
-from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.family import Family
+from keras_addnorm.interop.families.text_files import write_json
 from keras_addnorm.interop.folders import require_new
-from keras_addnorm.interop.generation_settings import GenerationSettings
+from keras_addnorm.interop.generation_settings import GenerationSettings, special_ids
 from keras_addnorm.interop.hub import find_checkpoint
 from keras_addnorm.interop.tensor_files import write_safetensors
 from keras_addnorm.models import Seq2SeqTransformer, merge_lora
@@ -50,6 +50,7 @@ class Pretrained:
         family: The family of its files: what `save_pretrained` writes.
         licence: What its model card says, such as `"apache-2.0"`; `None` if it says nothing.
         text_files: The tokenizer's files by name, for the way back.
+        notes: What the config of the checkpoint says, likewise.
     """
 
     model: Seq2SeqTransformer
@@ -58,6 +59,7 @@ class Pretrained:
     family: Family
     licence: str | None = None
     text_files: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
+    notes: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def text_format(self) -> TextFormat | None:
@@ -189,10 +191,11 @@ def load_pretrained(
     return Pretrained(
         model,
         pair,
-        _generation(checkpoint, config.max_length),
+        GenerationSettings.of(checkpoint.search_settings, config.max_length),
         kind,
         licence,
         _text_files(checkpoint.folder),
+        checkpoint.settings,
     )
 
 
@@ -234,7 +237,7 @@ def save_pretrained(
     """
     kind = pretrained.family if family is None else families.get(family)
     model = merge_lora(require_model(pretrained.model))
-    settings = kind.settings(model.config)
+    settings = kind.settings(model.config, pretrained.notes)
     generation = pretrained.generation.to_dict()
     table = kind.weights(model.config)
     shapes = table.shapes(model)
@@ -244,14 +247,9 @@ def save_pretrained(
             folder / "model.safetensors", shapes, lambda name: table.read(model, name)
         )
         if settings is not None:
-            config = model.config
-            ids = {
-                "pad_token_id": config.pad_id,
-                "decoder_start_token_id": config.start_id,
-                "eos_token_id": config.end_id,
-            }
-            _write_json(folder / "config.json", settings)
-            _write_json(folder / "generation_config.json", {**ids, **generation})
+            write_json(folder / "config.json", settings)
+            ids = special_ids(model.config)
+            write_json(folder / "generation_config.json", {**ids, **generation})
         for name, content in pretrained.text_files.items():
             (folder / name).write_bytes(content)
     return directory
@@ -277,14 +275,6 @@ def _family_of(path: Path) -> Family:
     )
 
 
-def _generation(checkpoint: Checkpoint, longest: int) -> GenerationSettings:
-    """Return how to search: by `generation_config.json`, else by the config."""
-    path = checkpoint.folder / "generation_config.json"
-    if path.is_file():
-        return GenerationSettings.of(json.loads(path.read_text(encoding="utf-8")), longest)
-    return GenerationSettings.of(checkpoint.settings, longest)
-
-
 def _licence(folder: Path) -> str | None:
     """Return the licence that the model card, a README with a header, names."""
     card = folder / "README.md"
@@ -298,8 +288,3 @@ def _licence(folder: Path) -> str | None:
 def _text_files(folder: Path) -> dict[str, bytes]:
     names = [name for name in _TEXT_FILES if (folder / name).is_file()]
     return {name: (folder / name).read_bytes() for name in names}
-
-
-def _write_json(path: Path, settings: Mapping[str, Any]) -> None:
-    text = json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True)
-    path.write_text(text + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.decoding import Prefix
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.runs.directory import write_text
@@ -89,19 +90,21 @@ def write(
 def _batch(run: TrainedRun, split: str, size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The first pairs that have words on both sides, for teacher forcing."""
     source, target = run.tokenizers.source, run.tokenizers.target
-    longest, end = run.model.config.max_length - 1, [run.model.config.end_id]
+    around, max_length = run.tokenizers.bound_format, run.model.config.max_length
+    longest = max_length - around.target_length
     encoded = (
-        (source.encode(said)[:longest], target.encode(meant)[:longest])
+        (source.encode(said)[: around.longest_source(max_length)], target.encode(meant)[:longest])
         for said, meant in string_pairs(load_pairs(run.config, split))
     )
     rows = list(itertools.islice((pair for pair in encoded if all(pair)), size))
     if not rows:
         raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
     pad_id = run.model.config.pad_id
-    labels = _padded([meant + end for _, meant in rows], pad_id)
+    targets = [[*around.target_prefix, *meant] for _, meant in rows]
+    labels = _padded([[*meant, run.model.config.end_id] for meant in targets], pad_id)
     inputs = {
-        "source": _padded([said + end for said, _ in rows], pad_id),
-        "target": _padded([[run.model.config.start_id, *meant] for _, meant in rows], pad_id),
+        "source": _padded([around.source_row(said) for said, _ in rows], pad_id),
+        "target": _padded([[run.model.config.start_id, *meant] for meant in targets], pad_id),
     }
     return inputs, labels
 
@@ -120,10 +123,15 @@ def _drawn(run: TrainedRun, batch: Any, sentence: str | None) -> tuple[list[int]
         inputs, labels = batch
         target = [config.start_id, *_unpadded(labels[0], config.pad_id)[:-1]]
         return _unpadded(inputs["source"][0], config.pad_id), target
-    source = [*run.tokenizers.source.encode(sentence)[: config.max_length - 1], config.end_id]
-    if len(source) == 1:
+    around = run.tokenizers.bound_format
+    tokens = run.tokenizers.source.encode(sentence)[: around.longest_source(config.max_length)]
+    if not tokens:
         raise UserError(f"There is nothing to draw. Expected a sentence. Received: {sentence!r}.")
-    ids, _ = run.model.generate(np.array([source]), max_length=run.config.evaluation.max_length)
+    source = around.source_row(tokens)
+    prefix = Prefix(around.target_prefix, around.is_prefix_free) if around.target_prefix else None
+    ids, _ = run.model.generate(
+        np.array([source]), max_length=run.config.evaluation.max_length, target_prefix=prefix
+    )
     return source, [config.start_id, *_unpadded(ids[0], config.pad_id)[:-1]]
 
 

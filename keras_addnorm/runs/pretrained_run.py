@@ -1,4 +1,4 @@
-"""Makes a run of a pretrained model, so that every command takes it as one that was trained here."""
+"""Makes a run of a pretrained model, so that every command takes it as one trained here."""
 
 from __future__ import annotations
 

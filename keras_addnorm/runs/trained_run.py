@@ -31,7 +31,7 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
 
     Args:
         config: The run's configuration.
-        tokenizers: The tokenizers, for the vocabulary sizes.
+        tokenizers: The tokenizers, for the vocabulary sizes and the special ids.
 
     Returns:
         The model's configuration.
@@ -40,7 +40,13 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
         UserError: If the preset or an override is unknown or wrong.
     """
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-    return _model_config(config, *sizes, is_joint=tokenizers.is_joint)
+    found = _model_config(config, *sizes, is_joint=tokenizers.is_joint)
+    ids = {
+        name: getattr(tokenizers.target, name)
+        for name in ("pad_id", "start_id", "end_id")
+        if name not in config.model.overrides
+    }
+    return dataclasses.replace(found, **ids)
 
 
 def require_model_config(config: RunConfig) -> None:

@@ -92,12 +92,19 @@ class Client:
         self._retries = retries
         self._transport = _transport(target, model, version)
 
-    def translate(self, texts: Iterable[str]) -> list[Translation]:
+    def translate(
+        self,
+        texts: Iterable[str],
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> list[Translation]:
         """Translates texts.
 
         Args:
             texts: The texts, of any length; a blank one gives an empty translation with the
                 score 0.
+            source_language: The language of the texts, of an export whose input it is.
+            target_language: The language to translate into, likewise.
 
         Returns:
             One translation a text, in order, as `load_translator` gives them.
@@ -116,7 +123,10 @@ class Client:
             return []
         if self._needs_nfkc(texts):
             texts = [Tokenizer.normalize(text) for text in texts]
-        found = self.predict("serving_default", texts=texts)
+        given = {"source_language": source_language, "target_language": target_language}
+        # One for each text, so that a server may put requests together.
+        languages = {k: [v] * len(texts) for k, v in given.items() if v is not None}
+        found = self.predict("serving_default", texts=texts, **languages)
         return [
             Translation(text, float(score))
             for text, score in zip(found["translations"], found["scores"], strict=True)

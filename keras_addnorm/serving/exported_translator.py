@@ -45,32 +45,66 @@ class Translator:
         self._module = tf.saved_model.load(str(self.path))
         self._translate = self._module.signatures["serving_default"]
 
-    def __call__(self, texts: Iterable[str]) -> list[Translation]:
+    def __call__(
+        self,
+        texts: Iterable[str],
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> list[Translation]:
         """Translates texts, all in one batch.
 
         Args:
             texts: The texts, of any length; a blank one gives an empty translation with the score
                 0. An export made with `splitting="none"`, or by version 0.1.0, cuts long ones off.
+            source_language: The language of the texts, of an export whose input it is.
+            target_language: The language to translate into, likewise.
 
         Returns:
             One translation a text, in order.
 
         Raises:
             TypeError: If `texts` is one string, or an element is not a string.
+            ValueError: If a language is missing, unknown, or no input of the export.
         """
         if isinstance(texts, str | bytes):
             raise TypeError("Expected several texts; received one. Put it in a list: [text].")
         normal = [self._prepare(text) for text in texts]
+        languages = self._languages(source_language, target_language)
         if not normal:
             return []
-        out = self._translate(texts=tf.constant(normal))
+        try:
+            out = self._translate(texts=tf.constant(normal), **languages)
+        except tf.errors.InvalidArgumentError as error:
+            if not languages:
+                raise
+            raise ValueError(
+                f"The export could not translate with {_named(languages)}. Expected languages that "
+                f"its model knows. {error.message}"
+            ) from error
         return [
             Translation(text.decode("utf-8"), float(score))
             for text, score in zip(out["translations"].numpy(), out["scores"].numpy(), strict=True)
         ]
 
+    def _languages(self, source: str | None, target: str | None) -> dict[str, tf.Tensor]:
+        """The languages as inputs of the signature."""
+        given = {"source_language": source, "target_language": target}
+        _, inputs = self._translate.structured_input_signature
+        expected = [name for name in given if name in inputs]
+        received = [name for name, language in given.items() if language is not None]
+        if received != expected:
+            raise ValueError(
+                f"The inputs of an export are its texts and some languages. Expected {expected}; "
+                f"received {received}."
+            )
+        return {name: tf.constant([given[name]]) for name in expected}
+
     def __repr__(self) -> str:
         return f"Translator('{self.path}')"
+
+
+def _named(languages: dict[str, tf.Tensor]) -> str:
+    return ", ".join(f"{name}={value.numpy()[0].decode()!r}" for name, value in languages.items())
 
 
 def load_translator(directory: str | os.PathLike[str]) -> Translator:

@@ -7,11 +7,13 @@ comes by follows by doubling: from those that are known, on by 1, 2, 4, ... repl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from keras_addnorm.data.normalization import Charsmap
 from keras_addnorm.serving.ragged_characters import (
     char_class,
     expand,
@@ -24,31 +26,64 @@ from keras_addnorm.serving.string_numbers import StringNumbers, match
 from keras_addnorm.serving.unicode_tables import ranges
 
 
+class _Numbered(NamedTuple):
+    """The entries of a table as arrays, by their numbers.
+
+    Attributes:
+        numbers: The numbers.
+        span: The size of each entry; 0 of a string that is none.
+        sizes: The size of what each entry becomes.
+        starts: Where that begins in `parts`.
+        parts: The characters of all that entries become.
+        first: The characters that entries begin with.
+    """
+
+    numbers: StringNumbers
+    span: np.ndarray
+    sizes: np.ndarray
+    starts: np.ndarray
+    parts: np.ndarray
+    first: list[int]
+
+
+# The vocabularies of two languages mostly have the same table, of 200,000 entries.
+@functools.lru_cache(maxsize=2)
+def _numbered(charsmap: Charsmap) -> _Numbered:
+    entries = charsmap.entries()
+    numbers = StringNumbers()
+    entry = {numbers.add(source): target for source, target in entries.items()}
+    count = len(numbers.texts)
+    is_entry = np.zeros(count, bool)
+    is_entry[list(entry)] = True
+    targets = [entry.get(number, "") for number in range(count)]
+    sizes = np.array([len(target) for target in targets], np.int32)
+    return _Numbered(
+        numbers,
+        np.where(is_entry, numbers.lengths, 0).astype(np.int32),
+        sizes,
+        np.cumsum([0, *sizes[:-1]], dtype=np.int32),
+        np.array([ord(character) for character in "".join(targets)] or [0], np.int32),
+        sorted({ord(source[0]) for source in entries}),
+    )
+
+
 class GraphCharsmap:
     """Replaces the entries of a table, the longest first, from left to right.
 
     Args:
-        entries: What each entry becomes.
+        charsmap: The table.
 
     Attributes:
         table: The lookup table.
     """
 
-    def __init__(self, entries: Mapping[str, str]) -> None:
-        numbers = StringNumbers()
-        self._entry = {numbers.add(source): target for source, target in entries.items()}
-        self.table = numbers.table()
-        count = len(numbers.texts)
-        is_entry = np.zeros(count, bool)
-        is_entry[list(self._entry)] = True
-        self._span = np.where(is_entry, numbers.lengths, 0).astype(np.int32)
-        targets = [self._entry.get(number, "") for number in range(count)]
-        self._sizes = np.array([len(target) for target in targets], np.int32)
-        self._starts = np.cumsum([0, *self._sizes[:-1]], dtype=np.int32)
-        self._parts = np.array([ord(character) for character in "".join(targets)] or [0], np.int32)
-        self._longest = int(numbers.lengths.max())
-        first = sorted({ord(source[0]) for source in entries})
-        self._unchanged = f"[^{char_class(ranges(first))}]*"
+    def __init__(self, charsmap: Charsmap) -> None:
+        found = _numbered(charsmap)
+        self.table = found.numbers.table()
+        self._span, self._sizes = found.span, found.sizes
+        self._starts, self._parts = found.starts, found.parts
+        self._longest = int(found.numbers.lengths.max())
+        self._unchanged = f"[^{char_class(ranges(found.first))}]*"
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Replaces the entries in texts, (B,)."""

@@ -29,6 +29,7 @@ from keras_addnorm.serving.ragged_characters import (
     char_class,
     escaped,
     expand,
+    look_up_pages,
     row_ids,
     to_characters,
     to_texts,
@@ -55,7 +56,7 @@ class GraphNormalizer:
         self._drops_idle_joiners = normalizer.drops_idle_joiners
         self._composer = None if normalizer.rule.form is None else _Composer(normalizer)
         charsmap = normalizer.charsmap
-        self._charsmap = None if charsmap is None else GraphCharsmap(charsmap.entries())
+        self._charsmap = None if charsmap is None else GraphCharsmap(charsmap)
 
     @property
     def numbers(self) -> Mapping[int, int]:
@@ -158,7 +159,7 @@ class _Composer:
         characters, row_splits = self._decompose(characters, row_splits)  # (M,), (B + 1,)
         row = row_ids(row_splits, tf.size(characters))
         begins_text = tf.concat([[True], tf.not_equal(row[1:], row[:-1])], 0)[: tf.size(row)]
-        properties = _look_up(self._properties, characters)
+        properties = look_up_pages(self._properties, characters)
         characters, properties = self._order(characters, properties, begins_text)
         characters, stays = self._compose(characters, properties, begins_text, table)
         kept = tf.concat([[0], tf.cumsum(tf.cast(stays, tf.int64))], 0)
@@ -167,7 +168,7 @@ class _Composer:
     def _decompose(
         self, characters: tf.Tensor, row_splits: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        number = _look_up(self._number, characters)
+        number = look_up_pages(self._number, characters)
         origin, place, row_splits = expand(tf.gather(tf.constant(self._sizes), number), row_splits)
         number = tf.gather(number, origin)
         part = tf.gather(tf.constant(self._starts), number) + place
@@ -275,9 +276,3 @@ def _joined(first: tf.Tensor, second: tf.Tensor, table: tf.lookup.StaticHashTabl
         with_vowel,
         tf.where(is_open & is_trailing, first + trailing, table.lookup(key)),
     )
-
-
-def _look_up(pages: unicode.Pages, codes: tf.Tensor) -> tf.Tensor:
-    start = tf.gather(tf.constant(pages.starts), tf.bitwise.right_shift(codes, unicode.PAGE_BITS))
-    place = start + tf.bitwise.bitwise_and(codes, unicode.PAGE_SIZE - 1)
-    return tf.gather(tf.constant(pages.pages), place)

@@ -58,8 +58,14 @@ class GraphTextFormat:
         self.is_plain = bound.is_plain
         self.target_length = len(bound.target_prefix)
         self._text_prefix = np.array([bound.text_prefix], np.int32)
-        self._source_pieces = _Pieces(tokenizers.source)
-        self._target_pieces = _Pieces(tokenizers.target)
+        # Constant pieces are looked up here, others in the graph.
+        is_open = bool(known) or found.leading_piece is not None
+        self._source_pieces = _Pieces(tokenizers.source, found.leading_piece, is_open)
+        self._target_pieces = (
+            self._source_pieces
+            if tokenizers.is_joint
+            else _Pieces(tokenizers.target, None, is_open)
+        )
         self.tables = [*self._source_pieces.tables, *self._target_pieces.tables]
 
     def _names(self, tokenizers: TokenizerPair, side: str) -> list[str]:
@@ -120,26 +126,34 @@ class _Pieces:
 
     Args:
         tokenizer: The vocabulary.
+        leading_piece: How a piece begins and ends that a text may begin with.
+        is_open: Whether pieces are looked up in the graph.
     """
 
-    def __init__(self, tokenizer: BaseTokenizer) -> None:
+    def __init__(
+        self, tokenizer: BaseTokenizer, leading_piece: tuple[str, str] | None, is_open: bool
+    ) -> None:
         self._ids = tokenizer.ids_of_pieces
         self._end_id = tokenizer.end_id
         self._unknown_id = tokenizer.unknown_id
+        self.tables = []
+        if not is_open:
+            return
+        opening, closing = leading_piece or ("", "")
         names = [
-            piece.text for piece in tokenizer.pieces if piece.type in ("control", "unused")
-        ] or [tokenizer.pieces[0].text]
+            piece.text
+            for piece in tokenizer.pieces
+            if piece.type in ("control", "unused")
+            or (leading_piece and piece.text.startswith(opening) and piece.text.endswith(closing))
+        ]
         self._table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
-                tf.constant(names), tf.constant([self._ids[name] for name in names], tf.int32)
+                tf.constant(names, tf.string, [len(names)]),
+                tf.constant([self._ids[name] for name in names], tf.int32, [len(names)]),
             ),
             default_value=-1,
         )
-
-    @property
-    def tables(self) -> list[tf.lookup.StaticHashTable]:
-        """The lookup tables."""
-        return [self._table]
+        self.tables = [self._table]
 
     def look_up(self, names: tf.Tensor) -> tf.Tensor:
         """The id of each name, unknown if it is none of a language or the like."""
@@ -156,8 +170,9 @@ class _Pieces:
                 columns.append(tf.fill([count], np.int32(number)))
                 continue
             found = self._table.lookup(tf.strings.join(parts))
+            sides = [f"{side}_language" for side in languages if f"{{{side}}}" in piece]
             is_known = tf.debugging.assert_non_negative(
-                found, f"The model knows no such language, which makes the piece {piece!r}."
+                found, f"The model does not know one of the languages in {' and '.join(sides)}"
             )
             with tf.control_dependencies([is_known]):
                 columns.append(tf.broadcast_to(found, [count]))

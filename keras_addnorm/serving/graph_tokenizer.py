@@ -33,10 +33,10 @@ import tensorflow as tf
 from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.vocabulary import SPACE_MARK
+from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
 from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
 from keras_addnorm.serving.ragged_characters import expand, row_ids, to_characters
-from keras_addnorm.serving.single_threaded_loops import SINGLE_THREADED
 from keras_addnorm.serving.sorted_search import lower_bounds
 from keras_addnorm.serving.string_numbers import StringNumbers, match
 
@@ -44,7 +44,6 @@ from keras_addnorm.serving.string_numbers import StringNumbers, match
 _SEPARATOR = 0x110000
 # SentencePiece scores an unknown character this much below the lowest score of a unigram piece.
 _UNKNOWN_PENALTY = 10.0
-_NEVER = np.iinfo(np.int32).max
 # The id of a character that is no piece, before runs of them become one unknown id.
 _UNKNOWN_CHARACTER = -1
 # matches (C, W), segment of each character (C,) -> (last character, length) of each token.
@@ -171,7 +170,7 @@ class GraphTokenizer(GraphVocabulary):
         if self._separates:
             is_token = tf.not_equal(tf.gather(characters, last), _SEPARATOR)
             last, length = tf.boolean_mask(last, is_token), tf.boolean_mask(length, is_token)
-        ids = tf.gather(tf.constant(self._id_of_string), _lookup(matches, last, length))
+        ids = tf.gather(tf.constant(self._id_of_string), look_up(matches, last, length))
         row_splits = lower_bounds(last, tf.cast(ends, tf.int32))
         if len(self._byte_ids):
             ids, row_splits = self._unknown_as_bytes(ids, tf.gather(characters, last), row_splits)
@@ -276,11 +275,6 @@ def _segments(spans: tf.Tensor) -> tf.Tensor:
     return tf.cumsum(tf.cast(tf.equal(spanned, 0), tf.int32)) - 1
 
 
-def _lookup(matches: tf.Tensor, last: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """The number of the string of `length` characters that ends at `last`."""
-    return tf.gather(tf.reshape(matches, [-1]), (last + 1) * matches.shape[1] - length)
-
-
 def _unigram_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
     """Viterbi search for the segmentation with the highest sum of scores."""
     string_scores = strings.of_pieces([piece.score for piece in pieces], -np.inf, np.float32)
@@ -380,53 +374,18 @@ def _trace_back(
 def _bpe_solver(pieces: Sequence[Piece], strings: _Strings) -> _Solver:
     """BPE merges: in each segment, the neighbours that form the best-ranked piece come first."""
     ranks, all_at_once = _merge_ranks(pieces)
-    string_ranks = strings.of_pieces(ranks, _NEVER, np.int32)
+    string_ranks = strings.of_pieces(ranks, NEVER, np.int32)
     at_once = strings.of_pieces(all_at_once, False, bool)
 
     def solve(matches: tf.Tensor, segment: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        def step(
-            index: tf.Tensor, tokens: tf.Tensor, finished: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
-            last, length = tf.unstack(tokens, axis=1)
-            group = tf.gather(segment, last)
-            # Each token with the next one.
+        def merges(last: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             merged = length[:-1] + length[1:]
-            possible = tf.equal(group[:-1], group[1:]) & (merged <= matches.shape[1])
-            string = _lookup(matches, last[1:], merged)
-            rank = tf.where(possible, tf.gather(tf.constant(string_ranks), string), _NEVER)
-            rank = _with_last(rank, _NEVER)
-            best = tf.gather(tf.math.segment_min(rank, group), group)
+            string = look_up(matches, last[1:], merged)
+            rank = tf.gather(tf.constant(string_ranks), string)
+            rank = tf.where(merged <= matches.shape[1], rank, NEVER)
+            return rank, tf.gather(tf.constant(at_once), string)
 
-            unfinished = best < _NEVER
-            done = tf.where(~unfinished)[:, 0]
-            finished = finished.write(index, tf.gather(tokens, done))
-
-            candidate = tf.equal(rank, best) & unfinished
-            place = tf.range(tf.size(last))
-            merge = tf.where(
-                _with_last(tf.gather(tf.constant(at_once), string), False),
-                _every_other(candidate, place),
-                _leftmost(candidate, group, place),
-            )
-            taken = tf.where(merge[:-1], length[:-1], 0)
-            grown = tf.stack([last, length + tf.concat([[0], taken], 0)], 1)
-            left = tf.where(unfinished & ~merge)[:, 0]
-            return index + 1, tf.gather(grown, left), finished
-
-        characters = tf.range(tf.size(segment))
-        finished = tf.TensorArray(
-            tf.int32, 0, dynamic_size=True, infer_shape=False, element_shape=[None, 2]
-        )
-        *_, finished = tf.while_loop(
-            lambda index, tokens, finished: tf.size(tokens) > 0,
-            step,
-            (tf.constant(0), tf.stack([characters, tf.ones_like(characters)], 1), finished),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, 2]), None),
-            name=SINGLE_THREADED,
-        )
-        tokens = finished.concat()
-        last, length = tf.unstack(tf.gather(tokens, tf.argsort(tokens[:, 0])), axis=1)
-        return last, length
+        return merge(segment, merges)
 
     return solve
 
@@ -450,25 +409,6 @@ def _merge_ranks(pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
         np.array([order.get(piece.score, 0) for piece in pieces], np.int32),
         np.array([all_at_once.get(piece.text, False) for piece in pieces]),
     )
-
-
-def _with_last(values: tf.Tensor, last: int | bool) -> tf.Tensor:
-    return tf.concat([values, [last]], 0)
-
-
-def _every_other(candidate: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-    """Keeps the first, third, ... candidate of each run of neighbours, so that none overlap."""
-    begins = candidate & ~tf.concat([[False], candidate[:-1]], 0)
-    run = tf.cumsum(tf.cast(begins, tf.int32))
-    first = tf.gather(tf.math.segment_min(place, run), run)
-    return candidate & tf.equal((place - first) % 2, 0)
-
-
-def _leftmost(candidate: tf.Tensor, group: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-    """Keeps the first candidate of each group."""
-    place_of_candidate = tf.where(candidate, place, _NEVER)
-    first = tf.gather(tf.math.segment_min(place_of_candidate, group), group)
-    return tf.equal(place_of_candidate, first) & candidate
 
 
 def _are_exact(pieces: Sequence[Piece]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keras_addnorm.data import BaseTokenizer, ByteTokenizer, Tokenizer
+from keras_addnorm.data import BaseTokenizer, ByteLevelBPETokenizer, ByteTokenizer, Tokenizer
+from keras_addnorm.serving.graph_byte_level_bpe import GraphByteLevelBPETokenizer
 from keras_addnorm.serving.graph_bytes import GraphByteTokenizer
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
@@ -13,6 +14,7 @@ from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
 _CLASSES: dict[type[BaseTokenizer], Callable[[Any], GraphVocabulary]] = {
     Tokenizer: GraphTokenizer,
     ByteTokenizer: GraphByteTokenizer,
+    ByteLevelBPETokenizer: GraphByteLevelBPETokenizer,
 }
 
 

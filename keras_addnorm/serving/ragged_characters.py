@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from keras_addnorm.serving import unicode_tables as unicode
 from keras_addnorm.serving.sorted_search import upper_bounds
 
 INVALID = 0xFFFD
@@ -64,3 +65,10 @@ def char_class(ranges: Iterable[tuple[int, int]]) -> str:
 def escaped(text: str) -> str:
     """A pattern of RE2 for one text."""
     return "".join(rf"\x{{{ord(character):x}}}" for character in text)
+
+
+def look_up_pages(pages: unicode.Pages, codes: tf.Tensor) -> tf.Tensor:
+    """The number of each code point."""
+    start = tf.gather(tf.constant(pages.starts), tf.bitwise.right_shift(codes, unicode.PAGE_BITS))
+    place = start + tf.bitwise.bitwise_and(codes, unicode.PAGE_SIZE - 1)
+    return tf.gather(tf.constant(pages.pages), place)

@@ -332,3 +332,30 @@ def test_an_export_without_hypotheses(browser, plain_server):
         ]
         assert not page.locator("#several").is_visible()
         assert not page.locator("#looks").is_visible()
+
+
+class Multilingual(tf.Module):
+    """Says which languages it was told, as an export whose inputs they are."""
+
+    def translate(self, texts, source_language, target_language):
+        said = tf.strings.join([texts, source_language, target_language], " ")
+        return {"translations": said, "scores": tf.zeros(tf.size(texts))}
+
+
+def test_languages_are_asked_for(browser, tmp_path):
+    module = Multilingual()
+    names = "texts", "source_language", "target_language"
+    signature = [tf.TensorSpec([None], tf.string, name) for name in names]
+    translate = tf.function(module.translate, autograph=False, input_signature=signature)
+    tf.saved_model.save(module, str(tmp_path / "2"), {"serving_default": translate})
+    with running(Settings(tmp_path, "<b>model</b>", port=0, grpc_port=None)) as server:
+        opened = _open(browser, server)
+        page = next(opened)
+        _translate(page, "Hund")
+        assert "name them" in page.locator("#error").text_content()
+        page.get_by_label("from").fill("deu_Latn")
+        page.get_by_label("into").fill(" eng_Latn ")
+        _translate(page, "Hund\nKatze")
+        lines = page.locator(".line").all_text_contents()
+        assert lines == ["Hund deu_Latn eng_Latn", "Katze deu_Latn eng_Latn"]
+        next(opened, None)

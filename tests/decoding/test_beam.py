@@ -89,9 +89,7 @@ def test_the_current_length_is_a_rule_between_the_two():
 
 def test_an_unknown_stopping_rule_is_named():
     for strategy in (Beam, DiverseBeam):
-        with pytest.raises(
-            ValueError, match="Expected True, False, 'current_length'. Received: 'never'"
-        ):
+        with pytest.raises(ValueError, match=r"True, False, 'current_length'\. Received: 'never'"):
             strategy(early_stopping="never")
 
 

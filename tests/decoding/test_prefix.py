@@ -28,7 +28,12 @@ ALL_IDS = {
     "start is end": SpecialIds(0, END, END),
 }
 all_ids = pytest.mark.parametrize("ids", ALL_IDS.values(), ids=ALL_IDS)
-STRATEGIES = [Greedy(0.6), Beam(3, 0.6, 3), DiverseBeam(4, 2, 0.5, 0.6, 4), Sample(2.0, num_return=5)]  # fmt: skip
+STRATEGIES = [
+    Greedy(0.6),
+    Beam(3, 0.6, 3),
+    DiverseBeam(4, 2, 0.5, 0.6, 4),
+    Sample(2.0, num_return=5),
+]
 
 
 @all_ids
@@ -135,7 +140,7 @@ def test_details_and_scores_leave_its_cost_out(model):
     scores = model.score(SOURCE[:1], found.ids[:1], num_free_tokens=1, jit_compile=False)
     np.testing.assert_allclose(scores.log_probabilities, found.scores[:1], atol=1e-4)
     np.testing.assert_allclose(scores.token_log_probabilities, log_p[:1], atol=1e-4)
-    with pytest.raises(ValueError, match="num_free_tokens >= 0. Received: -1"):
+    with pytest.raises(ValueError, match=r"num_free_tokens >= 0\. Received: -1"):
         model.score(SOURCE, found.ids, num_free_tokens=-1)
 
 

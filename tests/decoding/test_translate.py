@@ -6,8 +6,10 @@ from models_reference import V_SOURCE, V_TARGET, tiny_model
 
 from keras_addnorm.decoding import (
     Beam,
+    ForbiddenTokens,
     Greedy,
     MinLength,
+    Prefix,
     Sample,
     Translation,
     Translations,
@@ -137,6 +139,27 @@ def test_the_score_of_a_text_is_that_of_all_its_tokens(model):
     assert whole.n_best[1] == [Translation("", 0.0)]
 
 
+def test_ids_without_a_piece_are_never_generated(copying):
+    """A model's table may have more rows than there are pieces."""
+    target = LetterTokenizer(V_TARGET)
+    target.unused_ids = (9, 10)
+    translate(copying, Pair(PAIR.source, target), ["ab"], constraints=[MinLength(2)])
+    translate(copying, PAIR, ["ab"])
+    rules = [options["constraints"] for _, options in copying.requests]
+    assert rules == [(MinLength(2), ForbiddenTokens((9, 10))), ()]
+
+
+def test_a_prefix_is_that_of_every_sentence(model):
+    """And free of cost if that is said; with it the sentences of a text are joined as ever."""
+    free = Prefix([5], is_free=True)
+    found = translate(model, SENTENCES, ["Ab. Cd."], target_prefix=free, jit_compile=False)
+    source = np.array([[3, 4, END], [5, 6, END]])
+    ids, scores = model.generate(source, target_prefix=free, jit_compile=False)
+    assert (ids[:, 0] == 5).all()
+    assert found.texts == [" ".join(PAIR.target.decode_batch(ids.tolist())).strip()]
+    np.testing.assert_allclose(found.scores, [scores.sum()], rtol=1e-5)
+
+
 def test_texts_of_like_length_share_a_batch(copying):
     translate(copying, PAIR, ["abcde", "a", "abcd", "b"], batch_size=2)
     assert [ids.shape for ids, _ in copying.requests] == [(2, 2), (2, 6)]
@@ -154,7 +177,7 @@ def test_a_generator_of_texts_is_read_once(copying):
 
 def test_options_reach_the_model(copying):
     options = {"max_length": 4, "jit_compile": False, "constraints": (MinLength(2),)}
-    options["shortlist"] = object()
+    options |= {"shortlist": object(), "target_prefix": None}
     translate(copying, PAIR, ["a"], num_beams=5, length_penalty=0.7, **options)
     translate(copying, PAIR, ["a"], "greedy", **options)
     translate(copying, PAIR, ["a"], **options)

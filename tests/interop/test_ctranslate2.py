@@ -188,6 +188,32 @@ def test_same_tokens_and_scores(case, separate, tmp_path):
     check(model, separate, directory, SOURCES[:40], num_beams=4)
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [{"start_id": 2}, {"start_id": 0}, {"pad_id": 5, "start_id": 5}],
+    ids=["start is end", "start is pad", "start is another pad"],
+)
+def test_a_start_that_is_the_end_or_padding(ids, joint, tmp_path):
+    """Only what the search never generates is switched off; the start is read all the same."""
+    model = make_model(joint, num_decoder_layers=1, tie_embeddings=False, **ids)
+    bias = model.vocabulary_projection.bias
+    # Else their shares, of the vocabulary and of what may be generated, differ.
+    bias.assign(np.where(np.isin(np.arange(61), [0, 1, 5]), -30.0, bias))
+    pad_id = model.config.pad_id
+    encoded = joint.source.encode_batch(SOURCES)
+    texts = [text for text, row in zip(SOURCES, encoded, strict=True) if pad_id not in row][:20]
+    directory = export_ctranslate2(model, joint, tmp_path / "model")
+    rows = source_rows(model, joint, texts)
+    found, scores = model.generate(
+        np.where(rows == 0, pad_id, rows), num_beams=3, max_length=MAX_LENGTH, jit_compile=False
+    )
+    expected = [[int(token) for token in row if token != pad_id] for row in found]
+    tokens, their_scores = theirs(directory, joint, texts, num_beams=3)
+    assert tokens == expected
+    assert {row[-1] for row in tokens if len(row) < MAX_LENGTH} <= {2}
+    np.testing.assert_allclose(their_scores, scores, atol=1e-3)
+
+
 def test_f1_a_lora_tuned_model_is_exported_as_it_is(untrained, joint, tmp_path):
     model = Seq2SeqTransformer(untrained.config)
     model.set_weights(untrained.get_weights())
@@ -316,7 +342,6 @@ REFUSED = {
         "embedding_norm in the encoder. Expected 'layer_norm'. Received: 'rms_norm'",
     ),
     "relative positions": ({"positions": "alibi"}, "positions.*Received: 'alibi'"),
-    "ids": ({"pad_id": 3}, "pad_id. Expected 0. Received: 3"),
 }
 
 

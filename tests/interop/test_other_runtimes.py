@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[2]
 BATCH, SOURCE_LENGTH, MAX_LENGTH = 5, 7, 11
 
 CASES = {
-    "post_ln, halves, norms and bias of embeddings": {
+    "post_ln, halves, norm and bias of embeddings": {
         "scheme": {"name": "post_ln", "final_norm": True},
         "positions": {"name": "sinusoidal", "layout": "halves", "offset": 2},
-        "embedding_norm": "rms_norm",
+        "embedding_norm": "layer_norm",
         "logits_bias": True,
         "num_decoder_layers": 2,
     },
@@ -52,6 +52,7 @@ CASES = {
         "activation": "gelu",
         "positions": "rotary",
         "attention": {"num_key_value_heads": 2},
+        "start_id": 2,  # As the end.
     },
 }
 
@@ -267,6 +268,7 @@ def test_the_card_says_what_the_graphs_take(model, runtime, directory):
             assert said == real
     names = ("pad_id", "start_id", "end_id")
     assert card["special_ids"] == {name: getattr(model.config, name) for name in names}
+    assert card["never_generated"] == list(model.config.special_ids.never_generated)
     assert Seq2SeqConfig.from_dict(card["config"]) == model.config
     assert card["max_length"] == MAX_LENGTH
 

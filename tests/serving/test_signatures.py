@@ -10,7 +10,7 @@ import tensorflow as tf
 from exported import LENGTHS, MAX_LENGTH, ROWS, make_model
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_addnorm.decoding import Beam, Greedy, Lexicon, Shortlist, translate
+from keras_addnorm.decoding import Beam, Greedy, Lexicon, NoRepeatNgram, Shortlist, translate
 from keras_addnorm.decoding.text_segments import join, make_segments
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
@@ -25,6 +25,9 @@ T = 7
 @pytest.fixture(scope="module")
 def module(toy):
     return tf.saved_model.load(str(toy.path))
+
+
+RULES = [NoRepeatNgram(2)]  # Without it, one token again and again.
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,7 @@ def with_shortlist(toy, tmp_path_factory):
         batch_buckets=ROWS,
         length_buckets=LENGTHS,
         shortlist=shortlist,
+        constraints=RULES,
         **toy.options,
     )
     return path, shortlist
@@ -493,7 +497,7 @@ def test_bad_strategies(toy, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["translate", "translate_nbest", "translate_nbest_xla"])
-def test_with_a_shortlist(toy, with_shortlist, name):
+def test_with_a_shortlist_and_a_rule(toy, with_shortlist, name):
     """A list is chosen for each batch, of which one request of three texts is one."""
     path, shortlist = with_shortlist
     module = tf.saved_model.load(str(path))
@@ -504,7 +508,9 @@ def test_with_a_shortlist(toy, with_shortlist, name):
         Beam(3, 0.6, num_return=3),
         max_length=T,
         shortlist=shortlist,
+        constraints=RULES,
     )
+    assert len(set(ids[0, 0].tolist())) > 2
     expected = [toy.tokenizers.target.decode_batch(best.tolist()) for best in np.asarray(ids)]
     if name == "translate":
         expected, scores = [best[0] for best in expected], scores[:, 0]
@@ -516,6 +522,8 @@ def test_with_a_shortlist(toy, with_shortlist, name):
 def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
     path, shortlist = with_shortlist
     assert load_translator(path).card["decoding"]["shortlist"] == shortlist.size
+    rules = [{"name": "no_repeat_ngram", "size": 2}]
+    assert load_translator(path).card["decoding"]["constraints"] == rules
     assert load_translator(toy.path).card["decoding"]["shortlist"] is None
     readmes = [
         (each / "assets.extra" / "README.md").read_text("utf-8") for each in (path, toy.path)

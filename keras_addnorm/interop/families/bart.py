@@ -12,6 +12,7 @@ from keras_addnorm.data import (
 )
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.languages import MBART, MBART_50
 from keras_addnorm.interop.families.text_files import (
     languages_behind,
     moved,
@@ -58,7 +59,7 @@ class Bart(bart_like.NamesOfBart):
         small = ByteLevelBPETokenizer.from_vocabulary(ids, merges, start="</s>", controls=controls)
         filled = small.ids.filled_up_to(config.source_vocabulary_size)
         tokenizer = ByteLevelBPETokenizer(filled, small.merges)
-        forced = checkpoint.settings.get("forced_bos_token_id")
+        forced = checkpoint.search_settings.get("forced_bos_token_id")
         prefix = () if forced is None else (tokenizer.pieces[forced].text,)
         return TokenizerPair(tokenizer, tokenizer, TextFormat(("<s>",), target_prefix=prefix))
 
@@ -82,6 +83,8 @@ class MBart(bart_like.NamesOfBart):
         """Read the files; the first mBART has the language behind a source, mBART-50 before it."""
         model = require_text_file(checkpoint.folder, "sentencepiece.bpe.model")
         languages = languages_behind(checkpoint.folder, len(sentencepiece_pieces(model)) + 1)
+        if not languages:
+            languages = MBART_50 if config.start_id == config.end_id else MBART
         if "<mask>" not in languages:
             languages = (*languages, "<mask>")
         first = ("<s>", "<pad>", "</s>", "<unk>")

@@ -162,9 +162,13 @@ class _PositionTable:
 
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return as many rows as a file has."""
+        assert isinstance(self.config.positions, dict)
         fields = dict(self.config.positions)
         offset = fields.pop("offset", 0)
-        layer = positions.absolute(fields)(hidden_dim=self.config.hidden_dim)
+        layer = positions.SinusoidalPositions(
+            self.config.hidden_dim,
+            **{name: value for name, value in fields.items() if name != "name"},
+        )
         table = np.array(ops.convert_to_numpy(layer(np.arange(shape[0], dtype="int32"))))
         # The row of padding, which is one before that of the first position.
         table[offset - 1 : offset] = 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.rows import WeightTable
+from keras_addnorm.interop.families.text_files import read_json
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -32,6 +33,11 @@ class Checkpoint:
     def folder(self) -> Path:
         """Where the files beside the weights are."""
         return self.path if self.path.is_dir() else self.path.parent
+
+    @property
+    def search_settings(self) -> Mapping[str, Any]:
+        """How to search: what `generation_config.json` says, else the config."""
+        return read_json(self.folder / "generation_config.json") or self.settings
 
 
 class Family(abc.ABC):
@@ -61,5 +67,13 @@ class Family(abc.ABC):
         """Return the tokenizers with their text format; `None` for a family that has no files."""
 
     @abc.abstractmethod
-    def settings(self, config: Seq2SeqConfig) -> dict[str, Any] | None:
-        """Return the `config.json` of a model; `None` for a family that has none."""
+    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the `config.json` of a model; `None` for a family that has none.
+
+        Args:
+            config: The model's config.
+            notes: What the config of the checkpoint said; what changes no number is kept.
+
+        Returns:
+            The settings.
+        """

@@ -48,9 +48,11 @@ class HuggingFaceFamily(Family):
         """Return our config for the settings of the folder."""
         return self.config_file.read(self.newest(checkpoint.settings, checkpoint.tensors))
 
-    def settings(self, config: Seq2SeqConfig) -> dict[str, Any]:
+    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `config.json` of a model."""
+        kept = {name: notes[name] for name in notes if name in self.config_file.ignored}
         return {
+            **kept,
             "architectures": [self.architecture],
             "model_type": self.model_type,
             "dtype": "float32",

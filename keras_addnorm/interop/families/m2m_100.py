@@ -8,6 +8,7 @@ from keras_addnorm.data import TextFormat, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import Field
+from keras_addnorm.interop.families.languages import M2M_100
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
     languages_behind,
@@ -66,7 +67,8 @@ class M2M100(bart_like.NamesOfBart):
         special = {"pad": "<pad>", "start": "</s>", "end": "</s>", "unknown": "<unk>"}
         ids = read_json(folder / "vocab.json")
         if ids:
-            languages = languages_behind(folder, len(ids))
+            named = languages_behind(folder, len(ids))
+            languages = named or tuple(f"__{language}__" for language in M2M_100)
             ids |= {name: len(ids) + index for index, name in enumerate(languages)}
             tokenizer = by_mapping(model, ids, size, **special)
             text_format = TextFormat(("__{source}__",), target_prefix=("__{target}__",))

@@ -22,7 +22,7 @@ from keras_addnorm.models import Seq2SeqConfig
 _SETTINGS = "special:model.yml"
 
 # What stands before a sublayer, behind it, and behind the stack: d dropout, a add, n norm, r RMS.
-_PLACES = {
+_PLACES: dict[tuple[str, ...], tuple[Any, str]] = {
     ("", "an", ""): ("post_ln", "layer_norm"),
     ("", "an", "n"): ({"name": "post_ln", "final_norm": True}, "layer_norm"),
     ("n", "a", "n"): ("pre_ln", "layer_norm"),
@@ -157,9 +157,13 @@ class MarianNpz(Family):
         )
         return TokenizerPair(source, target)
 
-    def settings(self, config: Seq2SeqConfig) -> None:
-        """Return nothing: the file is only read."""
-        return None
+    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
+        """Refuse: nothing writes such a file here."""
+        raise ValueError(
+            "Marian's own files are only read. Expected a family that is written, such as "
+            "'marian' for transformers, whose positions and epsilon are others; or "
+            "keras_addnorm.serving.export_saved_model, which exports every model."
+        )
 
 
 def read_decoder_settings(folder: Path) -> dict[str, Any]:

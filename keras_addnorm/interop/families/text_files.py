@@ -22,6 +22,12 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
 
 
+def write_json(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write settings as JSON."""
+    text = json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
 def require_text_file(folder: Path, *names: str) -> Path:
     """Return the first of some files that a folder has.
 

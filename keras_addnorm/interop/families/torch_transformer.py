@@ -11,7 +11,14 @@ from typing import Any
 from keras_addnorm import schemes
 from keras_addnorm.interop.families.bart_like import linear_rows, norm_rows, norm_slot
 from keras_addnorm.interop.families.family import Checkpoint, Family
-from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
+from keras_addnorm.interop.families.rows import (
+    TRANSPOSED,
+    Extra,
+    Form,
+    Row,
+    WeightTable,
+    ZeroAtEnd,
+)
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors, read_tensors
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -34,6 +41,8 @@ class TorchTransformer(Family):
         target_embedding: The name of the target's table; the source's if there is one for both.
         head: What the names of the last linear layer begin with, without `.weight`; `None` if it
             is the target's table.
+        reads_padding: Whether the model was trained without masks, and reads its padding as any
+            other token. Then our padding is one more id, behind the vocabulary.
         ignored: Regular expressions of names that nothing is made of, such as a buffer of
             positions.
 
@@ -59,6 +68,7 @@ class TorchTransformer(Family):
     prefix: str = "transformer."
     target_embedding: str | None = None
     head: str | None = None
+    reads_padding: bool = False
     ignored: tuple[str, ...] = ()
 
     def open(self, path: Path) -> Checkpoint:
@@ -81,24 +91,24 @@ class TorchTransformer(Family):
                 rows += self._layer(config, side, index)
             if schemes.get(config.scheme).needs_final_norm:
                 rows += norm_rows(config, f"{side}.final_norm", f"{self.prefix}{side}.norm")
+        end: tuple[Form, ...] = (ZeroAtEnd(),) if self.reads_padding else ()
         if self.target_embedding is None:
-            rows.append(Row(("decoder_embedding.embeddings",), self.source_embedding))
+            rows.append(Row(("decoder_embedding.embeddings",), self.source_embedding, end))
         else:
-            rows.append(Row(("encoder_embedding.embeddings",), self.source_embedding))
-        if self.target_embedding is not None:
-            rows.append(Row(("decoder_embedding.embeddings",), self.target_embedding))
+            rows.append(Row(("encoder_embedding.embeddings",), self.source_embedding, end))
+            rows.append(Row(("decoder_embedding.embeddings",), self.target_embedding, end))
         if self.head is not None:
-            rows.append(
-                Row(("vocabulary_projection.kernel",), f"{self.head}.weight", (TRANSPOSED,))
-            )
-            rows.append(Row(("vocabulary_projection.bias",), f"{self.head}.bias"))
+            kernel = "vocabulary_projection.kernel"
+            rows.append(Row((kernel,), f"{self.head}.weight", (*end, TRANSPOSED)))
+            if config.has_logits_bias:
+                rows.append(Row(("vocabulary_projection.bias",), f"{self.head}.bias", end))
         return WeightTable(tuple(rows), tuple(map(Extra, self.ignored)))
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> None:
         """Return nothing: a state dictionary says nothing of texts."""
         return None
 
-    def settings(self, config: Seq2SeqConfig) -> None:
+    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Return nothing: a state dictionary has no settings."""
         return None
 
@@ -123,9 +133,13 @@ class TorchTransformer(Family):
         target = self.target_embedding or self.source_embedding
         first = f"{self.prefix}encoder.layers.0."
         source_size, hidden_dim = tensors[self.source_embedding].shape
+        target_size = tensors[target].shape[0] if target in tensors else 0
+        if self.reads_padding:
+            source_size, target_size = source_size + 1, target_size + 1
         return {
             "source_vocabulary_size": source_size,
-            "target_vocabulary_size": tensors[target].shape[0] if target in tensors else 0,
+            "target_vocabulary_size": target_size,
+            **({"pad_id": max(source_size, target_size) - 1} if self.reads_padding else {}),
             "num_encoder_layers": depth["encoder"],
             "num_decoder_layers": depth["decoder"],
             "hidden_dim": hidden_dim,
@@ -138,6 +152,7 @@ class TorchTransformer(Family):
                 "final_norm": f"{self.prefix}encoder.norm.weight" in tensors,
             },
             "tie_embeddings": self.head is None,
+            "logits_bias": self.head is not None and f"{self.head}.bias" in tensors,
             "share_embeddings": self.target_embedding is None,
         }
 

@@ -22,7 +22,10 @@ from keras_addnorm.data import byte_alphabet, sentencepiece_pieces
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
+from keras_addnorm.interop.families.languages import M2M_100, MBART_50
+from keras_addnorm.interop.families.text_files import write_json
 from keras_addnorm.interop.folders import require_new
+from keras_addnorm.interop.generation_settings import special_ids
 from keras_addnorm.interop.tensor_files import write_safetensors
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
@@ -151,11 +154,9 @@ def _write_huggingface(
     write_safetensors(
         folder / "model.safetensors", table.shapes(model), lambda name: table.read(model, name)
     )
-    for name, values in (
-        ("config.json", {**family.settings(config), **settings}),
-        ("generation_config.json", {"max_length": config.max_length, **recipe.search}),
-    ):
-        (folder / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "config.json", family.settings(config, settings))
+    search = {"max_length": config.max_length, **special_ids(config), **recipe.search}
+    write_json(folder / "generation_config.json", search)
 
 
 def _write_npz(
@@ -176,7 +177,7 @@ def _write_npz(
     config = family.config(Checkpoint(folder, settings, table_only))
     model = _random_model(config, seed)
     table = family.weights(config)
-    arrays = {name: table.read(model, name) for name in table.shapes(model)}
+    arrays: dict[str, Any] = {name: table.read(model, name) for name in table.shapes(model)}
     text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
     arrays["special:model.yml"] = np.frombuffer(text.encode() + b"\0", "int8")
     np.savez(folder / "model.npz", **arrays)
@@ -233,7 +234,7 @@ def _m2m_100() -> tuple[TextFiles, int]:
     model = _sentencepiece("bpe")
     pieces = [p for p in sentencepiece_pieces(model) if p not in ("<s>", "</s>", "<unk>")]
     names = ["<s>", "<pad>", "</s>", "<unk>", *pieces]
-    languages = ["__de__", "__en__", "__fr__"]
+    languages = [f"__{language}__" for language in M2M_100]
     files = {
         "sentencepiece.bpe.model": model,
         "vocab.json": _json({name: index for index, name in enumerate(names)}),
@@ -247,16 +248,22 @@ def _nllb() -> tuple[TextFiles, int]:
 
 
 def _mbart() -> tuple[TextFiles, int]:
-    return _moved_by_one("unigram", "de_DE", "en_XX", "fr_XX")
+    return _moved_by_one("unigram", *MBART_50)
 
 
 def _moved_by_one(kind: str, *languages: str) -> tuple[TextFiles, int]:
     model = _sentencepiece(kind)
+    first = len(sentencepiece_pieces(model)) + 1
+    added = {
+        str(first + index): {"content": name, "special": True}
+        for index, name in enumerate((*languages, "<mask>"))
+    }
     files = {
         "sentencepiece.bpe.model": model,
         "special_tokens_map.json": _json({"additional_special_tokens": languages}),
+        "tokenizer_config.json": _json({"added_tokens_decoder": added}),
     }
-    return files, len(sentencepiece_pieces(model)) + 1 + len(languages) + 1
+    return files, first + len(added)
 
 
 def _pegasus() -> tuple[TextFiles, int]:

@@ -1,0 +1,324 @@
+"""Checkpoints that no config.json describes: torch.nn.Transformer, and Marian's own files."""
+
+import dataclasses
+import importlib.util
+import json
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece.sentencepiece_model_pb2 as spm
+import torch
+from torch import nn
+
+from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.data import PieceIds, TextFormat, Tokenizer, TokenizerPair
+from keras_addnorm.interop import families, load_pretrained, make_random_folder, save_pretrained
+
+V, D = 23, 16
+
+
+class HomeMade(nn.Module):
+    """A model as tutorials have it: embeddings, `nn.Transformer` and a head."""
+
+    def __init__(self, shared=False, tied=False, head_bias=True, **arguments):
+        super().__init__()
+        self.source = nn.Embedding(V, D)
+        self.target = self.source if shared else nn.Embedding(V, D)
+        self.body = nn.Transformer(
+            D, 4, 2, 1, dim_feedforward=24, dropout=0.0, batch_first=True, **arguments
+        )
+        self.register_buffer("table", torch.zeros(3))
+        if not tied:
+            self.head = nn.Linear(D, V, bias=head_bias)
+        self.tied = tied
+
+    def forward(self, source, target):
+        position = torch.arange(40.0)[:, None]
+        angle = position / 10000.0 ** (torch.arange(0, D, 2) / D)
+        table = torch.stack([angle.sin(), angle.cos()], -1).reshape(40, D)
+        x, y = (
+            embed(ids) * D**0.5 + table[: ids.shape[1]]
+            for embed, ids in ((self.source, source), (self.target, target))
+        )
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        hidden = self.body(
+            *(x, y),
+            tgt_mask=causal,
+            src_key_padding_mask=torch.where(source == 0, -math.inf, 0.0),
+            memory_key_padding_mask=torch.where(source == 0, -math.inf, 0.0),
+        )
+        return hidden @ self.target.weight.T if self.tied else self.head(hidden)
+
+
+@pytest.mark.parametrize(
+    ("choices", "description"),
+    [
+        ({}, {"target_embedding": "target.weight", "head": "head"}),
+        (
+            {"shared": True, "tied": True, "norm_first": True, "activation": "gelu"},
+            {"model": {"num_heads": 4, "scheme": "pre_ln", "activation": "gelu"}},
+        ),
+    ],
+    ids=["separate", "tied-pre-ln"],
+)
+def test_a_home_made_model(choices, description, tmp_path):
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = HomeMade(**choices)  # without dropout; torch evaluates with other, newer tensors
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    state = {name: each for name, each in theirs.state_dict().items() if name != "target.weight"}
+    if not choices.get("shared"):
+        state["target.weight"] = theirs.target.weight
+    torch.save(state, tmp_path / "model.pt")
+    family = {
+        **{"name": "torch_transformer", "prefix": "body.", "source_embedding": "source.weight"},
+        **{"ignored": ("table",), "model": {"num_heads": 4}},
+        **description,
+    }
+    loaded = load_pretrained(tmp_path / "model.pt", family)
+    generator = np.random.default_rng(0)
+    source, target = generator.integers(1, V, (2, 7)), generator.integers(1, V, (2, 5))
+    source[1, 5:] = 0
+    with torch.no_grad():
+        expected = theirs(torch.tensor(source), torch.tensor(target)).numpy()
+    found = to_numpy(loaded.model({"source": source, "target": target}))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    # And back, as safetensors with the same names.
+    save_pretrained(loaded, tmp_path / "mine")
+    again = load_pretrained(tmp_path / "mine", family)
+    for weight, other in zip(loaded.model.weights, again.model.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), to_numpy(other))
+
+
+def test_names_that_do_not_fit_are_named(tmp_path):
+    theirs = HomeMade()
+    torch.save(theirs.state_dict(), tmp_path / "model.pt")
+    family = {
+        **{"name": "torch_transformer", "model": {"num_heads": 4}, "prefix": "body."},
+        **{"source_embedding": "source.weight", "target_embedding": "target.weight"},
+    }
+    with pytest.raises(ValueError, match=r"not known: table, head\.weight, head\.bias"):
+        load_pretrained(tmp_path / "model.pt", family)
+    with pytest.raises(ValueError, match=r"Expected the tensors 'transformer\.encoder\.layers\.0"):
+        load_pretrained(tmp_path / "model.pt", {**family, "prefix": "transformer."})
+    with pytest.raises(ValueError, match=r"has no such field.*Received: \['embedding'\]"):
+        load_pretrained(tmp_path / "model.pt", {**family, "embedding": "x"})
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory):
+    return make_random_folder("marian_npz", tmp_path_factory.mktemp("npz") / "marian")
+
+
+def changed_npz(folder, path, settings=None, **arrays):
+    """The model with other settings or arrays."""
+    with np.load(folder / "model.npz") as stored:
+        found = dict(stored)
+    text = bytes(found["special:model.yml"]).rstrip(b"\0").decode() + (settings or "")
+    found["special:model.yml"] = np.frombuffer(text.encode() + b"\0", "int8")
+    np.savez(path, **found | arrays)
+    return path
+
+
+def test_marian_npz_is_their_model_with_marians_positions_and_epsilon(npz):
+    """transformers' model with the same weights, and with the two things that it does otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from transformers import MarianConfig, MarianMTModel
+    marian = load_pretrained(npz)
+    config = marian.model.config
+    size = config.source_vocabulary_size
+    theirs = MarianMTModel(
+        MarianConfig(
+            **{"vocab_size": size, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2},
+            **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
+            **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "activation_function": "swish"},
+            **{"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": 0},
+            **{"scale_embedding": True, "max_position_embeddings": 32},
+        )
+    ).eval()
+    with np.load(npz / "model.npz") as arrays, torch.no_grad():
+        names = {"self": "self_attn", "context": "encoder_attn"}
+        for side, stack in (("encoder", theirs.model.encoder), ("decoder", theirs.model.decoder)):
+            for index, layer in enumerate(stack.layers, start=1):
+                for name, their_name in names.items():
+                    if not hasattr(layer, their_name):
+                        continue
+                    attention, before = getattr(layer, their_name), f"{side}_l{index}_{name}"
+                    for letter, part in zip("qkvo", ("q", "k", "v", "out"), strict=True):
+                        linear = getattr(attention, f"{part}_proj")
+                        linear.weight.copy_(torch.tensor(arrays[f"{before}_W{letter}"].T))
+                        linear.bias.copy_(torch.tensor(arrays[f"{before}_b{letter}"][0]))
+                    norm = getattr(layer, f"{their_name}_layer_norm")
+                    norm.weight.copy_(torch.tensor(arrays[f"{before}_Wo_ln_scale"][0]))
+                    norm.bias.copy_(torch.tensor(arrays[f"{before}_Wo_ln_bias"][0]))
+                    norm.eps = 1e-6
+                before = f"{side}_l{index}_ffn"
+                for number, linear in ((1, layer.fc1), (2, layer.fc2)):
+                    linear.weight.copy_(torch.tensor(arrays[f"{before}_W{number}"].T))
+                    linear.bias.copy_(torch.tensor(arrays[f"{before}_b{number}"][0]))
+                layer.final_layer_norm.weight.copy_(
+                    torch.tensor(arrays[f"{before}_ffn_ln_scale"][0])
+                )
+                layer.final_layer_norm.bias.copy_(torch.tensor(arrays[f"{before}_ffn_ln_bias"][0]))
+                layer.final_layer_norm.eps = 1e-6
+            frequencies = 10000.0 ** -(torch.arange(8.0) / 7)
+            angles = torch.arange(32.0)[:, None] * frequencies
+            stack.embed_positions.weight.copy_(torch.cat([angles.sin(), angles.cos()], -1))
+        table = torch.tensor(arrays["Wemb"])
+        theirs.model.shared.weight.copy_(torch.cat([table, torch.zeros(1, 16)]))
+        bias = torch.tensor(arrays["decoder_ff_logit_out_b"])
+        theirs.final_logits_bias.copy_(torch.cat([bias, torch.zeros(1, 1)], -1))
+        source = np.random.default_rng(0).integers(2, size - 1, (2, 9))
+        target = np.random.default_rng(1).integers(2, size - 1, (2, 6))
+        source[1, 6:], target[:, 0] = size - 1, size - 1
+        expected = theirs(
+            input_ids=torch.tensor(source),
+            attention_mask=torch.tensor(source != size - 1),
+            decoder_input_ids=torch.tensor(target),
+        ).logits.numpy()
+    found = to_numpy(marian.model({"source": source, "target": target}))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_marian_npz_with_a_head_of_its_own_and_pre_ln(npz, tmp_path):
+    generator = np.random.default_rng(0)
+    with np.load(npz / "model.npz") as stored:
+        renamed = {
+            name.replace("_ln_scale", "_ln_scale_pre").replace("_ln_bias", "_ln_bias_pre"): each
+            for name, each in stored.items()
+        }
+    for side in ("encoder", "decoder"):
+        for part in ("scale", "bias"):
+            renamed[f"{side}_top_ln_{part}"] = generator.normal(size=(1, 16)).astype("float32")
+    size = len(renamed["Wemb"])
+    renamed["decoder_ff_logit_out_W"] = generator.normal(size=(16, size)).astype("float32")
+    text = bytes(renamed["special:model.yml"]).rstrip(b"\0").decode()
+    text += "transformer-preprocess: n\ntransformer-postprocess: da\n"
+    text += "transformer-postprocess-top: n\ntransformer-ffn-activation: gelu\n"
+    renamed["special:model.yml"] = np.frombuffer(text.encode() + b"\0", "int8")
+    np.savez(tmp_path / "model.npz", **renamed)
+    marian = load_pretrained(tmp_path / "model.npz", tokenizers=None)
+    config = marian.model.config
+    assert (config.scheme, config.activation, config.tie_embeddings) == (
+        *("pre_ln", "gelu_sigmoid", False),
+    )
+    kernel = to_numpy(marian.model.vocabulary_projection.kernel)
+    np.testing.assert_array_equal(kernel[:, :-1], renamed["decoder_ff_logit_out_W"])
+    assert not kernel[:, -1].any()
+    final = marian.model.decoder.final_norm
+    np.testing.assert_array_equal(to_numpy(final.gamma), renamed["decoder_top_ln_scale"][0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("transformer-decoder-autoreg: rnn\n", "SSRU, a recurrence"),
+        ("transformer-decoder-autoreg: average-attention\n", "average attention in place of"),
+        (
+            "transformer-ffn-depth: 3\ntransformer-tied-layers: [1, 1]\nulr-dim-emb: 4\n",
+            "transformer-ffn-depth = 3; expected 2.*tied-layers = 'some'; expected 'none'.*ulr",
+        ),
+        ("transformer-postprocess: dhn\n", r"-postprocess-top = ', hn, '"),
+        ("type: s2s\n", "type = 's2s'; expected 'transformer'"),
+    ],
+    ids=["ssru", "average", "several", "highway", "rnn"],
+)
+def test_marian_models_of_other_kinds_are_refused_by_name(npz, tmp_path, settings, reason):
+    path = changed_npz(npz, tmp_path / "model.npz", settings)
+    with pytest.raises(ValueError, match=reason):
+        load_pretrained(path, tokenizers=None)
+
+
+def test_marian_npz_is_only_read(npz, tmp_path):
+    marian = load_pretrained(npz, tokenizers=None)
+    with pytest.raises(ValueError, match=r"Marian's own files are only read.*transformers"):
+        save_pretrained(marian, tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"epsilon = 1e-06; expected 1e-05"):
+        save_pretrained(marian, tmp_path / "mine", "marian")
+
+
+# -- a real model, trained by others ----------------------------------------------------------
+
+RUACCENT = importlib.util.find_spec("ruaccent")
+TEXTS = [
+    "Мама мыла раму.",
+    "В лесу родилась ёлочка, в лесу она росла.",
+    "На дворе трава, на траве дрова.",
+]
+
+
+@pytest.fixture(scope="module")
+def accent():
+    """The package's own model, vocabulary and, of texts, its own outputs."""
+    if RUACCENT is None:
+        pytest.skip("needs: pip install --no-deps ruaccent-predictor==1.2.0")
+    from ruaccent.accentor import Accentor
+
+    return Accentor(device="cpu")
+
+
+def accent_family(**changes):
+    return {
+        **{"name": "torch_transformer", "source_embedding": "embed.char_embed.weight"},
+        **{"prefix": "transformer.", "head": "output_proj", "ignored": (r"embed\.pos_encoding",)},
+        **{"model": {"num_heads": 8, "max_length": 256}},
+        **changes,
+    }
+
+
+@pytest.mark.slow
+def test_texts_of_a_real_model_are_its_own(accent):
+    """It pads to 256 and masks nothing: padding is a token for it, and for us then, too."""
+    folder = Path(RUACCENT.origin).parent / "model"
+    family = accent_family(reads_padding=True)
+    model = load_pretrained(folder / "acc_model.pt", family).model
+    rows = np.concatenate([accent._text_to_tensor(text).numpy() for text in TEXTS])
+    found, _ = model.generate(rows, max_length=80, jit_compile=False)
+    texts = [accent._tensor_to_text(torch.tensor(row)) for row in found]
+    assert texts == accent._predict_batch(TEXTS)
+
+
+@pytest.mark.slow
+def test_the_export_of_a_real_model_gives_its_texts(accent, tmp_path):
+    """Characters as pieces, in the graph; without padding, as its `generate` has rows of one."""
+    from keras_addnorm.serving import export_saved_model, load_translator
+
+    folder = Path(RUACCENT.origin).parent / "model"
+    model = load_pretrained(folder / "acc_model.pt", accent_family()).model
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    names = [name.replace(" ", "\u2581") for name in vocabulary]
+    proto = spm.ModelProto()
+    proto.trainer_spec.model_type = 1
+    proto.normalizer_spec.name = "identity"
+    proto.normalizer_spec.add_dummy_prefix = False
+    for name in names:
+        kind = {"<unk>": 2}.get(name, 3 if name in ("<pad>", "<s>", "</s>") else 1)
+        proto.pieces.add(piece=name, score=-1.0, type=kind)
+    tokenizer = Tokenizer(proto.SerializeToString(), PieceIds(tuple(names)))
+    pair = TokenizerPair(tokenizer, tokenizer, TextFormat(source_prefix=("<s>",)))
+    text = TEXTS[0]
+    row = accent._text_to_tensor(text)[:, : len(text) + 2]
+    expected = accent._tensor_to_text(accent.model.generate(row, max_len=24)[:, 1:])
+    export_saved_model(
+        *(model, pair, tmp_path),
+        strategies={"translate": "greedy"},
+        max_length=24,
+        splitting="none",
+        batch_buckets=(1,),
+        length_buckets=(32,),
+    )
+    ((found, _),) = load_translator(tmp_path)([text])
+    assert found == expected and len(found) > len(text)
+
+
+def test_a_description_is_data():
+    family = families.get(accent_family())
+    assert families.get(families.serialize(family)) == family
+    assert dataclasses.is_dataclass(family)

@@ -1,0 +1,149 @@
+"""A pretrained model as a run: what every command takes."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_addnorm import cli
+from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.decoding import AveragePenalty, Beam
+from keras_addnorm.interop import load_pretrained, make_random_folder
+from keras_addnorm.runs import RunConfig, UserError
+from keras_addnorm.runs.pretrained_run import import_pretrained, summary
+from keras_addnorm.runs.trained_run import load_run, model_config
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_random_folder("nllb", tmp_path_factory.mktemp("nllb") / "nllb")
+
+
+LANGUAGES = {"source_language": "eng_Latn", "target_language": "deu_Latn"}
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    """NLLB's kind of folder for one direction, as a run."""
+    path = tmp_path_factory.mktemp("runs") / "nllb"
+    settings = {"data": "pairs.tsv", "evaluation.batch_size": 2}
+    loaded = import_pretrained(str(folder), path, settings, **LANGUAGES)
+    return path, loaded
+
+
+def test_a_run_is_the_model(run, folder):
+    path, loaded = run
+    found = load_run(path)
+    assert found.model.config == load_pretrained(folder).model.config
+    for weight, other in zip(loaded.model.weights, found.model.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), to_numpy(other))
+    assert found.tokenizers == loaded.tokenizers
+    assert found.tokenizers.text_format.target_prefix == ("deu_Latn",)
+    assert (found.config.data, found.config.evaluation.batch_size) == ("pairs.tsv", 2)
+    # Settings and tokenizers lead to the same model: a training can start from it.
+    assert model_config(found.config, found.tokenizers) == found.model.config
+    assert "Licence: the folder names none" in summary("nllb", loaded, path)
+    assert "nllb: m2m_100, 1" in summary("nllb", loaded, path)
+
+
+@pytest.mark.parametrize("name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz"])
+def test_settings_of_every_family_lead_to_its_model(name, tmp_path):
+    make_random_folder(name, tmp_path / "folder")
+    languages = {"source_language": "en_XX", "target_language": "de_DE"} if name == "mbart" else {}
+    import_pretrained(str(tmp_path / "folder"), tmp_path / "run", **languages)
+    found = load_run(tmp_path / "run")
+    assert model_config(found.config, found.tokenizers) == found.model.config
+
+
+def test_a_search_of_the_settings():
+    config = RunConfig.from_dict(
+        {
+            "evaluation": {
+                **{"num_beams": 5, "length_penalty": 0.8, "length_penalty_kind": "average"},
+                **{"beam_stopping": "current_length"},
+            }
+        }
+    )
+    search = config.evaluation
+    expected = Beam(5, AveragePenalty(0.8), early_stopping="current_length")
+    assert search.strategy() == expected
+    assert search.strategy(5) == Beam(5, AveragePenalty(0.8), 5, "current_length")
+    assert RunConfig().evaluation.strategy() == Beam(4, 0.6)
+
+
+def test_what_cannot_be_imported(folder, tmp_path):
+    with pytest.raises(UserError, match=r"needs the source language"):
+        import_pretrained(str(folder), tmp_path / "run")
+    with pytest.raises(UserError, match=r"has no piece 'german'"):
+        import_pretrained(
+            str(folder), tmp_path / "run", target_language="german", source_language="eng_Latn"
+        )
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=r"exists\. Expected the name of a new run directory"):
+        import_pretrained(str(folder), tmp_path)
+    with pytest.raises(UserError, match="There is no folder"):
+        import_pretrained(str(tmp_path / "none"), tmp_path / "run")
+
+
+def test_the_command(folder, tmp_path, capsys):
+    arguments = ["import", str(folder), "--run-dir", str(tmp_path / "run")]
+    languages = ["--source-language", "eng_Latn", "--target-language", "deu_Latn"]
+    more = ["--data", "corpus", "--target", "fr", "--num-beams", "3"]
+    assert cli.main([*arguments, *languages, *more]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"Run: {tmp_path / 'run'}"
+    config = load_run(tmp_path / "run").config
+    assert (config.data, config.target, config.evaluation.num_beams) == ("corpus", "fr", 3)
+    assert cli.main(arguments) == 2
+    assert "exists. Expected the name of a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_fine_tuning_learns_and_counts_no_padding(folder, run, tmp_path):
+    """The padding of this model is 1, not 0: it counts in no loss."""
+    path, _ = run
+    pairs = [("A dog runs.", "Ein Hund")] * 16
+    data = tmp_path / "pairs.tsv"
+    data.write_text("".join(f"{s}\t{t}\n" for s, t in pairs))
+    arguments = ["train", "--start-from", str(path), "--data", str(data), "--epochs", "3"]
+    arguments += [
+        "--validation",
+        str(data),
+        "--run-dir",
+        str(tmp_path / "tuned"),
+        "--no-jit-compile",
+    ]
+    arguments += ["--warmup-steps", "2", "--peak-learning-rate", "0.01"]
+    assert cli.main(arguments) == 0
+    tuned = load_run(tmp_path / "tuned")
+    rows = tuned.directory.read_log()
+    assert rows[-1]["val_loss"] < rows[0]["val_loss"]
+    # The loss of the log is that of the tokens alone.
+    before = load_run(path)
+    around = before.tokenizers.bound_format
+    source, target = pairs[0]
+    ids = [*around.target_prefix, *before.tokenizers.target.encode(target), around.end_id]
+    row = around.source_row(before.tokenizers.source.encode(source))
+    scores = tuned.model.score([row], [ids], jit_compile=False)
+    per_token = -scores.token_log_probabilities[0].mean()
+    assert tuned.model.config.pad_id == 1
+    assert np.isclose(per_token, np.log(rows[-1]["val_perplexity"]), rtol=0.02)
+
+
+@pytest.mark.slow
+def test_a_name_without_a_network_is_an_answer_within_seconds(tmp_path):
+    """No such hub: the answer says what to do, and does not wait for a minute."""
+    code = (
+        "import time\nfrom keras_addnorm.interop.hub import find_checkpoint\n"
+        "start = time.time()\n"
+        "try:\n    find_checkpoint('Helsinki-NLP/opus-mt-en-de')\n"
+        "except FileNotFoundError as error:\n    print(time.time() - start, error)\n"
+    )
+    environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "PATH": ""}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
+    seconds, _, text = found.stdout.partition(" ")
+    assert "no model of that name could be fetched" in text, found.stderr
+    assert "hf download Helsinki-NLP/opus-mt-en-de --local-dir FOLDER" in text
+    assert float(seconds) < 30
