@@ -10,7 +10,7 @@ from keras_addnorm.layers.lora import lora_variables, redraw
 
 
 class AdaptableLayer(keras.layers.Layer):
-    """The first base of a layer that is also a layer of Keras with LoRA and quantisation.
+    """A base, before that of Keras, of a layer of ours with LoRA and quantisation.
 
     ```python
     class Projection(AdaptableLayer, keras.layers.Dense): ...
