@@ -229,7 +229,7 @@ class Tokenizer(BaseTokenizer):
             ```python
             from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
 
-            model = Tokenizer.train(["a small house"], vocabulary_size=14).proto
+            model = Tokenizer.train(["a small house", "a mouse"], vocabulary_size=14).proto
             ids = PieceIds.around(
                 sentencepiece_pieces(model),
                 first=("<s>", "<pad>", "</s>", "<unk>"), last=("en_XX", "de_DE"), start="</s>",

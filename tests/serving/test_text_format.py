@@ -88,7 +88,7 @@ def test_an_export_takes_languages_as_inputs(model, tmp_path):
     strategies = {"translate": "greedy"}
     export_saved_model(model, pair, tmp_path, strategies=strategies)
     translator = load_translator(tmp_path)
-    assert translator.card["tokenizer"]["text_format"]["target_prefix"] == ["{target}"]
+    assert translator.card["text_format"]["target_prefix"] == ["{target}"]
     languages = {"source_language": "en_XX", "target_language": "de_DE"}
     found = translator(TEXTS, **languages)
     expected = translate(model, pair, TEXTS, strategies["translate"], **languages)
