@@ -283,8 +283,8 @@ FAULTS = (
     ),
     _fault(
         "models/special_ids",
-        "two special ids may be the same",
-        ("len(set(special.values())) < len(special)", "len(set(special.values())) > len(special)"),
+        "padding may be the end",
+        ("self.pad_id == self.end_id or not all(", "not all("),
         tests="models/test_config.py::test_bad_values_are_named",
     ),
     _fault(
@@ -376,6 +376,24 @@ FAULTS = (
             "is_forced = ops.logical_and(index < length - 1,",
         ),
         tests="decoding/test_constraints.py::test_a_wide_beam_finds_the_best_ends_of_a_prefix",
+    ),
+    _fault(
+        "decoding/start_is_end",
+        "a start that is the end, too, is never generated",
+        ("({self.pad_id, self.start_id} - {self.end_id})", "({self.pad_id, self.start_id})"),
+        tests="decoding/test_special_ids.py::test_a_wide_beam_finds_the_n_best_of_all_sequences",
+    ),
+    _fault(
+        "decoding/free_prefix",
+        "a forced token costs what the model says, though it is free",
+        ("cost = ops.zeros_like(own) if self.is_free else own", "cost = own"),
+        tests="decoding/test_prefix.py::test_a_wide_beam_ranks_by_what_is_not_free",
+    ),
+    _fault(
+        "decoding/current_length",
+        "the rule of the current length compares with the best finished hypothesis",
+        ("progress.finished_scores[:, -1] >= score", "progress.finished_scores[:, 0] >= score"),
+        tests="decoding/test_beam.py::test_a_narrow_beam_does_what_plain_python_does",
     ),
     _fault(
         "decoding/sample_step",
