@@ -238,7 +238,7 @@ FAULTS = (
     _fault(
         "layers/embedding_scale",
         "embeddings are divided by the root of the width",
-        ("* self.hidden_dim**0.5", "* self.hidden_dim**-0.5"),
+        ("(self.hidden_dim**0.5 if", "(self.hidden_dim**-0.5 if"),
         tests="layers/test_positional_embedding.py::test_sinusoidal_embedding_equals_the_formula",
     ),
     _fault(

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from filled_models import without_old_garbage
 from models_reference import array
 
 from keras_addnorm.decoding import Beam
@@ -414,16 +413,14 @@ def test_lora_and_quantisation(tmp_path):
     assert np.abs(changed - before).max() > 1e-2
     merged = merge_lora(model)
     np.testing.assert_allclose(array(merged(inputs)), changed, rtol=1e-4, atol=1e-5)
-    with without_old_garbage():
-        merged.quantize("int8", filters="embedding")
+    merged.quantize("int8", filters="embedding")
     rounded = array(merged(inputs))
     assert merged.decoder_embedding.quantization_mode == "int8"
     np.testing.assert_allclose(rounded, changed, atol=0.1 * np.abs(changed).max())
     bias = array(merged.decoder_embedding.logits_bias)
     np.testing.assert_array_equal(bias, array(model.decoder_embedding.logits_bias))
     merged.save_weights(tmp_path / "m.weights.h5")
-    with without_old_garbage():
-        loaded = Seq2SeqTransformer.from_config(merged.get_config())
+    loaded = Seq2SeqTransformer.from_config(merged.get_config())
     loaded.load_weights(tmp_path / "m.weights.h5")
     np.testing.assert_allclose(array(loaded(inputs)), rounded, rtol=1e-5, atol=1e-5)
 
