@@ -408,8 +408,8 @@ FAULTS = (
         "decoding/source_end",
         "a text is given to the encoder without its end token",
         (
-            "rows.append([*tokens[start:], config.end_id] if tokens else [])",
-            "rows.append([*tokens[start:]] if tokens else [])",
+            "return [*prefix, *tokens, self.end_id]",
+            "return [*prefix, *tokens]",
         ),
         tests="decoding/test_translate.py::test_sources_are_tokens_and_an_end_and_empty_ones_are_padding",
     ),
@@ -555,8 +555,7 @@ FAULTS = (
     _fault(
         "data/teacher_forcing",
         "the decoder reads the token that it has to predict",
-        ("self.target.rows(members, shape, 1)", "self.target.rows(members, shape, 0)"),
-        ("self.target.padded(members, shape, 1)", "self.target.padded(members, shape, 0)"),
+        ("shape, pad_id, (start, *prefix), ())", "shape, pad_id, prefix, end)"),
         tests="data/test_pipeline.py::test_teacher_forcing_on_literals",
     ),
     _fault(
@@ -581,8 +580,8 @@ FAULTS = (
         "data/end_id",
         "decoding reads on behind the end token",
         (
-            "            if token == END_ID:\n                break",
-            "            if token == PAD_ID:\n                break",
+            "            if token == self.end_id:\n                break",
+            "            if token == self.pad_id:\n                break",
         ),
         tests="data/test_tokenizer.py::test_decode_stops_at_the_end_and_leaves_specials_out",
     ),

@@ -68,6 +68,7 @@ def _flags(name):
 
 def test_a_command_offers_only_what_means_something_to_it():
     search = {"--num-beams", "--length-penalty", "--max-length", "--shortlist", "--splitting"}
+    search |= {"--length-penalty-kind", "--beam-stopping"}
     rules = {"--min-length", "--no-repeat-ngram"}
     expected = {
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
@@ -105,8 +106,14 @@ def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
         (["train", "--run-dir", "r", "--epoch", "4"], "Did you mean '--epochs'?"),
         (["train", "--run-dir", "r", "--epochs", "four"], "invalid whole number value: 'four'"),
         (["train", "--run-dir", "r", "--dropout", "x"], "invalid number value: 'x'"),
-        (["translate", "--run-dir", "r", "--samples", "3"], "flag of train and evaluate. See"),
-        (["translate", "--run-dir", "r", "--split", "x"], "train, evaluate, inspect and prune."),
+        (
+            ["translate", "--run-dir", "r", "--samples", "3"],
+            "flag of train, import and evaluate. See",
+        ),
+        (
+            ["translate", "--run-dir", "r", "--split", "x"],
+            "train, import, evaluate, inspect and prune.",
+        ),
         (["export", "--run-dir", "r", "d", "--hidden-dim", "4"], "--hidden-dim, which is a flag"),
         (["inspect", "r", "more"], "received 'more', for which there is no use"),
         (["evaluate"], "required: --run-dir"),
