@@ -297,7 +297,7 @@ FAULTS = (
     _fault(
         "decoding/compiled_for_ever",
         "a compiled search goes on when its layers have other variables",
-        ("return not is_same or before[1] != self.variables", "return not is_same"),
+        ("[reference() for reference in self.variables], variables", "variables, variables"),
         tests="decoding/test_changed_layers.py::test_f2_scores_follow_the_layers",
     ),
     _fault(

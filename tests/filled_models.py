@@ -1,8 +1,5 @@
 """A small model with random weights, and a batch for it: the same on every backend."""
 
-import contextlib
-import gc
-
 import keras
 import numpy as np
 
@@ -52,14 +49,6 @@ def tiny_model(seed=5, dtype=None, **overrides):
         middle = start if np.ptp(start) == 0 else np.zeros_like(start)
         weight.assign(middle + rng.normal(scale=0.3, size=start.shape))
     return model
-
-
-@contextlib.contextmanager
-def without_old_garbage():
-    """Keras collects garbage for each weight that it quantises: only among objects made here."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def array(tensor):

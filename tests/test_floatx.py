@@ -4,11 +4,16 @@ Keras gives a whole number without a dtype the width of floatx: 16 or 64 bits.
 """
 
 import ast
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from covering import covering
 from filled_models import LABELS, SOURCE, batch, tiny_model
 
 import keras_addnorm
@@ -51,11 +56,12 @@ def generated(strategy, jit_compile, dtype="float32"):
 
 
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "xla"]
+    ("name", "strategy", "jit_compile"),
+    [
+        pytest.param(*row, marks=pytest.mark.slow if row[-1] else ())
+        for row in covering(FLOATX, [*STRATEGIES], (False, True))
+    ],
 )
-@pytest.mark.fast_cases(3)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", FLOATX)
 def test_f8_searches_of_a_float32_model_are_the_same(name, strategy, jit_compile, floatx):
     expected, expected_scores = generated(STRATEGIES[strategy], jit_compile)
     floatx(name)
@@ -146,10 +152,6 @@ def test_f8_the_search_for_them_finds_them(line, is_found):
 @pytest.mark.slow
 def test_f8_runs_compute_in_their_own_precision(tmp_path):
     """`keras.json` with float16: the command sets it back."""
-    import json
-    import subprocess
-    import sys
-
     (tmp_path / "keras.json").write_text(json.dumps({"floatx": "float16"}))
     code = """
 import keras
@@ -159,7 +161,5 @@ import_keras_quietly()
 assert keras.config.floatx() == "float32"
 assert keras.layers.Dense(3).compute_dtype == "float32"
 """
-    import os
-
     environment = {**os.environ, "KERAS_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)

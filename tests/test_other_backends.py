@@ -1,4 +1,4 @@
-"""What users of Keras do, LoRA, int8 and other floats: the same tests on JAX and torch.
+"""What users of Keras do, LoRA, int8 and other floats: the default tier's tests on JAX and torch.
 
 Each backend has a process of its own, since Keras chooses its backend when it is imported.
 """
@@ -13,22 +13,21 @@ import pytest
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-FILES = {
-    "test_keras_habits.py": "not export",  # Keras exports a SavedModel by itself on TensorFlow.
-    "models/test_lora.py": "",
-    "models/test_quantize.py": "",
-    "decoding/test_changed_layers.py": "",
-    "test_floatx.py": "not runs_compute",
-}
+FILES = (
+    "test_keras_habits.py",
+    "models/test_lora.py",
+    "models/test_quantize.py",
+    "decoding/test_changed_layers.py",
+    "test_floatx.py",
+)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("file", FILES)
-def test_on_another_backend(backend, file):
+def test_on_another_backend(backend):
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"),
         # Their warnings are not ours: Keras on JAX, for one, reads variables as NumPy 1 wanted it.
-        *("-o", "filterwarnings=default", "-m", "not slow", "-k", FILES[file], str(HERE / file)),
+        *("-o", "filterwarnings=default", "-m", "not slow", *(str(HERE / file) for file in FILES)),
     ]
     done = subprocess.run(
         command,

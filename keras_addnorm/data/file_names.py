@@ -16,7 +16,7 @@ NAMING = (
 
 _LANGUAGE = r"[A-Za-z]{2,3}(?:[_-][A-Za-z]{2,4})?"
 _ROLE = r"src|tgt|trg|source|target"
-_SPLIT = r"train|val|valid|validation|dev"
+_SPLIT = "|".join(("train", *sorted(VALIDATION_NAMES)))
 # Names of files that are in parts: data-00000-of-00002, train-00000-of-00001, test.part1
 _PART = r"(?:[-_.](?:\d+-of-\d+|part\d+|\d+))?"
 # Endings of three letters or fewer that are no language.

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.data.file_names import NAMING, side_files, side_of_role, split_order, table_files
+from keras_addnorm.data.file_names import (
+    VALIDATION_NAMES,
+    side_files,
+    side_of_role,
+    split_order,
+    table_files,
+)
 from keras_addnorm.data.pair_sources import PairFile, PairSource
 from keras_addnorm.data.readers import READERS, InputFile, Reader, reader_by_name, reader_of
 from keras_addnorm.data.readers.input_file import members
@@ -106,7 +112,7 @@ def _find_in_folder(
 
 
 def _is_split(folder: str) -> bool:
-    return folder in ("train", "validation", "valid", "val", "dev") or folder.startswith("test")
+    return folder == "train" or folder in VALIDATION_NAMES or folder.startswith("test")
 
 
 def _find_among(
@@ -244,15 +250,3 @@ def save_standard_input(path: Path) -> None:
         shutil.copyfileobj(getattr(sys.stdin, "buffer", sys.stdin), file)
     if not os.path.getsize(path):
         raise ValueError("The standard input is empty. Expected sentence pairs, one a line.")
-
-
-__all__ = [
-    "NAMING",
-    "STANDARD_INPUT",
-    "FoundPairs",
-    "ReaderChoice",
-    "choose_direction",
-    "find_pairs",
-    "save_standard_input",
-    "standard_input",
-]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from keras_addnorm.data.characters import has_invisible
@@ -189,14 +189,12 @@ class FaultCounter:
 
     Args:
         known: What the pairs are compared with.
-        names: The faults that are counted; all by default.
     """
 
-    def __init__(self, known: Known, names: Iterable[str] = FAULTS) -> None:
+    def __init__(self, known: Known) -> None:
         self.looks: Counter[Look] = Counter()
         self.first: dict[str, tuple[str, tuple[str, str]]] = {}
         self._known = known
-        self._names = tuple(names)
         self._counts: Counter[str] = Counter()
         self._first_looks: dict[Look, tuple[str, tuple[str, str]]] = {}
 
@@ -210,8 +208,7 @@ class FaultCounter:
         look = look_at(*pair)
         self.looks[look] += 1
         self._first_looks.setdefault(look, (place, pair))
-        for name in self._names:
-            fault = FAULTS[name]
+        for name, fault in FAULTS.items():
             if isinstance(fault, Fault) and fault.has(pair, self._known):
                 self._counts[name] += 1
                 self.first.setdefault(name, (place, pair))
@@ -224,8 +221,7 @@ class FaultCounter:
         """
         usual = Usual.of(self.looks)
         counts = {}
-        for name in self._names:
-            fault = FAULTS[name]
+        for name, fault in FAULTS.items():
             if isinstance(fault, Fault):
                 counts[name] = self._counts[name]
                 continue

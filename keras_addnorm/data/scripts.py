@@ -38,7 +38,7 @@ def script_of(text: str) -> str:
         >>> script_of("Ja, 3 µm"), script_of("Привет, Tom"), script_of("東京へ"), script_of("12")
         ('Latin', 'Cyrillic', 'Chinese/Japanese', '')
     """
-    if not text or max(text) < _FIRST_BEYOND_LATIN:
+    if text.isascii() or max(text) < _FIRST_BEYOND_LATIN:
         return "Latin" if any(one.isalpha() and one not in "µªº" for one in text) else ""
     counts = Counter(filter(None, map(_script, text)))
     return counts.most_common(1)[0][0] if counts else ""

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_addnorm.data.characters import is_blank
 from keras_addnorm.data.file_names import (
@@ -223,10 +224,10 @@ class ParallelFiles(PairSource):
             if pair is not None:
                 yield pair
 
-    def update(self, digest: object) -> None:
+    def update(self, digest: Any) -> None:
         """Adds both files."""
         for file in (self.source, self.target):
-            digest.update(f"\n{self.split} {file.name} ".encode())  # type: ignore[attr-defined]
+            digest.update(f"\n{self.split} {file.name} ".encode())
             file.update(digest)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Hashable
+import weakref
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import keras
@@ -65,12 +66,12 @@ class _TracedLayers:
     Args:
         layers: The outermost layers.
         compilations: What `keras.Model.compile` made last, for each of them.
-        variables: The identities of their variables.
+        variables: Their variables, which this keeps nobody from freeing.
     """
 
     layers: list[keras.layers.Layer]
     compilations: list[Any] = dataclasses.field(default_factory=list)
-    variables: list[int] = dataclasses.field(default_factory=list)
+    variables: list[weakref.ref[keras.Variable]] = dataclasses.field(default_factory=list)
 
     @classmethod
     def of(cls, decoder: Any) -> _TracedLayers:
@@ -79,9 +80,15 @@ class _TracedLayers:
 
     def have_changed(self) -> bool:
         """Return whether the layers have changed since the last call of this method."""
-        before = self.compilations, self.variables
-        # The objects themselves, not their identities: those of freed objects come again.
-        self.compilations = [getattr(layer, "_compile_config", None) for layer in self.layers]
-        self.variables = [id(variable) for layer in self.layers for variable in layer.variables]
-        is_same = all(map(operator.is_, before[0], self.compilations))
-        return not is_same or before[1] != self.variables
+        # Not by their identities: those of freed objects come again.
+        compilations = [getattr(layer, "_compile_config", None) for layer in self.layers]
+        variables = [variable for layer in self.layers for variable in layer.variables]
+        are_same = _are_same(self.compilations, compilations) and _are_same(
+            [reference() for reference in self.variables], variables
+        )
+        self.compilations, self.variables = compilations, list(map(weakref.ref, variables))
+        return not are_same
+
+
+def _are_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))

@@ -48,13 +48,14 @@ class Rules(NamedTuple):
 
     Args:
         substitutions: The rules, to be applied in this order.
-        inside: A character that stands before the end of each text of several sentences.
-        at_the_end: What a single sentence may end with.
+        breaks: The characters, as the inside of a class, of which one stands between each two
+            sentences.
+        ending: A pattern of what a single sentence may end with.
     """
 
     substitutions: tuple[Rule, ...]
-    inside: str
-    at_the_end: str
+    breaks: str
+    ending: str
 
     @property
     def one_sentence(self) -> str:
@@ -62,7 +63,7 @@ class Rules(NamedTuple):
 
         In Python it would take quadratic time: `is_one_sentence` says the same.
         """
-        return f"[^{self.inside[1:]}*{self.at_the_end}"
+        return f"[^{self.breaks}]*{self.ending}"
 
 
 def _class(characters: Iterable[str]) -> str:
@@ -146,8 +147,8 @@ def _sentence_rules(language: str | None) -> Rules:
     all_ends = ends + _STRONG_ENDS
     return Rules(
         substitutions,
-        inside=f"[{all_ends}{LINE_BREAKS}{MARK}{_PROTECTED}]",
-        at_the_end=f"[{all_ends}]*[{_CLOSING}]*[{_WHITE}]*",
+        breaks=f"{all_ends}{LINE_BREAKS}{MARK}{_PROTECTED}",
+        ending=f"[{all_ends}]*[{_CLOSING}]*[{_WHITE}]*",
     )
 
 
@@ -202,8 +203,8 @@ def is_one_sentence(text: str, rules: Rules) -> bool:
     Returns:
         False if only the rules can tell.
     """
-    found = _compiled(rules.inside).search(text)
-    return found is None or bool(_compiled(rules.at_the_end).fullmatch(text, found.start()))
+    found = _compiled(f"[{rules.breaks}]").search(text)
+    return found is None or bool(_compiled(rules.ending).fullmatch(text, found.start()))
 
 
 @functools.lru_cache(maxsize=1024)

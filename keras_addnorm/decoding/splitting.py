@@ -50,7 +50,29 @@ class Splitting(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sentences(Splitting):
+class _AtSentenceEnds(Splitting):
+    """Splits by the rules of a language.
+
+    Args:
+        language: The language of the texts, such as `"de"`, whose abbreviations are then known;
+            `None` for those that many languages share.
+    """
+
+    language: str | None = None
+
+    @property
+    def rules(self) -> Rules:
+        """The substitutions of the language."""
+        return sentence_rules(self.language)
+
+    @property
+    def cuts_off(self) -> bool:
+        """No."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentences(_AtSentenceEnds):
     """Each sentence, and each line, is translated by itself.
 
     A sentence that the model cannot read as a whole is divided: behind the last comma or the like
@@ -65,26 +87,14 @@ class Sentences(Splitting):
         ['Am 3. Mai kam sie. ', 'Er blieb.']
     """
 
-    language: str | None = None
-
-    @property
-    def rules(self) -> Rules:
-        """The substitutions of the language."""
-        return sentence_rules(self.language)
-
     @property
     def keeps_what_fits(self) -> bool:
         """No."""
         return False
 
-    @property
-    def cuts_off(self) -> bool:
-        """No."""
-        return False
-
 
 @dataclasses.dataclass(frozen=True)
-class LongTexts(Splitting):
+class LongTexts(_AtSentenceEnds):
     """Only a text that the model cannot read as a whole is split, as `Sentences` does.
 
     For models that were trained on paragraphs. A line break in a text that fits is a space.
@@ -93,22 +103,10 @@ class LongTexts(Splitting):
         language: As in `Sentences`.
     """
 
-    language: str | None = None
-
-    @property
-    def rules(self) -> Rules:
-        """The substitutions of the language."""
-        return sentence_rules(self.language)
-
     @property
     def keeps_what_fits(self) -> bool:
         """Yes."""
         return True
-
-    @property
-    def cuts_off(self) -> bool:
-        """No."""
-        return False
 
 
 @dataclasses.dataclass(frozen=True)

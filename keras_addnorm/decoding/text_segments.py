@@ -55,14 +55,18 @@ def make_segments(
 
     Returns:
         The segments, in order; at least one of each text.
+
+    Raises:
+        ValueError: If the model reads no token beside the end token.
     """
     way = ways.get(splitting)
     longest = config.max_length - 1
+    require_room(way, longest)
     pieces = [ways.split(text, way) for text in texts]
     if way.rules is not None and way.keeps_what_fits:
         whole = tokenizer.encode_batch(list(texts))
         pieces = [
-            [text] if len(tokens) <= longest else parts
+            [text.replace(MARK, "")] if len(tokens) <= longest else parts
             for text, tokens, parts in zip(texts, whole, pieces, strict=True)
         ]
     encoded = iter(tokenizer.encode_batch([piece for parts in pieces for piece in parts]))
@@ -86,6 +90,23 @@ def make_segments(
             joints.append(MARK + piece[len(piece.rstrip(WHITE_SPACE)) :])
         first_rows.append(len(rows))
     return Segments(rows, joints, first_rows)
+
+
+def require_room(way: ways.Splitting, longest: int) -> None:
+    """Raise a `ValueError` if nothing can be divided into parts that a model reads.
+
+    Args:
+        way: How texts are split.
+        longest: Number of tokens that the model reads at most, without the end token.
+
+    Raises:
+        ValueError: If that is none.
+    """
+    if longest < 1 and not way.cuts_off:
+        raise ValueError(
+            "The model reads the end token and no other, so that no text can be divided for it. "
+            f"Expected a config with max_length >= 2. Received: max_length={longest + 1}."
+        )
 
 
 def join(translations: Sequence[str], joints: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ def lora_layers(model: Any) -> list[keras.layers.Layer]:
 
 
 def lora_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """Return the two matrices that LoRA has added to a layer."""
+    """Return the two matrices that LoRA has added to a layer, A and B."""
     return [
         variable
         for name, variable in vars(layer).items()

@@ -8,16 +8,16 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
+from keras_addnorm.layers.adaptable import AdaptableLayer
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
-from keras_addnorm.layers.lora import redraw
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class PositionalEmbedding(EmbeddingSide, keras.layers.ReversibleEmbedding):
+class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.ReversibleEmbedding):
     """`E[id] * sqrt(D) + P[position]`; with `reverse=True`, the tied projection to the vocabulary.
 
     A `norm` normalises the sum, and dropout follows.
@@ -171,23 +171,6 @@ class PositionalEmbedding(EmbeddingSide, keras.layers.ReversibleEmbedding):
             return self._rows(ops.arange(self.vocabulary_size, dtype="int32"))
         return ops.cast(self.embeddings, self.compute_dtype)
 
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, config: Any = None
-    ) -> None:
-        """Quantise the table, as `keras.layers.ReversibleEmbedding.quantize` does.
-
-        Args:
-            mode: `"int8"` or `"int4"`.
-            type_check: Whether to refuse subclasses, which may compute in another way.
-            config: A `keras.quantizers.QuantizationConfig`, or `None`.
-
-        Raises:
-            NotImplementedError: If the layer is of a subclass, or there is no such mode.
-        """
-        if type_check and type(self) is not PositionalEmbedding:
-            raise self._not_implemented_error(self.quantize)
-        super().quantize(mode, type_check=False, config=config)
-
     @property
     def variable_serialization_spec(self) -> dict[str | None, list[str]]:
         """Return the names of the weights, in their order in a file, for each quantisation."""
@@ -195,12 +178,6 @@ class PositionalEmbedding(EmbeddingSide, keras.layers.ReversibleEmbedding):
         if self.logits_bias is None:
             return spec
         return {mode: [*names, "logits_bias"] for mode, names in spec.items()}
-
-    def load_own_variables(self, store: Any) -> None:
-        """Load the table; LoRA, whose matrices a saved table contains, begins anew."""
-        super().load_own_variables(store)
-        if self.lora_enabled:
-            redraw(self.lora_embeddings_a)
 
     def compute_output_spec(
         self,

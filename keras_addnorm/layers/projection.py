@@ -8,14 +8,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.layers.lora import redraw
+from keras_addnorm.layers.adaptable import AdaptableLayer
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class Projection(keras.layers.Dense):
+class Projection(AdaptableLayer, keras.layers.Dense):
     """A `keras.layers.Dense` that multiplies a flat list of tokens.
 
     The same weights, the same result and the same features (LoRA, quantisation to int8 and int4);
@@ -30,29 +30,6 @@ class Projection(keras.layers.Dense):
     def quantized_call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Project the last axis with a quantised kernel: `(..., D)` -> `(..., units)`."""
         return self._flatly(super().quantized_call, inputs, training)
-
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, config: Any = None
-    ) -> None:
-        """Quantise the kernel, as `keras.layers.Dense.quantize` does.
-
-        Args:
-            mode: `"int8"` or `"int4"`.
-            type_check: Whether to refuse subclasses, which may compute in another way.
-            config: A `keras.quantizers.QuantizationConfig`, or `None`.
-
-        Raises:
-            NotImplementedError: If the layer is of a subclass, or there is no such mode.
-        """
-        if type_check and type(self) is not Projection:
-            raise self._not_implemented_error(self.quantize)
-        super().quantize(mode, type_check=False, config=config)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Load the kernel; LoRA, whose matrices a saved kernel contains, begins anew."""
-        super().load_own_variables(store)
-        if self.lora_enabled:
-            redraw(self.lora_kernel_a)
 
     def _flatly(
         self, product: Callable[..., Tensor], inputs: Tensor, training: bool | None

@@ -30,7 +30,8 @@ def enable_lora(
             `"query|value"`, a list of them, a function of a layer, or `None` for all.
 
     Raises:
-        ValueError: If no layer is chosen, or one has LoRA already.
+        ValueError: If the rank is no positive int, no layer is chosen, or one has LoRA already.
+            The model has not changed then.
 
     Example:
         >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
@@ -44,11 +45,20 @@ def enable_lora(
     Reference:
         Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
     """
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise ValueError(
+            f"`rank` is the width of LoRA's matrices. Expected an int >= 1. Received: {rank!r}"
+        )
     chosen = list(filter(chosen_layers("enable_lora", filters), model._flatten_layers()))
     if not chosen:
         raise ValueError(
             "There is no layer to adapt. Expected names of layers with an `enable_lora`, such as "
             f"'query_projection'. Received: filters={filters!r}"
+        )
+    if adapted := [layer.path or layer.name for layer in chosen if layer.lora_enabled]:
+        raise ValueError(
+            "A layer can have LoRA once. Expected `filters` that choose other layers, or a model "
+            f"of `merge_lora`. Received layers with LoRA: {', '.join(adapted[:4])}."
         )
     for layer in chosen:
         layer.enable_lora(rank, lora_alpha)

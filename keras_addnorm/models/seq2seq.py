@@ -9,6 +9,7 @@ from typing import Any, Literal
 import keras
 
 from keras_addnorm import decoding, norms
+from keras_addnorm.basics.garbage import old_objects_exempt
 from keras_addnorm.decoding.constraints import ConstraintLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.strategies import StrategyLike
@@ -130,6 +131,7 @@ class Seq2SeqTransformer(keras.Model):
                 f"Received the inputs and outputs of a graph: {inputs}, {outputs}"
             )
         super().__init__(inputs, outputs, **kwargs)
+        delattr(outputs, _CLONES)  # Or the clone would keep the original alive.
         self.config = original.config
         for name in _PARTS:
             part = getattr(original, name)
@@ -372,14 +374,17 @@ class Seq2SeqTransformer(keras.Model):
         ```
         """
         is_chosen = chosen_layers("quantize", filters)
-        super().quantize(mode, config=config, filters=is_chosen, **kwargs)
-        # Keras leaves out layers that hold others.
-        for embedding in {self.encoder_embedding, self.decoder_embedding}:
-            if is_chosen(embedding):
-                try:
-                    embedding.quantize(mode, config=config, **kwargs)
-                except NotImplementedError as error:  # As of other layers: float8, for instance.
-                    warnings.warn(str(error), stacklevel=2)
+        with old_objects_exempt():  # Keras collects garbage for each weight, a minute in all.
+            super().quantize(mode, config=config, filters=is_chosen, **kwargs)
+            # Keras leaves out layers that hold others.
+            for embedding in {self.encoder_embedding, self.decoder_embedding}:
+                if is_chosen(embedding):
+                    try:
+                        embedding.quantize(mode, config=config, **kwargs)
+                    except (
+                        NotImplementedError
+                    ) as error:  # As of other layers: float8, for instance.
+                        warnings.warn(str(error), stacklevel=2)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, and which layers are quantised, if any are."""

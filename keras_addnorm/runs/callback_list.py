@@ -13,10 +13,11 @@ from keras_addnorm.diagnostics import ResidualMonitor
 from keras_addnorm.distribution import is_first
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, ProgressLines, RunRecorder
+from keras_addnorm.runs.choices import BEST_METRICS
 from keras_addnorm.runs.prepare import Prepared
 from keras_addnorm.runs.progress import epoch_line
 from keras_addnorm.runs.resuming import last_checkpoint
-from keras_addnorm.runs.settings import BEST_METRICS, TrainingConfig
+from keras_addnorm.runs.settings import TrainingConfig
 from keras_addnorm.training import StopRequest, TranslationScore
 from keras_addnorm.training.guard import NonFiniteGuard
 from keras_addnorm.training.resume import Checkpoints, TrainingPosition

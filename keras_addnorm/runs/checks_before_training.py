@@ -13,18 +13,10 @@ from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
-from keras_addnorm.runs.settings import RunConfig, TrainingConfig
+from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig, TrainingConfig
 
 # What decides which pairs are trained on.
-_DATA_SETTINGS = (
-    "data",
-    "source",
-    "target",
-    "data_format",
-    "source_column",
-    "target_column",
-    "validation",
-)
+_DATA_SETTINGS = ("data", "source", "target", *FILE_SETTINGS, *SPLIT_SETTINGS)
 
 
 def require_consistent(training: TrainingConfig) -> None:

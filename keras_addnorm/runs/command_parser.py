@@ -40,7 +40,8 @@ class CommandParser(argparse.ArgumentParser):
             return f"received {unknown!r}, for which there is no use"
         others = [name for name, other in commands.items() if flag in other._option_string_actions]
         if others:
-            return f"it has no {flag}, which is a flag of {' and '.join(others)}"
+            listed = " and ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+            return f"it has no {flag}, which is a flag of {listed}"
         return f"it has no {flag}.{did_you_mean([flag], self._option_string_actions)}".rstrip(".")
 
     def error(self, message: str) -> NoReturn:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.data.file_names import side_files
 from keras_addnorm.data.loading import looks_like_path
 from keras_addnorm.data.open_files import STANDARD_INPUT, ReaderChoice, standard_input
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, spoiling_faults
 from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
+from keras_addnorm.data.readers import InputFile
 from keras_addnorm.data.text_files import LineReport
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 
-_TRAINING = "train"
+_TRAINING, _VALIDATION = "train", "validation"
 _WIDTH = 60
 
 
@@ -258,7 +261,7 @@ def require_faults(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in FAULTS:
-            raise unknown_name("kind of pair", name, FAULTS)
+            raise unknown_name("fault", name, FAULTS)
 
 
 def write_clean(
@@ -286,8 +289,10 @@ def write_clean(
         if corpus.training:
             usual = next(one.usual for one in report.splits if one.name == _TRAINING)
             said.append(_write_training(corpus, usual, temporary, keep))
+        stems: list[str] = []
         for name, streams in corpus.held_out.items():
-            stem = "val" if name == "validation" else _test_name(name)
+            stem = _stem(name, stems)
+            stems.append(stem)
             pairs = (pair for stream in streams for pair in stream.every_pair())
             count = _write(pairs, temporary, stem, corpus)
             said.append(f"{stem}: all {count:,} pairs")
@@ -338,10 +343,16 @@ def _write(pairs: Iterable[tuple[str, str]], folder: Path, stem: str, corpus: Co
     return count
 
 
-def _test_name(name: str) -> str:
-    """A name that is read back as a test set: `test_...` for what is named otherwise."""
-    plain = Path(name).name.partition(".")[0]
-    return plain if plain.startswith(("test", "newstest")) else f"test_{plain}"
+def _stem(name: str, taken: Sequence[str]) -> str:
+    """A free name for files, which is read back as the same split, else as a test set."""
+    plain = re.sub(r"\W", "_", Path(name).name.partition(".")[0])
+    is_read_back = [one.split for one in side_files([InputFile(Path(f"{plain}.en"))])] == [plain]
+    if name == _VALIDATION:
+        plain = "val"
+    elif not is_read_back or plain in (_TRAINING, _VALIDATION):
+        plain = f"test_{plain}"
+    numbered = (f"{plain}_{number}" for number in itertools.count(2))
+    return next(stem for stem in itertools.chain([plain], numbered) if stem not in taken)
 
 
 def _shortened(pair: tuple[str, str]) -> str:

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.diagnostics import attention_maps, plot_attention
+from keras_addnorm.runs.choices import DEMO_PAIRS
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.piece_labels import readable_pieces
-from keras_addnorm.runs.settings import DEMO_PAIRS, RunConfig
+from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import TrainedRun
-
-PAIRS = DEMO_PAIRS
 
 # English dates, times and places move when they are translated: something to see in the picture.
 DRAWN_SENTENCE = "Sophie was born in Italy on January 28, 1995."
@@ -80,8 +79,8 @@ def demo_config(pair: str = "en-de") -> RunConfig:
         >>> demo_config("en-fr").target
         'fr'
     """
-    if pair not in PAIRS:
-        raise unknown_name("--pair", pair, PAIRS)
+    if pair not in DEMO_PAIRS:
+        raise unknown_name("--pair", pair, DEMO_PAIRS)
     source, target = pair.split("-")
     return RunConfig.from_dict(
         {"data": f"demo/{pair}", "source": source, "target": target, **_SETTINGS}

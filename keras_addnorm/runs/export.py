@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from keras_addnorm.runs.trained_run import TrainedRun
 
 
-STORAGES = ("float32", "float16", "int8")
-
-
 def export(
     run: TrainedRun,
     directory: str | Path,
@@ -35,7 +32,7 @@ def export(
         directory: The folder of the versions, such as `saved_models/<name>`.
         version: The version's number, or None for the next one.
         licence: Under which licence the model may be used, for its card.
-        storage: How the weights are stored, one of `STORAGES`.
+        storage: How the weights are stored: `float32`, `float16` or `int8`.
 
     Returns:
         The folder of the new version.

@@ -10,7 +10,8 @@ import keras
 
 from keras_addnorm.distribution import ONE_DEVICE, Devices
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.runs.settings import CLIPS, PRECISIONS, TrainingConfig
+from keras_addnorm.runs.choices import CLIPS, PRECISIONS
+from keras_addnorm.runs.settings import TrainingConfig
 from keras_addnorm.training import (
     Adam,
     Cooldown,
@@ -45,8 +46,8 @@ def _constant(training: TrainingConfig, hidden_dim: int, total_steps: int) -> An
     return training.peak_learning_rate
 
 
-# The names are those of `runs.settings.SCHEDULES`, which must not import Keras.
-_SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
+# The ONE table of schedules.
+SCHEDULES: dict[str, Callable[[TrainingConfig, int, int], Any]] = {
     "inverse_square_root": _inverse_square_root,
     "noam": _noam,
     "cosine": _cosine,
@@ -60,7 +61,7 @@ def _learning_rate(
     """The schedule, or the constant. Steps are batches, of which several may share an update."""
     together = training.batches_per_update
     updates = total_steps // together
-    schedule = _SCHEDULES[training.schedule](training, hidden_dim, updates)
+    schedule = SCHEDULES[training.schedule](training, hidden_dim, updates)
     if training.cooldown_epochs:
         last = steps_per_epoch * training.cooldown_epochs // together
         schedule = Cooldown(schedule, updates, min(last, updates))

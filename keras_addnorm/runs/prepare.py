@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,14 @@ from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.optimization import compile_model
 from keras_addnorm.runs.resuming import early_config, resume_or_start
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
-from keras_addnorm.runs.text_data import left_out_lines, load_or_train_tokenizers, run_pairs
+from keras_addnorm.runs.text_data import (
+    RunPairs,
+    left_out_lines,
+    load_or_train_tokenizers,
+    run_pairs,
+)
 from keras_addnorm.runs.trained_run import model_config, save_model_config
+from keras_addnorm.runs.updates import about_updates
 from keras_addnorm.training.checkpoint_file import TrainingState
 
 if TYPE_CHECKING:
@@ -70,7 +77,6 @@ def prepare(
     config: RunConfig,
     directory: RunDirectory,
     devices: Devices,
-    split: str,
     say: Callable[[str], None],
 ) -> Prepared:
     """Prepares a training, or the rest of one, and writes down what a second command needs.
@@ -79,7 +85,6 @@ def prepare(
         config: The configuration.
         directory: The run.
         devices: Where the model is trained.
-        split: The training pairs.
         say: Takes lines for the user.
 
     Returns:
@@ -92,11 +97,10 @@ def prepare(
     with early_config(config, directory):
         # One process prepares what has to be on the disk.
         with distribution.first_before_the_others("data"):
-            pairs = run_pairs(config, split)
-            training_pairs, validation_pairs = pairs.training, pairs.validation
+            pairs = run_pairs(config)
             for note in pairs.notes:
                 say(note)
-            tokenizers = load_or_train_tokenizers(config, directory, training_pairs, say)
+            tokenizers = load_or_train_tokenizers(config, directory, pairs.training, say)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         chosen_model = model_config(config, tokenizers)
@@ -106,16 +110,16 @@ def prepare(
         directory.write_config(config)
         save_model_config(model.config, directory)
 
-    data, validation_data = _datasets(
-        training, tokenizers, training_pairs, validation_pairs, devices
-    )
+    data, validation_data = _datasets(training, tokenizers, pairs, devices)
     epochs, report = data.epochs, data.report
     require_shareable_batches(report, devices)
     compile_model(model, training, report.batches, devices)
     state = resume_or_start(model, training, directory, devices, epochs, report, say)
 
     say(f"Training data: {report}.")
-    _check_pairs(config, split, training_pairs, validation_pairs, report, say)
+    for line in about_updates(training, report):
+        say(line)
+    _check_pairs(config, pairs, report, say)
     say(f"Validation data: {validation_data.report}.")
     say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
     say(f"Devices: {devices}.")
@@ -130,7 +134,7 @@ def prepare(
         epochs=epochs,
         report=report,
         validation_data=validation_data,
-        validation_pairs=validation_pairs,
+        validation_pairs=pairs.validation,
         state=state,
     )
 
@@ -138,8 +142,7 @@ def prepare(
 def _datasets(
     training: TrainingConfig,
     tokenizers: TokenizerPair,
-    training_pairs: tf.data.Dataset,
-    validation_pairs: tf.data.Dataset,
+    pairs: RunPairs,
     devices: Devices,
 ) -> tuple[tf.data.Dataset, tf.data.Dataset]:
     """The batches to train on and to validate on."""
@@ -152,31 +155,25 @@ def _datasets(
     alpha = training.subword_sampling
     with as_user_errors():
         data = make_training_dataset(
-            training_pairs,
+            pairs.training,
             tokenizers,
             shuffle_seed=training.seed,
             batches_per_update=training.batches_per_update,
             sampling=SubwordSampling(alpha) if alpha else None,
             **common,
         )
-        return data, make_training_dataset(validation_pairs, tokenizers, **common)
+        return data, make_training_dataset(pairs.validation, tokenizers, **common)
 
 
 def _check_pairs(
-    config: RunConfig,
-    split: str,
-    training_pairs: tf.data.Dataset,
-    validation_pairs: tf.data.Dataset,
-    report: PipelineReport,
-    say: Callable[[str], None],
+    config: RunConfig, pairs: RunPairs, report: PipelineReport, say: Callable[[str], None]
 ) -> None:
     """Says what looks wrong with the training pairs; a strict training ends there."""
-    lines = left_out_lines(config, split)
+    lines = left_out_lines(config)
     for bad in (one for one in lines if one.left_out):
         say(f"Warning: {bad}.")
-    check = DataCheck.of(
-        string_pairs(training_pairs), string_pairs(validation_pairs), report, lines
-    )
+    held_out = itertools.chain(string_pairs(pairs.validation), string_pairs(pairs.others))
+    check = DataCheck.of(string_pairs(pairs.training), held_out, report, lines)
     say(f"Checked the training pairs: {check}.")
     if config.training.strict:
         check.require_clean()

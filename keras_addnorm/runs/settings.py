@@ -14,6 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.runs.choices import (
+    BEST_METRICS,
+    BLEU_TOKENIZERS,
+    CLIPS,
+    DATA_FORMATS,
+    DISTRIBUTIONS,
+    INITIALIZERS,
+    NORMALIZATIONS,
+    NORMS,
+    PRECISIONS,
+    PRESETS,
+    SCHEDULES,
+    SCHEMES,
+    SPLITTINGS,
+    TOKENIZER_KINDS,
+)
 from keras_addnorm.runs.setting_fields import (
     Limits,
     Rule,
@@ -30,69 +46,6 @@ from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 if typing.TYPE_CHECKING:
     from keras_addnorm.data.buckets import Bucketing
     from keras_addnorm.decoding import Splitting
-
-TOKENIZER_KINDS = ("bpe", "unigram")
-NORMALIZATIONS = ("nfc", "nfkc", "none")
-SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
-# What `clip_by` limits, and the argument of Keras' optimisers for it.
-CLIPS = {"weight": "clipnorm", "all": "global_clipnorm", "value": "clipvalue"}
-# What `data.readers` can read; the table itself would import NumPy.
-DATA_FORMATS = ("auto", "tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po")
-# What the layers compute in, and Keras' policy for it; weights are float32 throughout.
-PRECISIONS = {
-    "float32": "float32",
-    "bfloat16": "mixed_bfloat16",
-    "float16": "mixed_float16",
-}
-# What can choose the best epoch, and whether a high value is good.
-BEST_METRICS = {
-    "val_loss": False,
-    "val_perplexity": False,
-    "val_accuracy": True,
-    "val_bleu": True,
-    "val_chrf": True,
-}
-# sacreBLEU's tokenisers; `keras_addnorm.training.bleu_tokenizers` chooses one for a language.
-BLEU_TOKENIZERS = (
-    *("auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
-    *("spm", "flores101", "flores200"),
-)
-# How texts are split into segments; `keras_addnorm.decoding.splitting` has the objects.
-SPLITTINGS = ("sentences", "long_texts", "none")
-# Which devices train together; `keras_addnorm.distribution` has the objects.
-DISTRIBUTIONS = ("none", "data", "model")
-# The names of what a model is made of, for flags: the tables themselves would import Keras.
-DEMO_PAIRS = ("en-de", "en-fr", "en-es")
-PRESETS = ("tiny", "small", "base", "big")
-SCHEMES = (
-    "post_ln",
-    "pre_ln",
-    "sandwich_ln",
-    "peri_ln",
-    "res_post_norm",
-    "sub_ln",
-    "mix_ln",
-    "ln_scaling",
-    "deep_norm",
-    "admin",
-    "rezero",
-    "layer_scale",
-    "no_norm",
-    "no_residual",
-    "plain",
-)
-# Not batch_norm, which an encoder alone can have: `--set model.norm=...`.
-NORMS = ("layer_norm", "rms_norm", "std_layer_norm", "scale_norm", "dynamic_tanh", "none")
-# Of Keras' initialisers, those for kernels.
-INITIALIZERS = (
-    "glorot_uniform",
-    "glorot_normal",
-    "he_uniform",
-    "he_normal",
-    "lecun_uniform",
-    "lecun_normal",
-    "orthogonal",
-)
 
 
 @dataclass(frozen=True)
@@ -288,7 +241,8 @@ class TrainingConfig:
     )
     strict: bool = setting(
         False,
-        "stop if the data have pairs that are empty, too long, repeated, copied or wrongly encoded",
+        "stop if training pairs are empty, too long, repeated, copied, wrongly encoded or in "
+        "another split",
     )
     distribution: str = setting(
         "none",
@@ -398,6 +352,11 @@ class EvaluationConfig:
         return tuple({"name": name, **rule} for name, rule in rules.items() if any(rule.values()))
 
 
+# How files are read, and which parts of the data are used: they say nothing about other data.
+FILE_SETTINGS = ("data_format", "source_column", "target_column")
+SPLIT_SETTINGS = ("split", "validation")
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that a run depends on.
@@ -410,6 +369,7 @@ class RunConfig:
         data_format: The format of the files, where their names do not tell.
         source_column: The column of the source language, where the file does not tell.
         target_column: The column of the target language.
+        split: What is trained on, but for validation pairs in it.
         validation: The split, or the file, to validate on; empty for `validation`, and where there
             is none, for some training pairs that are held out.
         tokenizer: How text becomes numbers.
@@ -437,6 +397,7 @@ class RunConfig:
         "", "name or number, from 1, of the source column, where the file does not tell"
     )
     target_column: str = setting("", "name or number of the target column")
+    split: str = setting("train", "split to train on, such as train[:10%]")
     validation: str = setting(
         "",
         "split or file to validate on, such as train[:1%]; by default validation, and where "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import filecmp
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.data import LineReport, TokenizerPair, hold_out
+from keras_addnorm.data.file_names import VALIDATION_NAMES
 from keras_addnorm.data.loading import open_translation
 from keras_addnorm.data.open_files import STANDARD_INPUT, save_standard_input
 from keras_addnorm.data.readers import has_data_ending
@@ -31,50 +32,67 @@ class RunPairs:
     Attributes:
         training: What is trained on: a `tf.data.Dataset` of `(source_text, target_text)`.
         validation: What is validated on; no pair of it is in `training` by its place.
+        others: The pairs of the splits that nothing should be trained on, such as test sets.
         notes: What the user should know about how they were found.
     """
 
     training: Any
     validation: Any
+    others: Iterable[Any] = ()
     notes: tuple[str, ...] = ()
 
 
-def run_pairs(config: RunConfig, split: str = "train") -> RunPairs:
+def run_pairs(config: RunConfig) -> RunPairs:
     """Loads the pairs to train and to validate on.
 
     The validation pairs are those of the setting `validation`, else the split of that name, else
     some of the training pairs, which are held out: the same ones each time.
 
     Args:
-        config: The run's configuration.
-        split: The training pairs, sub-splits such as `train[:10%]` included.
+        config: The run's configuration; its `split` is what is trained on, but for the validation
+            pairs in it.
 
     Returns:
-        Both.
+        Both, and the pairs of the other splits.
 
     Raises:
         UserError: If the data or a split does not exist, or nothing is left to train on.
     """
     with as_user_errors():
         corpus = _open(config)
-        split = corpus.resolve_split(split)
-        wanted = config.validation or (_VALIDATION if _has_validation(corpus) else "")
-        if not wanted:
-            return _held_out(config, corpus, split)
-        if _is_file(wanted):
-            return RunPairs(corpus.read(split), _read_file(config, wanted), corpus.notes)
-        wanted = corpus.resolve_split(wanted)
-        if not {*names_in(wanted)} & {*names_in(split)}:
-            # Every line of it, so that its scores are those of the whole set.
-            validation = _open(config, wanted, keep_every_pair=True).read(wanted)
-            return RunPairs(corpus.read(split), validation, corpus.notes)
-        rest = without(split, wanted, corpus.sizes())
-        if not rest:
-            raise UserError(
-                f"Nothing is left to train on: the validation pairs are {config.validation!r}, the "
-                f"training pairs {split!r}. Expected a smaller part, such as 'train[:1%]'."
-            )
-        return RunPairs(corpus.read(rest), corpus.read(wanted), corpus.notes)
+        split = corpus.resolve_split(config.split)
+        training, validation, notes = _divided(config, corpus, split)
+        others = _not_for_training(corpus, split)
+        return RunPairs(training, validation, others, (*corpus.notes, *notes))
+
+
+def _not_for_training(corpus: TranslationSet, split: str) -> Any:
+    """The pairs of validation and test sets: of all splits but `train`, `train_small` and such."""
+    used = names_in(split)
+    rest = [name for name in corpus.splits if name not in used and not name.startswith("train")]
+    return corpus.read("+".join(rest)) if rest else ()
+
+
+def _divided(
+    config: RunConfig, corpus: TranslationSet, split: str
+) -> tuple[Any, Any, tuple[str, ...]]:
+    """The pairs to train on and to validate on, and what is to be said of them."""
+    wanted = config.validation or (_VALIDATION if _has_validation(corpus) else "")
+    if not wanted:
+        return _held_out(config, corpus, split)
+    if _is_file(wanted):
+        return corpus.read(split), _read_file(config, wanted), ()
+    wanted = corpus.resolve_split(wanted)
+    if not {*names_in(wanted)} & {*names_in(split)}:
+        # Every line of it, so that its scores are those of the whole set.
+        return corpus.read(split), _open(config, wanted, keep_every_pair=True).read(wanted), ()
+    rest = without(split, wanted, corpus.sizes())
+    if not rest:
+        raise UserError(
+            f"Nothing is left to train on: the validation pairs are {wanted!r}, the training pairs "
+            f"{split!r}. Expected a smaller part, such as 'train[:1%]'."
+        )
+    return corpus.read(rest), corpus.read(wanted), ()
 
 
 def _is_file(split: str) -> bool:
@@ -95,14 +113,16 @@ def _has_validation(corpus: TranslationSet) -> bool:
     return True
 
 
-def _held_out(config: RunConfig, corpus: TranslationSet, split: str) -> RunPairs:
+def _held_out(
+    config: RunConfig, corpus: TranslationSet, split: str
+) -> tuple[Any, Any, tuple[str, ...]]:
     training, validation = hold_out(corpus.read(split))
     held, left = len(validation), len(training)
     note = (
         f"There is no validation set in {config.data!r}: {held:,} of {held + left:,} training "
         "pairs are held out for it, the same ones each time. Choose others with --validation."
     )
-    return RunPairs(training, validation, (*corpus.notes, note))
+    return training, validation, (note,)
 
 
 def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) -> Any:
@@ -124,12 +144,8 @@ def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) 
     with as_user_errors():
         if _is_file(split):
             return _read_file(config, split, keep_every_pair)
-        if "val" in split or "dev" in split:
-            corpus = _open(config)
-            if set(names_in(split)) <= {_VALIDATION, "val", "valid", "dev"} and not _has_validation(
-                corpus
-            ):
-                return _part_of_validation(config, split)
+        if VALIDATION_NAMES.issuperset(names_in(split)) and not _has_validation(_open(config)):
+            return _part_of_validation(config, split)
         return _read(config, split, keep_every_pair)
 
 
@@ -149,12 +165,15 @@ def _read(config: RunConfig, split: str, keep_every_pair: bool) -> Any:
 def _part_of_validation(config: RunConfig, split: str) -> Any:
     """Some of the pairs that a run validates on, which the data have no name for."""
     pairs = run_pairs(config).validation
+    size = int(pairs.cardinality())
+    if size < 0:  # Not known before they are read.
+        size = sum(1 for _ in pairs)
     expression = "+".join(
         _VALIDATION + "".join(part.strip().partition("[")[1:]) for part in split.split("+")
     )
     parts = [
         pairs.skip(start).take(end - start)
-        for _, start, end in intervals(expression, {_VALIDATION: len(pairs)})
+        for _, start, end in intervals(expression, {_VALIDATION: size})
     ]
     whole = parts[0]
     for part in parts[1:]:
@@ -185,22 +204,21 @@ def load_texts(
     return list(sources), list(references)
 
 
-def left_out_lines(config: RunConfig, split: str) -> list[LineReport]:
-    """Counts the unusable lines that `load_pairs` leaves out.
+def left_out_lines(config: RunConfig) -> list[LineReport]:
+    """Counts the unusable lines of the training text, which no pair is made of.
 
     Args:
         config: The run's configuration.
-        split: As for `load_pairs`; each split in it is counted as a whole.
 
     Returns:
-        The report of each split.
+        The report of each split that is trained on, also of one that is used in part.
 
     Raises:
         UserError: If the data or the split does not exist.
     """
     with as_user_errors():
         corpus = _open(config)
-        return list(corpus.line_reports(corpus.named_in(split)).values())
+        return list(corpus.line_reports(corpus.named_in(config.split)).values())
 
 
 def keep_standard_input(config: RunConfig, directory: RunDirectory) -> RunConfig:
@@ -242,27 +260,16 @@ def _open(
         target=config.target,
         split=split,
         keep_every_pair=keep_every_pair,
-        reader=reader_choice(config.data_format, config.source_column, config.target_column),
+        reader=reader_choice(config),
     )
 
 
-def reader_choice(
-    data_format: str = "auto", source_column: str = "", target_column: str = ""
-) -> dict[str, str] | None:
-    """Puts the settings of files together, as `load_translation` takes them.
-
-    Args:
-        data_format: A name in `data.readers`, or `auto`.
-        source_column: Name or number of the source column; empty if it is to be found.
-        target_column: Name or number of the target column.
-
-    Returns:
-        The fields of the reader; None if the files tell.
-    """
+def reader_choice(config: RunConfig) -> dict[str, str] | None:
+    """Returns the settings of files as `load_translation` takes them; None if the files tell."""
     fields = {
-        "name": "" if data_format == "auto" else data_format,
-        "source_column": source_column,
-        "target_column": target_column,
+        "name": "" if config.data_format == "auto" else config.data_format,
+        "source_column": config.source_column,
+        "target_column": config.target_column,
     }
     return {name: value for name, value in fields.items() if value} or None
 

@@ -33,7 +33,7 @@ def train(
     config: RunConfig,
     directory: str | Path | RunDirectory,
     *,
-    split: str = "train",
+    split: str | None = None,
     say: Callable[[str], None] = print,
     verbose: int | str = "auto",
 ) -> TrainedRun:
@@ -49,7 +49,7 @@ def train(
         config: The configuration.
         directory: Where everything is written: a path, or a `RunDirectory`. Of several processes
             the first one writes, and all have to see what it wrote.
-        split: The training pairs, such as `train` or `train[:10%]`.
+        split: What to train on, in place of the configuration's `split`.
         say: Takes lines for the user.
         verbose: What `keras.Model.fit` prints.
 
@@ -61,6 +61,8 @@ def train(
             holds a run of other data, another tokeniser or another model.
     """
     directory = RunDirectory.of(directory)
+    if split is not None:
+        config = config.replace({"split": split})
     config = keep_standard_input(config, directory)
     # What settings and directory tell is checked before anything is read or written; `prepare`
     # checks the batches and the disk.
@@ -73,7 +75,7 @@ def train(
     if not is_first():
         say, verbose = _silence, 0
     with _alone_in(directory), computing_in(config.training.precision), devices.scope():
-        prepared = prepare(config, directory, devices, split, say)
+        prepared = prepare(config, directory, devices, say)
         callbacks = fit(prepared, verbose)
         finish(prepared, callbacks)
     return load_run(directory)

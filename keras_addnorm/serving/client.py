@@ -18,6 +18,8 @@ _T = TypeVar("_T")
 
 # What may pass by waiting. A call computes and changes nothing, so it can be made again.
 _PASSING = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
+# What says nothing about the model.
+_NO_ANSWER = _PASSING | {"DEADLINE_EXCEEDED"}
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
@@ -127,8 +129,10 @@ class Client:
         if self._model_normalizes is None:
             try:
                 found = self.predict("tokenize", texts=["a"])
-            except ServingError:  # Another kind of model: its texts are its own affair.
-                return True
+            except ServingError as error:
+                if error.code in _NO_ANSWER:
+                    raise
+                return True  # An export without this signature, or another kind of model.
             self._model_normalizes = "normalized" in found
         return not self._model_normalizes
 

@@ -3,7 +3,7 @@
 `keras_addnorm.decoding.text_segments` does the same in Python: both apply the same substitutions
 and divide what is too long at the same tokens. All operations belong to TensorFlow's core.
 
-Shape letters: B texts, R segments, N hypotheses, K tokens of all texts, L tokens of a row.
+Shape letters: B texts, R segments, N hypotheses, L tokens of a row.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding.length_penalties import LengthPenalty
 from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, WHITE_SPACE_CLASS, Rule, Rules
 from keras_addnorm.decoding.splitting import Splitting
-from keras_addnorm.decoding.text_segments import Boundaries
+from keras_addnorm.decoding.text_segments import Boundaries, require_room
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
+from keras_addnorm.serving.sorted_search import lower_bounds, upper_bounds
 
 # What the boundary before and after a token is, in one table: see `Boundaries`.
 _ENDS_CLAUSE, _ENDS_WORD, _STARTS_WORD, _STARTS_CLAUSE = 1, 2, 4, 8
@@ -48,6 +49,9 @@ class GraphSplitter:
         graph_tokenizer: The same in the graph.
         splitting: How to split.
         longest: Number of tokens that the model reads at most, without the end token.
+
+    Raises:
+        ValueError: If the model reads no token beside the end token.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class GraphSplitter:
         splitting: Splitting,
         longest: int,
     ) -> None:
+        require_room(splitting, longest)
         self._tokenize = graph_tokenizer.tokenize
         self._splitting = splitting
         self._longest = longest
@@ -86,7 +91,7 @@ class GraphSplitter:
         marked = _substitute(texts, rules.substitutions)
         if self._splitting.keeps_what_fits:
             fits = self._tokenize(texts).row_lengths() <= self._longest
-            marked = tf.where(fits, texts, marked)
+            marked = tf.where(fits, tf.strings.regex_replace(texts, MARK, ""), marked)
         found = tf.raw_ops.StringSplitV2(input=marked, sep=MARK)
         text, place = tf.unstack(found.indices, axis=1)
         # Only a blank text is an empty segment.
@@ -95,7 +100,7 @@ class GraphSplitter:
         sizes = tf.strings.length(pieces)
         bare = tf.strings.regex_replace(pieces, _SPACE_AT_THE_END, "")
         gaps = tf.strings.substr(pieces, tf.strings.length(bare), sizes)
-        first_rows = _lower_bounds(tf.gather(text, kept), tf.range(tf.size(marked, tf.int64) + 1))
+        first_rows = lower_bounds(tf.gather(text, kept), tf.range(tf.size(marked, tf.int64) + 1))
         return pieces, tf.strings.join([MARK, gaps]), first_rows
 
     def _divided(self, segments: Segments) -> Segments:
@@ -128,7 +133,7 @@ class GraphSplitter:
         )
 
         def last(places: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-            return tf.gather(places, _upper_bounds(places, end) - 1)
+            return tf.gather(places, upper_bounds(places, end) - 1)
 
         def step(
             index: tf.Tensor, start: tf.Tensor, end_of_row: tf.Tensor, starts: tf.TensorArray
@@ -159,13 +164,13 @@ class GraphSplitter:
         # A part that ends at a cut stands before the segment that goes on there; a blank segment
         # ends where it begins, hence the row as the first key.
         ends = splits[1:]
-        row_of_cut = _upper_bounds(splits, cuts) - 1
+        row_of_cut = upper_bounds(splits, cuts) - 1
         order = tf.argsort(
             tf.concat([2 * row_of_cut, 2 * tf.range(tf.size(ends, tf.int64)) + 1], 0), stable=True
         )
         new_ends = tf.gather(tf.concat([cuts, ends], 0), order)
         new_joints = tf.gather(tf.concat([joint, joints], 0), order)
-        cuts_before = _lower_bounds(row_of_cut, first_rows)
+        cuts_before = lower_bounds(row_of_cut, first_rows)
         new_splits = tf.concat([splits[:1], new_ends], 0)
         return values, new_splits, new_joints, first_rows + cuts_before
 
@@ -231,7 +236,9 @@ def _join(
     # Segments without tokens say nothing, whatever k is.
     is_blank = tf.equal(rows.tokens.row_lengths(), 0)[:, None]
     sums = tf.where(is_blank, 0.0, scores * penalty.divisor(num_tokens))
-    total = tf.math.unsorted_segment_sum(sums, text, num_texts)
+    # One after the other, thousands of float32 numbers are added with an error of 5e-5.
+    total = tf.math.unsorted_segment_sum(tf.cast(sums, tf.float64), text, num_texts)
+    total = tf.cast(total, tf.float32)
     total /= penalty.divisor(tf.math.unsorted_segment_sum(num_tokens, text, num_texts))
 
     # A text of one segment has its very translation and score.
@@ -259,6 +266,23 @@ def concat_rows(values: tf.Tensor, lengths: tf.Tensor, first_rows: tf.Tensor) ->
     )
 
 
+def mean_of_rows(rows: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the mean of what each text has, (B, D); zeros for a text without anything.
+
+    Args:
+        rows: (B, its tokens, D).
+
+    Returns:
+        The means, float32.
+    """
+    # As of scores: a long text has many tokens.
+    sums = tf.math.unsorted_segment_sum(
+        tf.cast(rows.values, tf.float64), rows.value_rowids(), rows.nrows()
+    )
+    lengths = tf.cast(rows.row_lengths(), tf.float64)[:, None]
+    return tf.cast(tf.math.divide_no_nan(sums, lengths), tf.float32)
+
+
 def text_of_rows(first_rows: tf.Tensor) -> tf.Tensor:
     """Returns the text of each row, (R,) int64.
 
@@ -268,7 +292,7 @@ def text_of_rows(first_rows: tf.Tensor) -> tf.Tensor:
     Returns:
         The numbers of the texts.
     """
-    return _upper_bounds(first_rows, tf.range(first_rows[-1])) - 1
+    return upper_bounds(first_rows, tf.range(first_rows[-1])) - 1
 
 
 def _substitute(texts: tf.Tensor, rules: Iterable[Rule]) -> tf.Tensor:
@@ -279,17 +303,3 @@ def _substitute(texts: tf.Tensor, rules: Iterable[Rule]) -> tf.Tensor:
 
 def _has(boundaries: tf.Tensor, kind: int) -> tf.Tensor:
     return tf.not_equal(tf.bitwise.bitwise_and(boundaries, kind), 0)
-
-
-def _lower_bounds(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """For each value, how many elements of a sorted vector are smaller, as int64."""
-    return tf.raw_ops.LowerBound(
-        sorted_inputs=rising[None], values=values[None], out_type=tf.int64
-    )[0]
-
-
-def _upper_bounds(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """For each value, how many elements of a sorted vector are not larger, as int64."""
-    return tf.raw_ops.UpperBound(
-        sorted_inputs=rising[None], values=values[None], out_type=tf.int64
-    )[0]

@@ -34,13 +34,9 @@ from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
-from keras_addnorm.serving.ragged_characters import (
-    expand,
-    row_ids,
-    to_characters,
-    valid_utf8,
-)
+from keras_addnorm.serving.ragged_characters import expand, row_ids, to_characters, valid_utf8
 from keras_addnorm.serving.single_threaded_loops import SINGLE_THREADED
+from keras_addnorm.serving.sorted_search import lower_bounds
 from keras_addnorm.serving.string_numbers import StringNumbers, match
 
 # Ends a word where a piece could go on into the next one. No text holds it.
@@ -217,7 +213,7 @@ class GraphTokenizer(tf.Module):
             is_token = tf.not_equal(tf.gather(characters, last), _SEPARATOR)
             last, length = tf.boolean_mask(last, is_token), tf.boolean_mask(length, is_token)
         ids = tf.gather(tf.constant(self._id_of_string), _lookup(matches, last, length))
-        row_splits = _lower_bounds(last, tf.cast(ends, tf.int32))
+        row_splits = lower_bounds(last, tf.cast(ends, tf.int32))
         if len(self._byte_ids):
             ids, row_splits = self._unknown_as_bytes(ids, tf.gather(characters, last), row_splits)
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
@@ -255,16 +251,9 @@ class GraphTokenizer(tf.Module):
         return tf.RaggedTensor.from_row_splits(ids, tf.gather(kept, row_splits), validate=False)
 
 
-def _lower_bounds(rising: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """For each value, how many elements of a sorted vector are smaller, as int64."""
-    return tf.raw_ops.LowerBound(
-        sorted_inputs=rising[None], values=values[None], out_type=tf.int64
-    )[0]
-
-
 def _row_splits(row_ids: tf.Tensor, num_rows: tf.Tensor) -> tf.Tensor:
     """The row splits of a ragged tensor, (rows + 1,), from the row of each value."""
-    return _lower_bounds(row_ids, tf.range(num_rows + 1))
+    return lower_bounds(row_ids, tf.range(num_rows + 1))
 
 
 def _with_separators(characters: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from keras_addnorm.serving.sorted_search import upper_bounds
+
 INVALID = 0xFFFD
 """What stands for bytes that are no UTF-8."""
 
@@ -42,7 +44,7 @@ def expand(sizes: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
     """
     ends = tf.cumsum(sizes)
     places = tf.range(tf.reduce_sum(sizes))
-    origin = tf.raw_ops.UpperBound(sorted_inputs=ends[None], values=places[None])[0]
+    origin = upper_bounds(ends, places, tf.int32)
     place = places - tf.gather(ends - sizes, origin)
     row_splits = tf.gather(tf.concat([[0], tf.cast(ends, tf.int64)], 0), row_splits)
     return origin, place, row_splits
@@ -51,7 +53,7 @@ def expand(sizes: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
 def row_ids(row_splits: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """The row of each of `size` values, counted from 1."""
     index = tf.range(tf.cast(size, tf.int64))
-    return tf.raw_ops.UpperBound(sorted_inputs=row_splits[None], values=index[None])[0]
+    return upper_bounds(row_splits, index, tf.int32)
 
 
 def char_class(ranges: Iterable[tuple[int, int]]) -> str:

@@ -29,7 +29,7 @@ from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.serving.graph_segments import concat_rows, join, text_of_rows
+from keras_addnorm.serving.graph_segments import concat_rows, join, mean_of_rows, text_of_rows
 from keras_addnorm.serving.request_batches import Buckets, Function, Outputs, map_in_batches
 from keras_addnorm.serving.stored_weights import StoredWeights
 from keras_addnorm.serving.text_encoder import TEXTS, TextEncoder
@@ -253,9 +253,7 @@ class TranslationModule(tf.Module):
         states = self._in_batches(encode, [ids], outputs)["states"]
         whole = concat_rows(states, self._lengths(ids), first_rows)
         states = whole.to_tensor(0.0, shape=tf.stack([-1, _width(whole), width]))
-        lengths = tf.cast(whole.row_lengths(), tf.float32)
-        mean = tf.math.divide_no_nan(tf.reduce_sum(states, 1), lengths[:, None])
-        return {"pooled": mean, "states": states}
+        return {"pooled": mean_of_rows(whole), "states": states}
 
     def _source_rows(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the ids of the segments, (R, S), and the first of each text, (B + 1,)."""

@@ -11,20 +11,17 @@ import textwrap
 import types
 from pathlib import Path
 
-import keras
 import pytest
 from python_words import PYTHON_WORDS
 
-from keras_addnorm import __version__, cli, norms, schemes
+from keras_addnorm import __version__, cli
 from keras_addnorm.decoding import Beam
-from keras_addnorm.models import Seq2SeqConfig
-from keras_addnorm.runs import RunConfig, RunDirectory, UserError, process_startup, settings
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, process_startup
 from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import flags_of
 from keras_addnorm.serving.export import _strategies
 
 _CTRANSLATE2 = ("--format", "ctranslate2")
-COMMANDS = ("demo", "train", "evaluate", "translate", "export", "serve", "inspect", "prune")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +35,7 @@ def _main(capsys, *arguments):
     return status, captured.out, captured.err
 
 
-@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
+@pytest.mark.parametrize("command", [(), *((name,) for name in cli.COMMANDS)])
 def test_help_teaches(capsys, command):
     with pytest.raises(SystemExit) as stopped:
         cli.main([*command, "--help"])
@@ -63,20 +60,6 @@ def test_the_help_of_train_has_every_default_range_and_choice(capsys):
                 assert re.search(rf"(?<![\w.]){re.escape(str(part))}(?![\w.])", text), (text, part)
         if one.default not in (None, "", ()):
             assert text.endswith(f"default: {one.default}"), text
-
-
-def test_the_choices_of_flags_are_those_of_the_tables():
-    """The tables import Keras, which --help does without."""
-    assert schemes.names() == settings.SCHEMES
-    assert {*settings.NORMS, "batch_norm"} == set(norms.names())  # batch_norm: encoders only
-    sizes = {"source_vocabulary_size": 5, "target_vocabulary_size": 5}
-    with pytest.raises(ValueError, match=f"one of {', '.join(settings.PRESETS)}"):
-        Seq2SeqConfig.preset("none", **sizes)
-    for name in settings.INITIALIZERS:
-        assert keras.initializers.get(name) is not None
-    fields = {field.name: field.default for field in dataclasses.fields(Seq2SeqConfig)}
-    for one in settings.ModelChoice.more_settings():
-        assert fields[one.name] == one.default or one.default is None, one.key
 
 
 def _flags(name):
@@ -122,7 +105,8 @@ def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
         (["train", "--run-dir", "r", "--epoch", "4"], "Did you mean '--epochs'?"),
         (["train", "--run-dir", "r", "--epochs", "four"], "invalid whole number value: 'four'"),
         (["train", "--run-dir", "r", "--dropout", "x"], "invalid number value: 'x'"),
-        (["translate", "--run-dir", "r", "--samples", "3"], "--samples, which is a flag of train"),
+        (["translate", "--run-dir", "r", "--samples", "3"], "flag of train and evaluate. See"),
+        (["translate", "--run-dir", "r", "--split", "x"], "train, evaluate, inspect and prune."),
         (["export", "--run-dir", "r", "d", "--hidden-dim", "4"], "--hidden-dim, which is a flag"),
         (["inspect", "r", "more"], "received 'more', for which there is no use"),
         (["evaluate"], "required: --run-dir"),
@@ -165,6 +149,18 @@ def _resolved(monkeypatch, *arguments):
     return handed["config"]
 
 
+def test_a_command_reads_its_configuration_once(monkeypatch, tmp_path):
+    """`check` makes it, and `run` gets it."""
+    RunDirectory(tmp_path / "run").write_config(RunConfig())
+    reads = []
+    read = RunDirectory.read_config
+    monkeypatch.setattr(
+        RunDirectory, "read_config", lambda self: reads.append(self.path) or read(self)
+    )
+    _resolved(monkeypatch, "--run-dir", tmp_path / "run")
+    assert reads == [tmp_path / "run"]
+
+
 def test_flags_become_settings(monkeypatch, tmp_path):
     config = _resolved(
         monkeypatch,
@@ -172,6 +168,7 @@ def test_flags_become_settings(monkeypatch, tmp_path):
         *("--preset", "small", "--tokenizer", "unigram", "--no-joint", "--bucket-lengths", 8, 16),
         *("--no-jit-compile", "--clipnorm", 1, "--max-length", 31, "--peak-learning-rate", "1e-3"),
         *("--evaluation-max-length", 33, "--scheme", "deep_norm", "--norm", "rms_norm"),
+        *("--split", "train[:10%]"),
         *("--kernel-initializer", "he_normal", "--dropout", "0.25"),
         *("--set", "model.hidden_dim=64", "--set", "model.positions=rotary", "--set", "data=last"),
     )
@@ -180,6 +177,7 @@ def test_flags_become_settings(monkeypatch, tmp_path):
             "data": "last",
             "source": "fr",
             "target": "es",
+            "split": "train[:10%]",
             "tokenizer": {"kind": "unigram", "joint": False},
             "model": {
                 "preset": "small",
@@ -230,6 +228,24 @@ def test_a_run_that_starts_from_another_has_its_settings(monkeypatch, tmp_path, 
     # A run that has begun has settings of its own.
     config = _resolved(monkeypatch, "--run-dir", tmp_path / "begun", *arguments)
     assert config == own.replace(changes)
+
+
+def test_other_data_are_not_cut_as_those_of_the_run_to_start_from(monkeypatch, tmp_path):
+    data = {"data": "a.csv", "split": "train[:9]", "validation": "dev.tsv", "source_column": "q"}
+    other = RunConfig.from_dict({**data, "data_format": "csv", "source": "fr"})
+    RunDirectory(tmp_path / "other").write_config(other)
+    start = ("--start-from", tmp_path / "other", "--run-dir", tmp_path / "new")
+    config = _resolved(monkeypatch, *start, "--data", "shop", "--validation", "train[:5]")
+    assert config == RunConfig.from_dict(
+        {
+            "data": "shop",
+            "source": "fr",
+            "validation": "train[:5]",
+            "training": {"start_from": str(tmp_path / "other")},
+        }
+    )
+    same = _resolved(monkeypatch, *start)
+    assert same == other.replace({"training.start_from": str(tmp_path / "other")})
 
 
 @pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
@@ -303,6 +319,8 @@ def test_a_users_error_is_one_message_and_status_2(capsys, tmp_path, arguments, 
         ["translate", "--run-dir", "DIR", "text"],
         ["export", "--run-dir", "RUN", "d", "--format", "onnx", "--licence", "MIT"],
         ["demo", "--pair", "en-xx"],
+        ["data", "spa.txt", "--keep", "copys"],
+        ["data", "spa.txt", "--data-format", "cvs"],
     ],
 )
 def test_what_can_be_refused_at_once_is_refused_before_keras_is_imported(tmp_path, arguments):
@@ -310,7 +328,7 @@ def test_what_can_be_refused_at_once_is_refused_before_keras_is_imported(tmp_pat
     places = {"DIR": str(tmp_path), "RUN": str(tmp_path / "run")}
     options = cli.build_parser().parse_args([places.get(a, a) for a in arguments])
     with pytest.raises(UserError):
-        options.check(options)
+        options.command.check(options)
 
 
 @pytest.mark.parametrize("name", ["onnx", "litert"])
@@ -321,7 +339,7 @@ def test_other_runtimes_get_the_model_and_its_limit(capsys, monkeypatch, tmp_pat
     config = RunConfig.from_dict({"evaluation": {"max_length": 17}})
     RunDirectory(tmp_path).write_config(config)
     run = types.SimpleNamespace(model="model", tokenizers="tokenizers", config=config)
-    monkeypatch.setattr(cli, "_load_run", lambda _: run)
+    monkeypatch.setattr("keras_addnorm.runs.commands.export.load", lambda *_: run)
     monkeypatch.setattr(f"keras_addnorm.interop.export_{name}", export)
     status, out, _ = _main(capsys, "export", "--run-dir", tmp_path, "d", "--format", name)
     expected = ("model", Path("d")), {"tokenizer": "tokenizers", "max_length": 17}
@@ -480,7 +498,7 @@ def test_storage_goes_to_the_export(capsys, monkeypatch, tmp_path):
     run = types.SimpleNamespace(
         model=0, tokenizers=0, config=RunConfig(), shortlist=None, directory=directory
     )
-    monkeypatch.setattr(cli, "_load_run", lambda _: run)
+    monkeypatch.setattr("keras_addnorm.runs.commands.export.load", lambda *_: run)
     monkeypatch.setattr("keras_addnorm.serving.export_saved_model", export)
     arguments = ("export", "--run-dir", tmp_path, "d", "--storage", "int8")
     status, out, _ = _main(capsys, *arguments)
@@ -527,9 +545,8 @@ def _print_in_a_command(tmp_path, show, **environment):
     code = (
         "import gc, os, resource, sys\n"
         "from keras_addnorm import cli\n"
-        "add = lambda commands, name: cli._command(commands, name, '', '', show)\n"
-        "cli._COMMANDS['demo'] = add\n"
-        f"def show(_):\n{textwrap.indent(show, '    ')}\n"
+        f"def show(options, _):\n{textwrap.indent(show, '    ')}\n"
+        "cli.COMMANDS['demo'] = cli.Command('', '', lambda parser: None, show)\n"
         "sys.exit(cli.main())\n"
     )
     script = tmp_path / "command.py"

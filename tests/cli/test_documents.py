@@ -132,7 +132,7 @@ def test_the_documents_have_commands():
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_the_commands_are_understood(arguments):
     options = cli.build_parser().parse_args(arguments)
-    assert callable(options.run)
+    assert callable(options.command.run)
     if hasattr(options, "set"):
         RunConfig.from_dict(merge({}, given(options)))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_addnorm.data import overlap
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, spoiling_faults
 from keras_addnorm.data.scripts import script_of
@@ -55,6 +56,22 @@ def test_overlap_exact_and_near(pair, exact, near):
     held_out = HeldOutTexts(HELD_OUT)
     assert len(held_out) == 3
     assert (held_out.has(pair), held_out.has_near(pair)) == (exact, near)
+
+
+def test_near_overlap_of_one_side_alone():
+    """Once, nothing was near where all held-out sources are short."""
+    held_out = HeldOutTexts([("Ja.", "Ann paints a small red boat.")])
+    assert held_out.has_near(("Nein.", "Ann paints a small red house."))
+    assert not held_out.has_near(("Ann paints a small red house.", "Nein."))
+
+
+def test_only_so_many_held_out_pairs_are_compared_word_by_word(monkeypatch):
+    monkeypatch.setattr(overlap, "_NEAR_AT_MOST", 1)
+    pairs = [(f"{name} paints a small {name} boat", "x") for name in ("Ann", "Tom")]
+    held_out = HeldOutTexts(pairs)
+    assert all(map(held_out.has, pairs))
+    near = [held_out.has_near((f"{source}s", "y")) for source, _ in pairs]
+    assert near == [True, False]
 
 
 LONG = "a sentence of some words in one language"

@@ -213,6 +213,8 @@ def test_columns_and_formats_that_are_named(tmp_path, name, text, choice, expect
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("a.txt", "", r"a.txt is empty"),
+        ("a.csv", "", r"a.csv is empty"),
         ("a.txt", "no tab here\n", r"a.txt, line 1: expected two columns .*'no tab here'.*folder"),
         ("a.csv", 'en,es\n"x,y\n', r"a.csv, line 2: not CSV .*quotation marks"),
         ("a.jsonl", '{"en": "x", "es": "y"}\n{"en": \n', r"a.jsonl, line 2: not JSON"),

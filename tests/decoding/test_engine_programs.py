@@ -145,8 +145,10 @@ def test_the_table_is_transposed_if_nobody_has_it_transposed(kind, is_there):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_rows", "is_transposed"), [(1, 0), (2, 1), (16, 1), (17, 0)])
-@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(
+    ("num_rows", "is_known", "is_transposed"),
+    [(1, True, 0), (1, False, 0), (2, False, 1), (16, True, 1), (17, False, 0)],
+)
 def test_the_table_is_transposed_before_the_loop_for_a_few_rows(
     model, num_rows, is_known, is_transposed
 ):
@@ -158,8 +160,10 @@ def test_the_table_is_transposed_before_the_loop_for_a_few_rows(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_rows", "num_beams", "count"), [(1, 1, 4), (2, 1, 1), (1, 2, 1)])
-@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(
+    ("num_rows", "num_beams", "is_known", "count"),
+    [(1, 1, True, 4), (1, 1, False, 4), (2, 1, True, 1), (1, 2, False, 1)],
+)
 def test_large_kernels_are_cut_for_one_row_alone(monkeypatch, num_rows, num_beams, count, is_known):
     model = make_model(hidden_dim=12, intermediate_dim=20, tie_embeddings=False)
     source = SOURCE[:num_rows]

@@ -200,6 +200,13 @@ def test_segments():
     assert (cut.rows, cut.first_rows) == ([[4, 5, 4, 2], [], [5, 2]], [0, 1, 2, 3])
 
 
+def test_a_model_that_reads_nothing_is_refused():
+    for way in (Sentences(), LongTexts()):
+        with pytest.raises(ValueError, match=r"Expected a config with max_length >= 2.*=1\."):
+            make_segments(["▁a"], Pieces(), way, Config(max_length=1))
+    assert make_segments(["▁a"], Pieces(), "none", Config(max_length=1)).rows == [[]]
+
+
 def test_only_what_does_not_fit_is_split():
     class Words:
         vocabulary_size = 9

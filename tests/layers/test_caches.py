@@ -52,6 +52,21 @@ EACH_ONCE = [
     (scheme, POSITIONS[i % len(POSITIONS)], ATTENTION[i % len(ATTENTION)])
     for i, scheme in enumerate(SCHEMES)
 ]
+# Engine, rows of a beam, rows of a sentence.
+BEAMS = (
+    (XLAEngine(), 3, 3),
+    (TFGraphEngine(), 3, 3),
+    (XLAEngine(), 1, 3),
+    (TFGraphEngine(), 3, 6),
+    (TFGraphEngine(), 1, 1),
+    (TFGraphEngine(), 1, 3),
+)
+# Each choice with two beams, and each beam with two choices at least.
+SHARED = [
+    (kind, attention, *BEAMS[(i + k) % len(BEAMS)])
+    for i, (kind, attention) in enumerate(zip(POSITIONS, ATTENTION, strict=True))
+    for k in (0, 3)
+]
 
 
 def make(scheme, kind, attention):
@@ -114,21 +129,7 @@ def test_cached_equals_uncached_in_a_compiled_loop(scheme, kind, attention):
 
 
 @pytest.mark.fast_cases(6)
-@pytest.mark.parametrize(
-    ("engine", "n", "rows_per_sentence"),
-    [
-        (XLAEngine(), 3, 3),
-        (XLAEngine(), 1, 3),
-        (TFGraphEngine(), 3, 3),
-        (TFGraphEngine(), 3, 6),
-        (TFGraphEngine(), 1, 1),
-        (TFGraphEngine(), 1, 3),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    ("kind", "attention"), list(zip(POSITIONS, ATTENTION, strict=True)), ids=str
-)
+@pytest.mark.parametrize(("kind", "attention", "engine", "n", "rows_per_sentence"), SHARED, ids=str)
 def test_hypotheses_that_share_a_cache_read_their_ancestors(
     kind, attention, engine, n, rows_per_sentence
 ):

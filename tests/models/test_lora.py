@@ -7,7 +7,7 @@ from filled_models import SOURCE, array, batch, tiny_model
 
 from keras_addnorm import schemes
 from keras_addnorm.diagnostics import prune
-from keras_addnorm.models import Seq2SeqTransformer, fold, merge_lora, rebuild
+from keras_addnorm.models import Seq2SeqTransformer, enable_lora, fold, merge_lora, rebuild
 from keras_addnorm.training import average_weights
 
 RANK, ALPHA = 2, 3
@@ -54,6 +54,33 @@ def by_hand(model):
     for weight in other.weights:
         weight.assign(values[weight.path])
     return other
+
+
+def test_only_the_matrices_of_the_chosen_layers_are_trained():
+    model = tiny_model()
+    enable_lora(model, RANK, ALPHA, filters=["query", "^decoder_embedding$"])
+    adapted = [layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False)]
+    assert {layer.name for layer in adapted} == {"query_projection", "decoder_embedding"}
+    assert {(layer.lora_rank, layer.lora_alpha) for layer in adapted} == {(RANK, ALPHA)}
+    trained = [weight.name for weight in model.trainable_weights]
+    assert len(trained) == 2 * len(adapted) and all(name.startswith("lora_") for name in trained)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rank": 0}, "Expected an int >= 1. Received: 0"),
+        ({"rank": 2, "filters": "nowhere"}, "no layer to adapt.*Received: filters='nowhere'"),
+        ({"rank": 2}, "can have LoRA once.*Received layers with LoRA: decoder_embedding"),
+    ],
+)
+def test_a_model_that_cannot_be_adapted_is_left_as_it_is(options, words):
+    model = tiny_model()
+    model.decoder_embedding.enable_lora(RANK)
+    before = [(weight.path, weight.trainable) for weight in model.weights]
+    with pytest.raises(ValueError, match=words):
+        enable_lora(model, **options)
+    assert [(weight.path, weight.trainable) for weight in model.weights] == before
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -128,8 +155,9 @@ def test_f1_weights_that_have_no_place_in_the_copy_are_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "jit_compile"), [*zip(OPTIONS, (True, False, True), strict=True)]
+)
 def test_f1_searches_read_the_merged_weights(options, jit_compile):
     """The engines' views: fused QKV, transposed tables, split kernels."""
     model = with_lora(**OPTIONS[options], scheme="pre_ln")

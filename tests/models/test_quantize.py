@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from filled_models import LABELS, SOURCE, array, batch, tiny_model, without_old_garbage
+from filled_models import LABELS, SOURCE, array, batch, tiny_model
 
 from keras_addnorm.diagnostics import prune
 from keras_addnorm.layers import PositionalEmbedding, Projection, TransformerEncoder
@@ -19,12 +19,6 @@ OPTIONS = {
     },
     "untied, t5": {"tie_embeddings": False, "positions": "t5"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _fast():
-    with without_old_garbage():
-        yield
 
 
 def rounded(weight, axis):
@@ -86,9 +80,28 @@ def test_f9_a_projection_multiplies_as_keras_dense(mode):
     np.testing.assert_allclose(array(ours(x)), array(theirs(x)), rtol=1e-5, atol=1e-6)
 
 
+class OwnProjection(Projection):
+    """Somebody's own."""
+
+
+class OwnEmbedding(PositionalEmbedding):
+    """Somebody's own."""
+
+
+@pytest.mark.parametrize("layer", [lambda: OwnProjection(5), lambda: OwnEmbedding(11, 6)])
+def test_f9_a_layer_of_ones_own_is_quantised_on_request_alone(layer):
+    layer = layer()
+    layer.build((2, 6))
+    with pytest.raises(NotImplementedError, match="Own"):
+        layer.quantize("int8")
+    layer.quantize("int8", type_check=False)
+    assert layer.weights[-1].name.endswith("_scale")
+
+
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "mode"), [*zip(OPTIONS, ("int8", "int4", "int8"), strict=True)]
+)
 def test_f9_a_quantised_model_comes_back_from_its_files(mode, options, tmp_path):
     model = tiny_model(**OPTIONS[options])
     model.quantize(mode)
@@ -174,8 +187,9 @@ def test_f9_layers_in_a_model_of_ones_own():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "jit_compile"), [*zip(OPTIONS, (False, True, False), strict=True)]
+)
 def test_f9_it_generates(options, jit_compile):
     model = tiny_model(**OPTIONS[options], scheme="pre_ln")
     model.quantize("int8")

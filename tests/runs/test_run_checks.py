@@ -1,5 +1,6 @@
 """What a run looks at before, beside and after the training: data, best epochs, speed, average."""
 
+import dataclasses
 import errno
 import os
 import shutil
@@ -21,6 +22,7 @@ from keras_addnorm.runs.progress import duration, epoch_line, summary
 from keras_addnorm.runs.resuming import _going_on, _starting_anew
 from keras_addnorm.runs.text_data import load_or_train_tokenizers
 from keras_addnorm.runs.train import train
+from keras_addnorm.runs.updates import about_updates
 from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.checkpoint_file import TrainingState
 
@@ -48,23 +50,63 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
         ("g", "h"),
     ]
     check = DataCheck.of(pairs, [("g", "h"), ("x", "y")], REPORT)
-    assert check == DataCheck(
-        empty=1, too_long=2, duplicates=2, copies=1, broken_text=1, in_validation=1
-    )
-    assert "2 too long, 2 duplicates, 1 copies, 1 broken text, 1 in validation" in str(check)
-    with pytest.raises(UserError, match=r"not clean: 1 empty, 2 too long.*--strict"):
+    assert {name: count for name, count in check.faults.items() if count} == {
+        "duplicates": 2,
+        "copies": 1,
+        "broken_text": 1,
+        "in_held_out": 1,
+    }
+    found = "1 empty, 2 too long, 2 duplicates, 1 copies, 1 broken text, 1 in held out"
+    assert str(check) == found
+    with pytest.raises(UserError, match=rf"not clean: {found}\..*--strict"):
         check.require_clean()
     left_out = LineReport("train", kept=8, empty=3, invalid_utf8=4, too_long=5)
     check = DataCheck.of(pairs[5:6], [], REPORT, [left_out])
-    assert check == DataCheck(1 + 3, 2 + 5, 0, 0, broken_text=1, in_validation=0, not_utf8=4)
-    with pytest.raises(UserError, match="4 empty, 7 too long, 1 broken text, 4 not utf8"):
+    assert check.left_out == {"empty": 1 + 3, "too_long": 2 + 5, "not_utf8": 4}
+    with pytest.raises(UserError, match="4 empty, 7 too long, 4 not utf8, 1 broken text"):
         check.require_clean()
     check = DataCheck.of([("a\u00adb", "c"), ("d", "\ufeff"), ("é", "ü")], [], REPORT)
     with pytest.raises(UserError, match="2 invisible"):  # reports.md, F5
         check.require_clean()
-    clean = DataCheck(0, 0, 0, 0, 0, 0)
-    clean.require_clean()
-    assert str(clean) == "nothing suspicious"
+
+
+def test_hints_stop_no_strict_run():
+    report = dataclasses.replace(REPORT, empty=0, too_long=0)
+    near = ("nearly held out but one", "x")
+    check = DataCheck.of([near], [("nearly held out but two", "y")], report)
+    assert str(check) == "perhaps 1 near held out"
+    check.require_clean()
+    assert str(DataCheck.of([near], [], report)) == "nothing suspicious"
+
+
+@pytest.mark.parametrize(
+    ("settings", "buckets", "warnings"),
+    [
+        ({"warmup_steps": 60}, ((13, 3, 7),), []),
+        ({"warmup_steps": 61}, ((13, 3, 7),), ["60 updates are fewer than the 61 over which"]),
+        ({"warmup_steps": 61, "schedule": "constant"}, ((13, 3, 7),), []),
+        ({"tokens_per_batch": 4, "warmup_steps": 9}, ((4, 1, 4), (8, 1, 3)), []),
+        (
+            {"tokens_per_batch": 4, "warmup_steps": 9},
+            ((4, 1, 3), (8, 1, 4)),
+            ["4 of 7 pairs are longer than a batch of 4 tokens"],
+        ),
+    ],
+)
+def test_too_few_or_too_small_updates_are_said(settings, buckets, warnings):
+    training = RunConfig.from_dict({"training": {"epochs": 20, **settings}}).training
+    said, *found = about_updates(training, dataclasses.replace(REPORT, buckets=buckets))
+    assert said == "Updates: 60, 3 an epoch."
+    assert len(found) == len(warnings)
+    for line, words in zip(found, warnings, strict=True):
+        assert line.startswith("Warning: ") and words in line
+
+
+def test_accumulated_batches_are_one_update():
+    training = RunConfig.from_dict({"training": {"batches_per_update": 3, "epochs": 2}}).training
+    said, warning = about_updates(training, dataclasses.replace(REPORT, batches=6))
+    assert said == "Updates: 4, 2 an epoch."
+    assert warning.startswith("Warning: 4 updates are fewer")
 
 
 def test_lines_that_no_pair_is_made_of_stop_a_strict_run(monkeypatch, tmp_path):
@@ -354,7 +396,7 @@ def test_a_run_killed_before_its_tokenizers_were_whole_goes_on(monkeypatch, tmp_
         go()
     assert [path.name for path in directory.tokenizer.iterdir()] == ["source.model"]
     # `--resume` needs it.
-    assert directory.read_config() == config
+    assert directory.read_config() == config.replace({"split": "train[:200]"})
 
     def fit(*_, **__):
         raise Killed

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_addnorm.data import readers
+from keras_addnorm.data import PipelineReport
 from keras_addnorm.data.strings import string_pairs
-from keras_addnorm.runs import RunConfig, RunDirectory, UserError, evaluate
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, evaluate, text_data
 from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.checks_before_training import require_same_run
-from keras_addnorm.runs.settings import DATA_FORMATS
-from keras_addnorm.runs.text_data import load_pairs, load_texts, run_pairs
+from keras_addnorm.runs.prepare import _check_pairs
+from keras_addnorm.runs.text_data import RunPairs, load_pairs, load_texts, run_pairs
 from keras_addnorm.runs.train import train
 from keras_addnorm.training import TranslationScore
 
@@ -66,6 +66,63 @@ def test_m3_pairs_are_held_out_of_a_single_file_and_it_is_said(spa):
     assert len(texts(load_pairs(config, "train"))) == 50
 
 
+def test_what_a_part_of_the_training_set_holds_out_is_what_an_evaluation_finds(spa):
+    config = config_of(spa, split="train[20:]")
+    pairs = run_pairs(config)
+    training, validation = texts(pairs.training), texts(pairs.validation)
+    assert {*training} | {*validation} == {*PAIRS[20:]}
+    assert texts(load_pairs(config, "validation")) == validation
+    # Another split would hold out others, which these weights may have been trained on.
+    directory = RunDirectory(spa.parent / "run")
+    directory.path.mkdir()
+    directory.model.touch()
+    directory.write_config(config)
+    with pytest.raises(UserError, match="with another 'split'"):
+        require_same_run(config.replace({"split": "train"}), directory)
+
+
+def test_the_split_of_a_training_in_python_is_a_setting_of_its_run(spa, tmp_path, monkeypatch):
+    seen = []
+
+    def prepare(config, *_):
+        seen.append(config)
+        raise UserError("enough")
+
+    monkeypatch.setattr(train_module, "prepare", prepare)
+    with pytest.raises(UserError, match="enough"):
+        train(config_of(spa), tmp_path / "run", split="train[:20]", verbose=0)
+    assert seen == [config_of(spa, split="train[:20]")]
+
+
+def test_training_pairs_are_compared_with_every_other_split(folder):
+    """Issue 40: what `train` warns of comes from the same code as `keras-addnorm data`."""
+    for side, text in (("en", "sentence 7\n"), ("es", "frase 7\n")):
+        with (folder / f"test.{side}").open("a") as file:
+            file.write(text)
+    pairs = run_pairs(config_of(folder))
+    usable = [TEST[0], TEST[1], TEST[3]]
+    assert texts(pairs.others) == [*usable, *usable, PAIRS[7]]
+    said = []
+    report = PipelineReport(50, 0, 0, 0, 0, 1, 0.0, ())
+    _check_pairs(config_of(folder), pairs, report, said.append)
+    assert said == ["Checked the training pairs: 1 in held out."]
+
+
+def test_a_file_without_other_splits_is_compared_with_what_is_held_out(spa):
+    assert list(run_pairs(config_of(spa)).others) == []
+
+
+def test_parts_of_validation_pairs_whose_number_is_not_known(spa, monkeypatch):
+    """A set of TensorFlow Datasets is filtered when it is read."""
+    pairs = run_pairs(config_of(spa))
+    counted = pairs.validation
+    uncounted = counted.filter(lambda source, target: True)
+    assert int(uncounted.cardinality()) < 0
+    monkeypatch.setattr(text_data, "run_pairs", lambda _: RunPairs(pairs.training, uncounted))
+    config = config_of(spa)
+    assert texts(load_pairs(config, "validation[1:3]")) == texts(counted)[1:3]
+
+
 @pytest.mark.parametrize(
     ("validation", "split", "training", "expected"),
     [
@@ -75,7 +132,7 @@ def test_m3_pairs_are_held_out_of_a_single_file_and_it_is_said(spa):
     ],
 )
 def test_m3_a_named_part_is_not_trained_on(spa, validation, split, training, expected):
-    pairs = run_pairs(config_of(spa, validation=validation), split)
+    pairs = run_pairs(config_of(spa, validation=validation, split=split))
     assert (texts(pairs.training), texts(pairs.validation)) == (training, expected)
     assert pairs.notes == ()
 
@@ -144,7 +201,6 @@ def test_f6_a_test_file_that_is_no_part_of_the_data(spa, tmp_path):
 
 
 def test_columns_and_format_are_settings(tmp_path):
-    assert list(DATA_FORMATS) == ["auto", *readers.names()]
     path = tmp_path / "questions.dat"
     path.write_text("n;question;answer\n1;x;y\n")
     config = config_of(

@@ -54,6 +54,44 @@ def test_translate(server, transport):
             client.translate("one")
 
 
+class Answers:
+    """A transport to a model whose signature `tokenize` answers so."""
+
+    def __init__(self, tokenize):
+        self.tokenize = tokenize
+        self.texts = []
+
+    def predict(self, signature, inputs, timeout):
+        if signature == "tokenize":
+            if isinstance(self.tokenize, str):
+                raise ServingError(self.tokenize, "No.")
+            return self.tokenize
+        self.texts += inputs["texts"].tolist()
+        return {"translations": inputs["texts"], "scores": np.zeros(len(inputs["texts"]))}
+
+
+@pytest.mark.parametrize(
+    ("tokenize", "sent"),
+    [({"normalized": []}, "\ufb01n"), ({}, "fin"), ("INVALID_ARGUMENT", "fin")],
+)
+def test_texts_are_normalised_for_a_model_that_does_not(tokenize, sent, monkeypatch):
+    transport = Answers(tokenize)
+    monkeypatch.setattr(client, "_transport", lambda *_: transport)
+    Client("anywhere", model="m").translate(["\ufb01n"])
+    assert transport.texts == [sent]
+
+
+def test_nothing_is_sent_while_it_is_not_known_whether_the_model_normalises(monkeypatch):
+    transport = Answers("UNAVAILABLE")
+    monkeypatch.setattr(client, "_transport", lambda *_: transport)
+    asking = Client("anywhere", model="m", retries=0)
+    with pytest.raises(ServingError, match="UNAVAILABLE"):
+        asking.translate(["\ufb01n"])
+    transport.tokenize = {"normalized": []}
+    asking.translate(["\ufb01n"])
+    assert transport.texts == ["\ufb01n"]
+
+
 def test_both_transports_give_the_same_arrays(server):
     inputs = {
         "half": np.array([0.5, 1], np.float16),

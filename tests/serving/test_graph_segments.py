@@ -19,7 +19,13 @@ from keras_addnorm.decoding.sentence_rules import (
 from keras_addnorm.decoding.splitting import split
 from keras_addnorm.decoding.text_segments import join as python_join
 from keras_addnorm.decoding.text_segments import make_segments
-from keras_addnorm.serving.graph_segments import GraphSplitter, concat_rows, join
+from keras_addnorm.serving.graph_segments import (
+    GraphSplitter,
+    Segments,
+    concat_rows,
+    join,
+    mean_of_rows,
+)
 from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
 
 SCRIPTS = {
@@ -75,7 +81,9 @@ def test_what_is_quickly_seen_to_be_one_sentence_is_one(language):
     for text in MIXTURES:
         first, *others = substitute(text, rules.substitutions).split(MARK)
         assert split(text, Sentences(language)) == [first, *filter(None, others)]
-    assert sum(is_one_sentence(text, rules) for text in MIXTURES) > 20
+    expected = [is_one_sentence(text, rules) for text in MIXTURES]
+    found = tf.strings.regex_full_match(MIXTURES, rules.one_sentence).numpy().tolist()
+    assert found == expected and sum(expected) > 20
 
 
 def test_both_engines_join_alike():
@@ -116,7 +124,7 @@ class Config:
 )
 def test_the_same_segments(all_scripts, way, longest):
     tokenizer, graph_tokenizer = all_scripts
-    texts = ["", " ", *MIXTURES[:60], "\n"]
+    texts = ["", " ", f"A.{MARK} b", *MIXTURES[:60], "\n"]
     expected = make_segments(texts, tokenizer, way, Config(longest + 1))
     splitter = GraphSplitter(tokenizer, graph_tokenizer, way, longest)
     found = tf.function(splitter, [tf.TensorSpec([None], tf.string)])(tf.constant(texts))
@@ -129,6 +137,11 @@ def test_the_same_segments(all_scripts, way, longest):
     if way != NoSplitting():
         assert len(inner) > 80
         assert max(map(len, tokens)) <= longest < 2 * max(map(len, tokens))
+
+
+def test_a_model_that_reads_nothing_is_refused(all_scripts):
+    with pytest.raises(ValueError, match=r"Expected a config with max_length >= 2.*=1\."):
+        GraphSplitter(*all_scripts, Sentences(), 0)
 
 
 def test_no_texts(all_scripts):
@@ -174,6 +187,24 @@ def test_translations_and_scores_are_joined(all_scripts):
     np.testing.assert_allclose(found_scores[0], whole, rtol=1e-5)
     np.testing.assert_array_equal(found_scores[1:3], scores[3:5])
     assert found_scores[3, 1] == -np.inf and np.isfinite(found_scores[3, 0])
+
+
+def test_scores_of_thousands_of_segments_add_up_exactly():
+    count = 5000
+    tokens = tf.RaggedTensor.from_uniform_row_length(tf.ones([count], tf.int32), 1)
+    segments = Segments(tokens, tf.fill([count], MARK), tf.constant([0, count], tf.int64))
+    scores = np.full((count, 1), -3.1456745, "float32")
+    lengths = tf.fill([count, 1], 7)
+    _, found = join(tf.fill([count, 1], "ba"), scores, lengths, segments, GNMTPenalty(0.6))
+    expected = count * scores[0].astype("float64") * 2**0.6 / ((5 + 7 * count) / 6) ** 0.6
+    np.testing.assert_allclose(found[0], expected, rtol=3e-7)
+
+
+def test_the_mean_of_a_long_text_is_exact():
+    values = tf.concat([tf.fill([50_000, 3], 0.31456745), [[1.0, 2.0, 4.0]]], 0)
+    rows = tf.RaggedTensor.from_row_lengths(values, [50_000, 0, 1])
+    expected = [3 * [0.31456745], [0, 0, 0], [1, 2, 4]]
+    np.testing.assert_allclose(mean_of_rows(rows), expected, rtol=1e-7)
 
 
 def test_rows_are_put_one_behind_the_other():

@@ -128,8 +128,10 @@ _LONG_WORDS = [letter * 4 + "abcdefghijklmnopqrs"[:n] for letter in "uvw" for n 
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-@pytest.mark.parametrize("longest", [1, 2, 3, 4, 5, 8, 9, 23])
+@pytest.mark.parametrize(
+    ("longest", "kind"),
+    [(1, "bpe"), (2, "unigram"), (4, "unigram"), (5, "bpe"), (8, "bpe"), (23, "unigram")],
+)
 def test_pieces_of_any_length(kind, longest, tmp_path):
     tokenizer = _trained(
         [f"{word} " * 9 for word in _LONG_WORDS],

@@ -18,9 +18,9 @@ def tuned_model(**overrides):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["rezero", "pre_ln"])  # one is folded, the other not
-def test_f1_an_export_translates_as_the_tuned_model(scheme, texts, new_texts, tmp_path):
-    model, tokenizers = tuned_model(scheme=scheme), make_tokenizers(texts)
+def test_f1_an_export_translates_as_the_tuned_model(texts, new_texts, tmp_path):
+    """Of a scheme that is folded; where none is, the export begins behind the fold."""
+    model, tokenizers = tuned_model(scheme="rezero"), make_tokenizers(texts)
     export_saved_model(
         model,
         tokenizers,
@@ -31,7 +31,7 @@ def test_f1_an_export_translates_as_the_tuned_model(scheme, texts, new_texts, tm
     )
     found = load_translator(tmp_path / "m")(new_texts[:6])
     expected = translate(model, tokenizers, new_texts[:6], jit_compile=False, **OPTIONS)
-    base = make_model(101, 89, scheme=scheme)
+    base = make_model(101, 89, scheme="rezero")
     untuned = translate(base, tokenizers, new_texts[:6], jit_compile=False, **OPTIONS)
     assert [text for text, _ in found] == expected.texts != untuned.texts
     np.testing.assert_allclose([score for _, score in found], expected.scores, rtol=1e-4)

@@ -196,6 +196,13 @@ def test_limits_are_positive(field):
         Settings(".", **{field: 0})
 
 
+@pytest.mark.parametrize("port", [-1, 2**16])
+@pytest.mark.parametrize("field", ["port", "grpc_port"])
+def test_ports_are_ports(field, port):
+    with pytest.raises(ValueError, match=f"Expected `{field}` from 0 to 65535; received {port}"):
+        Settings(".", **{field: port})
+
+
 def test_threads_of_an_operation_may_be_left_to_tensorflow():
     assert Settings(".", intra_op_threads=0).intra_op_threads == 0
     with pytest.raises(ValueError, match="Expected intra_op_threads >= 0; received -1"):

@@ -10,8 +10,8 @@ from keras_addnorm.data import TokenizerPair, load_translation, make_training_da
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
+from keras_addnorm.runs.choices import PRECISIONS
 from keras_addnorm.runs.optimization import compile_model, computing_in
-from keras_addnorm.runs.settings import PRECISIONS
 
 LONG = 113
 

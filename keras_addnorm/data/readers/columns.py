@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from keras_addnorm.basics.languages import fold, is_in, tidy
 
+ROWS_LOOKED_AT = 20
+"""Rows from the start of a file that tell which columns hold text."""
+
 _ROLES = ({"source", "src"}, {"target", "tgt", "trg"})
 _NUMBER = re.compile(r"\s*\d*\s*")
 
@@ -79,6 +82,12 @@ def languages_in(names: Sequence[str]) -> tuple[str, ...]:
     return found if len(found) < 3 else tuple(name for name in found if name.lower() != "id")
 
 
+def languages_of_header(first_rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The languages that the first row names; none if it does not name two."""
+    found = languages_in(first_rows[0]) if first_rows else ()
+    return found if len(found) > 1 else ()
+
+
 def columns_of_rows(
     first_rows: Sequence[Sequence[str]],
     source: str,
@@ -100,9 +109,11 @@ def columns_of_rows(
         The columns, by position.
 
     Raises:
-        ValueError: If there are fewer than two columns, or not those that were asked for.
+        ValueError: If the table is empty, or lacks the columns that were asked for.
     """
-    first = [cell.strip() for cell in first_rows[0]] if first_rows else []
+    if not first_rows:
+        raise ValueError(f"{label} is empty. Expected two columns or more, the texts of a pair.")
+    first = [cell.strip() for cell in first_rows[0]]
     names = named_columns(first, source, target, ("", ""))
     if any(chosen):
         return _chosen_columns(first, names, chosen, label)

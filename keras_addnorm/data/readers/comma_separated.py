@@ -7,11 +7,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keras_addnorm.data.readers.columns import Columns, columns_of_rows, languages_in
+from keras_addnorm.data.readers.columns import (
+    ROWS_LOOKED_AT,
+    Columns,
+    columns_of_rows,
+    languages_of_header,
+)
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.reader import RawPair, Reader
-
-_ROWS_LOOKED_AT = 20
 
 
 @dataclass(frozen=True)
@@ -22,14 +25,11 @@ class CommaSeparated(Reader):
 
     def languages(self, file: InputFile) -> tuple[str, ...]:
         """Those of a header."""
-        rows = [row for row, _ in itertools.islice(_rows(file), 1)]
-        found = languages_in(rows[0]) if rows else ()
-        return found if len(found) > 1 else ()
+        return languages_of_header(_first_rows(file))
 
     def columns(self, file: InputFile, source: str, target: str) -> Columns:
         """By header, by content, else the first two that hold text."""
-        rows = [row for row, _ in itertools.islice(_rows(file), _ROWS_LOOKED_AT)]
-        return columns_of_rows(rows, source, target, self.chosen, file.label)
+        return columns_of_rows(_first_rows(file), source, target, self.chosen, file.label)
 
     def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
         """A row is a pair; one with too few columns has an empty side."""
@@ -41,6 +41,10 @@ class CommaSeparated(Reader):
         for row, line in rows:
             row += [""] * (last + 1 - len(row))
             yield RawPair(row[source], row[target], line)
+
+
+def _first_rows(file: InputFile) -> list[list[str]]:
+    return [row for row, _ in itertools.islice(_rows(file), ROWS_LOOKED_AT)]
 
 
 def _rows(file: InputFile) -> Iterator[tuple[list[str], int]]:

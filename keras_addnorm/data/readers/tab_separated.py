@@ -6,11 +6,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keras_addnorm.data.readers.columns import Columns, columns_of_rows, languages_in
+from keras_addnorm.data.readers.columns import (
+    ROWS_LOOKED_AT,
+    Columns,
+    columns_of_rows,
+    languages_of_header,
+)
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.reader import RawPair, Reader
-
-_ROWS_LOOKED_AT = 20
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,7 @@ class TabSeparated(Reader):
 
     def languages(self, file: InputFile) -> tuple[str, ...]:
         """Those of a header."""
-        rows = _first_rows(file)
-        found = languages_in(rows[0]) if rows else ()
-        return found if len(found) > 1 else ()
+        return languages_of_header(_first_rows(file))
 
     def columns(self, file: InputFile, source: str, target: str) -> Columns:
         """By header, by content, else the first two that hold text."""
@@ -43,5 +44,5 @@ class TabSeparated(Reader):
 
 
 def _first_rows(file: InputFile) -> list[list[str]]:
-    lines = itertools.islice(file.lines(), _ROWS_LOOKED_AT)
+    lines = itertools.islice(file.lines(), ROWS_LOOKED_AT)
     return [line.decode("utf-8", "replace").split("\t") for line in lines]

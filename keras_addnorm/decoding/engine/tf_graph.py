@@ -19,9 +19,7 @@ from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
 from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
 from keras_addnorm.decoding.engine.single_loop_growth import first_length, run_in_one_loop
 from keras_addnorm.decoding.engine.views import Substitute
-from keras_addnorm.decoding.engine.vocabulary import (
-    TransposedEmbedding,
-)
+from keras_addnorm.decoding.engine.vocabulary import TransposedEmbedding
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.masks import masked_softmax

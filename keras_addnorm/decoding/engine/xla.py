@@ -15,9 +15,7 @@ from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
 from keras_addnorm.decoding.engine.grouped_growth import run_in_groups, stage_lengths
 from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
 from keras_addnorm.decoding.engine.views import Substitute, variables_of
-from keras_addnorm.decoding.engine.vocabulary import (
-    TransposedEmbedding,
-)
+from keras_addnorm.decoding.engine.vocabulary import TransposedEmbedding
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 from keras_addnorm.layers.projection import Projection
 from keras_addnorm.layers.shapes import first_size, size_of

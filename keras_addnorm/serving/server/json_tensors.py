@@ -8,7 +8,6 @@ format. Bytes are `{"b64": "..."}`. NaN and Infinity are read and written, as in
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import json
 import math
@@ -223,7 +222,7 @@ def _to_bytes(value: Any, dtype: np.dtype) -> bytes:
             "that is no text: a surrogate without its other half, "
             f"{value[error.start : error.end].encode('unicode_escape').decode()}"
         ) from error
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise _TypeMismatchError(
             "whose 'b64' is no base64 of the standard alphabet, which ends with + and / and not "
             f"with the - and _ of URLs: {error}"

@@ -30,7 +30,8 @@ class Settings:
     The help texts describe the other fields; `grpc_port=None` switches gRPC off.
 
     Raises:
-        ValueError: If a limit is not positive, `intra_op_threads` negative, or a port none.
+        ValueError: If a limit is not positive, `intra_op_threads` is negative, or a port is
+            not from 0 to 65535.
     """
 
     directory: Path

@@ -1,0 +1,78 @@
+"""The names that settings choose among.
+
+The tables of what they stand for import Keras or NumPy, which `keras-addnorm --help` does without.
+So their names stand here once more; tests/runs/test_choices.py compares them.
+"""
+
+from __future__ import annotations
+
+# `data.readers`
+DATA_FORMATS = ("auto", "tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po")
+# `data.vocabulary`
+TOKENIZER_KINDS = ("bpe", "unigram")
+# `data.normalization`
+NORMALIZATIONS = ("nfc", "nfkc", "none")
+# `data.demo`
+DEMO_PAIRS = ("en-de", "en-fr", "en-es")
+# `models.Seq2SeqConfig.preset`
+PRESETS = ("tiny", "small", "base", "big")
+# `schemes`
+SCHEMES = (
+    "post_ln",
+    "pre_ln",
+    "sandwich_ln",
+    "peri_ln",
+    "res_post_norm",
+    "sub_ln",
+    "mix_ln",
+    "ln_scaling",
+    "deep_norm",
+    "admin",
+    "rezero",
+    "layer_scale",
+    "no_norm",
+    "no_residual",
+    "plain",
+)
+# `norms`, but for batch_norm, which an encoder alone can have: `--set model.norm=...`
+NORMS = ("layer_norm", "rms_norm", "std_layer_norm", "scale_norm", "dynamic_tanh", "none")
+# Of Keras' initialisers, those for kernels.
+INITIALIZERS = (
+    "glorot_uniform",
+    "glorot_normal",
+    "he_uniform",
+    "he_normal",
+    "lecun_uniform",
+    "lecun_normal",
+    "orthogonal",
+)
+# `runs.optimization`
+SCHEDULES = ("inverse_square_root", "noam", "cosine", "constant")
+# `distribution`
+DISTRIBUTIONS = ("none", "data", "model")
+# `decoding.splitting`
+SPLITTINGS = ("sentences", "long_texts", "none")
+# `training.bleu_tokenizers`
+BLEU_TOKENIZERS = (
+    *("auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"),
+    *("spm", "flores101", "flores200"),
+)
+# `serving.stored_weights`
+STORAGES = ("float32", "float16", "int8")
+
+# What `clip_by` limits, and the argument of Keras' optimisers for it.
+CLIPS = {"weight": "clipnorm", "all": "global_clipnorm", "value": "clipvalue"}
+# What the layers compute in, and Keras' policy for it; weights are float32 throughout.
+PRECISIONS = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
+# What can choose the best epoch, and whether a high value is good.
+BEST_METRICS = {
+    "val_loss": False,
+    "val_perplexity": False,
+    "val_accuracy": True,
+    "val_bleu": True,
+    "val_chrf": True,
+}

@@ -1,0 +1,30 @@
+"""The commands of `keras-addnorm`, each in its file: help text, arguments, check and work.
+
+Heavy packages are imported when a command runs, so that `--help` answers at once.
+"""
+
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.data import DATA
+from keras_addnorm.runs.commands.demo import DEMO
+from keras_addnorm.runs.commands.evaluate import EVALUATE
+from keras_addnorm.runs.commands.export import EXPORT
+from keras_addnorm.runs.commands.inspect import INSPECT
+from keras_addnorm.runs.commands.prune import PRUNE
+from keras_addnorm.runs.commands.serve import SERVE
+from keras_addnorm.runs.commands.train import TRAIN
+from keras_addnorm.runs.commands.translate import TRANSLATE
+
+__all__ = ["COMMANDS", "Command"]
+
+# The ONE table of commands.
+COMMANDS = {
+    "demo": DEMO,
+    "train": TRAIN,
+    "evaluate": EVALUATE,
+    "translate": TRANSLATE,
+    "export": EXPORT,
+    "serve": SERVE,
+    "inspect": INSPECT,
+    "data": DATA,
+    "prune": PRUNE,
+}

@@ -1,0 +1,65 @@
+"""`keras-addnorm demo`: the whole job on the built-in set."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from keras_addnorm.runs.choices import DEMO_PAIRS
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.run_options import verbosity
+from keras_addnorm.runs.errors import unknown_name
+
+_DESCRIPTION = """\
+Trains a small Pre-LN Transformer on the built-in data set (dates, prices, distances and the like
+in real language, generated offline), translates 1,000 held-out sentences, draws the
+cross-attention, exports a SavedModel and translates with it in a new process.
+
+examples:
+  keras-addnorm demo
+  keras-addnorm demo --pair en-fr
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pair",
+        default="en-de",
+        metavar="{" + ",".join(DEMO_PAIRS) + "}",
+        help="the languages (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--run-dir", type=Path, metavar="DIR", help="run directory (default: runs/demo-PAIR)"
+    )
+    parser.add_argument(
+        "--export-dir",
+        type=Path,
+        metavar="DIR",
+        default=Path("saved_models/demo"),
+        help="where the SavedModel goes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="try that everything works, with a useless model"
+    )
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.pair not in DEMO_PAIRS:
+        raise unknown_name("--pair", options.pair, DEMO_PAIRS)
+
+
+def _run(options: argparse.Namespace, _: None) -> None:
+    from keras_addnorm.runs.demo import demo
+
+    demo(
+        options.pair,
+        options.run_dir,
+        options.export_dir,
+        quick=options.quick,
+        verbose=verbosity(),
+    )
+
+
+DEMO = Command(
+    "the whole job on a built-in set", _DESCRIPTION, _add_arguments, _run, _check, resumes=True
+)

@@ -1,0 +1,50 @@
+"""`keras-addnorm evaluate`: scores the translations of a split."""
+
+from __future__ import annotations
+
+import argparse
+
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.run_options import (
+    add_run_dir,
+    add_search_settings,
+    config_of_run,
+    load,
+    verbosity,
+)
+from keras_addnorm.runs.settings import RunConfig
+
+_DESCRIPTION = """\
+Translates a split of the run's data and prints BLEU and chrF with their sacreBLEU signatures. The
+scores are added to RUN_DIR/scores.json, the translations written to RUN_DIR/translations.txt.
+
+examples:
+  keras-addnorm evaluate --run-dir runs/mine
+  keras-addnorm evaluate --run-dir runs/mine --split test_2016_flickr --num-beams 5
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_dir(parser)
+    parser.add_argument("--split", default="test", help="split to translate (default: test)")
+    add_search_settings(parser)
+
+
+def _run(options: argparse.Namespace, config: RunConfig) -> None:
+    run = load(options.run_dir, config)
+
+    from keras_addnorm.runs.evaluate import evaluate, summary, table
+
+    found = evaluate(run, options.split, verbose=int(verbosity() == 1))
+    print(table(found, config.evaluation.samples), end="\n\n")
+    print(summary(found))
+
+
+EVALUATE = Command(
+    "score translations",
+    _DESCRIPTION,
+    _add_arguments,
+    _run,
+    config_of_run,
+    usage="--run-dir DIR [options]",
+)

@@ -1,0 +1,114 @@
+"""`keras-addnorm export`: writes a SavedModel, or a model for another runtime."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.runs.choices import STORAGES
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.run_options import (
+    add_run_dir,
+    add_search_settings,
+    config_of_run,
+    load,
+)
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.export import FORMATS
+from keras_addnorm.runs.setting_flags import given, whole_number
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import StatusLine
+
+_DESCRIPTION = """\
+Writes a SavedModel that takes strings and returns strings: DIRECTORY/<version>/, ready for
+TensorFlow Serving, and for every program that has TensorFlow. See saved_models/README.md.
+
+The other formats write DIRECTORY for a runtime without TensorFlow; its README.md has the code that
+translates with it, and docs/runtimes.md says what each can do:
+
+  ctranslate2   a C++ runtime with its own search: the fastest on a CPU in int8
+  onnx          graphs of the encoder and of a step of the decoder, for ONNX Runtime and others
+  litert        the same in one file for LiteRT, on phones and small devices
+
+examples:
+  keras-addnorm export --run-dir runs/mine saved_models/mine
+  keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
+  keras-addnorm export --run-dir runs/mine saved_models/mine --storage float16
+  keras-addnorm export --run-dir runs/mine saved_models/mine --shortlist 1024
+  keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
+  keras-addnorm export --run-dir runs/mine onnx/mine --format onnx --max-length 64
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_dir(parser)
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
+    parser.add_argument(
+        "--format",
+        choices=tuple(FORMATS),
+        default=next(iter(FORMATS)),
+        help="default: %(default)s",
+    )
+    group = parser.add_argument_group("of a SavedModel")
+    group.add_argument(
+        "--version", type=whole_number, metavar="N", help="its number (default: the next one)"
+    )
+    group.add_argument("--licence", metavar="TEXT", help="licence of the model, for its card")
+    group.add_argument(
+        "--storage",
+        choices=STORAGES,
+        help="how weights are stored; it computes as before (default: float32)",
+    )
+    add_search_settings(
+        parser, without=("samples", "bleu_tokenizer", "batch_size", "min_length", "no_repeat_ngram")
+    )
+
+
+def _check(options: argparse.Namespace) -> RunConfig:
+    """The configuration of the run, if the format can have what was given."""
+    config = config_of_run(options)
+    chosen = FORMATS[options.format]
+    flags = {one.key: flag for flag, one in options.flags.items()}
+    keys = [*_own_arguments(options), *given(options)]
+    if refused := [key for key in keys if not key.startswith(chosen.choices)]:
+        taken = [
+            f"--{flags.get(key, key)}"
+            for key in ("version", "licence", "storage", *flags)
+            if chosen.choices and key.startswith(chosen.choices)
+        ]
+        raise UserError(
+            f"An export with --format {options.format} has no "
+            f"{', '.join(f'--{flags.get(key, key)}' for key in refused)} inside. "
+            f"Expected {' or '.join(taken) or 'neither a version nor a setting'}. "
+            "Give the search to the runtime when you translate."
+        )
+    return config
+
+
+def _own_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    own = {key: getattr(options, key) for key in ("version", "licence", "storage")}
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def _run(options: argparse.Namespace, config: RunConfig) -> None:
+    run = load(options.run_dir, config)
+    for rule in config.evaluation.constraints:
+        print(
+            f"Note: the export translates without evaluation.{rule['name']}, which this run has.",
+            file=sys.stderr,
+        )
+    with StatusLine.saying(f"Exporting to {options.directory} ..."):
+        written = FORMATS[options.format].write(run, options.directory, **_own_arguments(options))
+    print(written)
+
+
+EXPORT = Command(
+    "write a SavedModel",
+    _DESCRIPTION,
+    _add_arguments,
+    _run,
+    _check,
+    usage="--run-dir DIR [options] DIRECTORY",
+)

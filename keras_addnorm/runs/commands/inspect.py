@@ -1,0 +1,79 @@
+"""`keras-addnorm inspect`: reports what Add & Norm does in a trained model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.run_options import load
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.setting_flags import whole_number
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import StatusLine
+
+_DESCRIPTION = """\
+Inspects a trained model with one forward and backward pass over some sentence pairs of its own
+data. Prints the findings, each with its threshold, and a table of every sublayer:
+
+  rms x, F(x), y   root mean square of the residual stream before the sublayer, of the sublayer's
+                   output, and of the stream after its Add & Norm
+  F/x              ratio of the sublayer's output to the stream
+  cos              cosine between x and y: 1 where the sublayer changes nothing
+  effect           relative change of y against a sublayer that gives zeros, whatever the scheme
+  dL/dx, dL/dw     the loss's gradient at the stream and at the sublayer's weights
+
+--html writes a page with charts, and attention maps of a sentence; it needs no network (and
+plotly: pip install 'keras-addnorm[report]'). See docs/diagnostics.md.
+
+examples:
+  keras-addnorm inspect runs/mine
+  keras-addnorm inspect runs/mine --html report.html --sentence "A dog runs through the snow."
+  keras-addnorm inspect runs/mine --split test --batch-size 64 --json report.json
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
+    parser.add_argument(
+        "--sentence", metavar="TEXT", help="draw its attention maps (default: the first pair)"
+    )
+    parser.add_argument(
+        "--split", default="validation", help="split of the pairs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=whole_number,
+        default=32,
+        metavar="N",
+        help="number of pairs (default: %(default)s)",
+    )
+
+
+def _check(options: argparse.Namespace) -> RunConfig:
+    return RunDirectory(options.run_dir).read_config()
+
+
+def _run(options: argparse.Namespace, config: RunConfig) -> None:
+    from keras_addnorm.runs.inspect import inspect, write
+
+    run = load(options.run_dir, config)
+    with StatusLine.saying(f"Inspecting {options.run_dir} ..."):
+        report = inspect(
+            run, options.split, batch_size=options.batch_size, sentence=options.sentence
+        )
+    print(report)
+    for path in write(report, run, html=options.html, json_file=options.json):
+        print(f"Written: {path}")
+
+
+INSPECT = Command(
+    "inspect what Add & Norm does",
+    _DESCRIPTION,
+    _add_arguments,
+    _run,
+    _check,
+    usage="[options] RUN_DIR",
+)

@@ -1,0 +1,72 @@
+"""Options that several commands have: the run directory, and settings of its configuration."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.setting_fields import Setting, list_settings
+from keras_addnorm.runs.setting_flags import add_flags, given
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import StatusLine
+
+if TYPE_CHECKING:
+    from keras_addnorm.runs.trained_run import TrainedRun
+
+
+def add_run_dir(parser: argparse.ArgumentParser) -> None:
+    """Adds `--run-dir`, which has to be given."""
+    parser.add_argument(
+        "--run-dir", type=Path, required=True, metavar="DIR", help="the run directory"
+    )
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, settings: Iterable[Setting], own_table: str, example: str
+) -> None:
+    """Adds a flag for each setting, and `--set`.
+
+    Args:
+        parser: The parser of a command.
+        settings: The settings that the command offers.
+        own_table: The table that the command is about.
+        example: What `--set` may be given.
+    """
+    add_flags(parser, settings, own_table)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"a setting by its name in the TOML file, such as {example}",
+    )
+
+
+def add_search_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
+    """Adds the settings of `[evaluation]`, but for those that mean nothing to the command."""
+    settings = (one for one in list_settings(RunConfig) if one.table == "evaluation")
+    chosen = [one for one in settings if one.name not in without]
+    add_settings(parser, chosen, "evaluation", "evaluation.num_beams=2")
+
+
+def config_of_run(options: argparse.Namespace) -> RunConfig:
+    """The configuration of a run; search settings that were given replace its own."""
+    return RunDirectory(options.run_dir).read_config().replace(given(options))
+
+
+def load(directory: Path, config: RunConfig) -> TrainedRun:
+    """Loads a run, and gives it the configuration of `config_of_run`."""
+    with StatusLine.saying(f"Loading {directory} ..."):
+        from keras_addnorm.runs.trained_run import load_run
+
+        return dataclasses.replace(load_run(directory), config=config)
+
+
+def verbosity() -> int:
+    """Keras' progress bars on a terminal; a line now and then in a file."""
+    return 1 if sys.stdout.isatty() else 2

@@ -1,0 +1,48 @@
+"""`keras-addnorm serve`: serves an exported model over REST and gRPC."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from keras_addnorm.runs.commands.command import Command, nothing_to_check
+from keras_addnorm.runs.process_startup import import_tensorflow_quietly
+from keras_addnorm.runs.serve import serve_settings
+from keras_addnorm.runs.setting_flags import add_flags, given
+
+_DESCRIPTION = """\
+Serves an exported model over REST and gRPC, with the APIs of TensorFlow Serving, and a page to try
+it at http://127.0.0.1:8501/. A new version in the folder replaces the old one without losing a
+request; a broken version is refused. After SIGTERM or Ctrl-C the server answers the requests in
+flight and ends. It is for development and small installations and needs: pip install
+'keras-addnorm[serve]'. Serve only models that you trust. See docs/serving.md.
+
+examples:
+  keras-addnorm serve saved_models/mine
+  keras-addnorm serve saved_models/mine --host 0.0.0.0 --port 8501 --grpc-port 8500
+  keras-addnorm serve saved_models/mine --max-batch-size 16 --queue 64 --timeout 10
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
+    add_flags(parser, serve_settings(), titles={"": "settings"})
+
+
+def _run(options: argparse.Namespace, _: None) -> None:
+    from keras_addnorm.runs.serve import serve
+
+    serve(options.directory, **given(options))
+
+
+SERVE = Command(
+    "serve a SavedModel",
+    _DESCRIPTION,
+    _add_arguments,
+    _run,
+    nothing_to_check,
+    # A served model needs no Keras, and a server has to return memory, which the allocator settings
+    # for training prevent.
+    import_tensorflow_quietly,
+    usage="[options] DIRECTORY",
+)

@@ -1,0 +1,93 @@
+"""`keras-addnorm train`: trains a model, or resumes a training."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, verbosity
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.process_startup import prepare_for_training
+from keras_addnorm.runs.setting_fields import list_settings
+from keras_addnorm.runs.setting_flags import given
+from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml
+
+_DESCRIPTION = """\
+Trains a model. --data takes a file of sentence pairs (spa.txt, .tsv, .csv, .jsonl, .parquet, .tmx,
+.xlf, .po, or - for stdin), a folder or a zip archive of parallel text (train.en, train.de, val.*,
+test.*), a TensorFlow Datasets name (ted_hrlr_translate/pt_to_en), or the built-in set (demo/en-de).
+Without a validation set some training pairs are held out. See docs/data.md.
+
+Settings come from --config, from the flags below, and from --set for any other field of the model;
+later ones win: run directory, then file, then flags, then --set. A flag has the name of its setting
+in the file; where two tables have one of the same name, that of [training] has it, and the other
+begins with its table (--evaluation-max-length). RUN_DIR/config.toml records all
+of them. The same command again (or --resume without settings) resumes a run that was stopped or
+killed, and
+
+  keras-addnorm train --run-dir runs/mine --epochs 30
+
+trains a finished run further. --start-from makes a new run with the tokenizers, weights and
+settings of another one, for fine-tuning on other data.
+
+examples:
+  keras-addnorm train --data spa.txt --source en --target es --run-dir runs/mine
+  keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
+  keras-addnorm train --config examples/multi30k_en_de.toml --data corpus --run-dir runs/mine
+  keras-addnorm train --start-from runs/mine --data shop --run-dir runs/shop --epochs 5
+  keras-addnorm train --data demo/en-fr --source en --target fr --run-dir runs/deep \\
+      --scheme deep_norm --norm rms_norm --num-encoder-layers 12
+  keras-addnorm train --config recipe.toml --run-dir runs/mine --set model.positions=rotary
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_dir(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="resume; an error if there is no run to resume",
+    )
+    add_settings(parser, list_settings(RunConfig), "training", "model.positions=rotary")
+    parser.set_defaults(sets_anything=True)
+
+
+def _check(options: argparse.Namespace) -> RunConfig:
+    """The configuration: run directory, then file, then flags.
+
+    Of a run to start from, what was said about its data does not hold for other data.
+    """
+    directory = RunDirectory(options.run_dir)
+    goes_on = options.resume or directory.config.exists()
+    settings = by_dotted_key(read_toml(options.config)) if options.config else {}
+    settings |= given(options)
+    start = settings.get("training.start_from")
+    before = directory if goes_on else RunDirectory(start) if start else None
+    inherited = before.read_config().to_dict() if before else {}
+    if "data" in settings and not goes_on:
+        for key in (*FILE_SETTINGS, *SPLIT_SETTINGS):
+            inherited.pop(key, None)
+    return RunConfig.from_dict(merge(inherited, settings))
+
+
+def _run(options: argparse.Namespace, config: RunConfig) -> None:
+    from keras_addnorm.runs.train import train
+
+    directory = RunDirectory(options.run_dir)
+    train(config, directory, verbose=verbosity())
+    print(f"Done. Weights: {directory.weights()}. Log: {directory.log}, {directory.curves}.")
+
+
+TRAIN = Command(
+    "train a model, or resume a training",
+    _DESCRIPTION,
+    _add_arguments,
+    _run,
+    _check,
+    prepare_for_training,
+    usage="--run-dir DIR [options]",
+    resumes=True,
+)

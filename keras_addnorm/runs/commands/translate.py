@@ -1,0 +1,180 @@
+"""`keras-addnorm translate`: translates texts or lines, with a run or an exported model."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.commands.run_options import add_search_settings, config_of_run, load
+from keras_addnorm.runs.directory import require_writable, text_file
+from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.setting_flags import given, whole_number
+from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.terminal import StatusLine, bar
+
+# Lines of a file translated at once: enough that lines of similar length share batches.
+_LINES_AT_ONCE = 1024
+
+_DESCRIPTION = """\
+Translates the given texts, or each line of the standard input, with a run or an exported model.
+A long file is translated and printed in portions of about a thousand lines. On a terminal the
+standard error says how far it is.
+
+--n-best prints up to N translations of each text, the best first, each on a line of its own: the
+number of the text, the score, and the translation, with tabs between.
+
+examples:
+  keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
+  keras-addnorm translate --model saved_models/mine --output lines.de < lines.en
+  keras-addnorm translate --run-dir runs/mine --num-beams 8 --n-best 3 --no-repeat-ngram 3 "A dog."
+"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--run-dir", type=Path, metavar="DIR", help="a trained run")
+    origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
+    parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
+    parser.add_argument(
+        "--n-best",
+        type=whole_number,
+        metavar="N",
+        help="print the N best translations of each text, with --run-dir and N beams or more",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write to a file, which appears when all is translated",
+    )
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
+    add_search_settings(parser, without=("samples", "bleu_tokenizer"))
+
+
+def _check(options: argparse.Namespace) -> RunConfig | None:
+    """The configuration of the run; None for an exported model."""
+    if options.output is not None:
+        require_writable(options.output)
+    if options.run_dir is None:
+        _require_no_search(options)
+        return None
+    config = config_of_run(options)
+    beams = config.evaluation.num_beams
+    if options.n_best is not None and not 1 <= options.n_best <= beams:
+        raise UserError(
+            f"--n-best takes a number from 1 to the number of beams, {beams}; received "
+            f"{options.n_best}. Pass --num-beams {max(options.n_best, 1)} or more."
+        )
+    return config
+
+
+def _require_no_search(options: argparse.Namespace) -> None:
+    refused = [f"--{flag}" for flag, one in options.flags.items() if one.key in given(options)]
+    refused += ["--n-best"] * (options.n_best is not None)
+    if refused:
+        raise UserError(
+            f"An exported model has its search inside: {', '.join(refused)} cannot be chosen "
+            "here. Export it again, or translate with --run-dir."
+        )
+
+
+def _run(options: argparse.Namespace, config: RunConfig | None) -> None:
+    with StatusLine() as status:
+        _translate(status, options, config)
+
+
+def _translate(status: StatusLine, options: argparse.Namespace, config: RunConfig | None) -> None:
+    status.show(f"Loading {options.run_dir or options.model} ...")
+
+    def progress(done: int) -> None:
+        total = len(options.texts) or None
+        status.show(bar(done, total, time.perf_counter() - started))
+
+    translate = _translator(options, config, progress)
+    started = time.perf_counter()
+    # A person who types line by line wants to see each translation.
+    at_once = 1 if not options.texts and _is_terminal(sys.stdin) else _LINES_AT_ONCE
+    lines = iter(options.texts or _lines_of_stdin())
+    done = 0
+    with _output(options.output) as file:
+        while some := list(itertools.islice(lines, at_once)):
+            progress(done)
+            for number, found in enumerate(translate(some, done), done + 1):
+                # Nothing of ours stands in the line of a terminal that a translation goes to.
+                if _is_terminal(file):
+                    status.clear()
+                for line in _lines_of(number, found, options):
+                    print(line, file=file, flush=options.output is None)
+            done += len(some)
+
+
+def _translator(
+    options: argparse.Namespace, config: RunConfig | None, progress: Callable[[int], None]
+) -> Callable[[Sequence[str], int], Iterable[Sequence[tuple[str, float]]]]:
+    """Returns the function from texts, and how many were before, to the translations of each."""
+    if config is None:
+        from keras_addnorm.runs.translate import load_export
+
+        translate = load_export(options.model)
+        return lambda texts, before: [[found] for found in translate(texts)]
+    run = load(options.run_dir, config)
+
+    from keras_addnorm.runs.translate import n_best_translations
+
+    return lambda texts, before: n_best_translations(
+        run, texts, options.n_best or 1, done=lambda count: progress(before + count)
+    )
+
+
+def _lines_of(
+    number: int, found: Sequence[tuple[str, float]], options: argparse.Namespace
+) -> Iterator[str]:
+    for text, score in found:
+        if options.n_best is not None:
+            yield f"{number}\t{score:.4f}\t{text}"
+        else:
+            yield f"{score:.4f}\t{text}" if options.scores else text
+
+
+@contextlib.contextmanager
+def _output(path: Path | None) -> Iterator[Any]:
+    """The standard output, or a file that appears whole or not at all."""
+    if path is None:
+        yield sys.stdout
+        return
+    with text_file(path) as file:
+        yield file
+
+
+def _is_terminal(file: Any) -> bool:
+    return bool(getattr(file, "isatty", lambda: False)())
+
+
+def _lines_of_stdin() -> Iterator[str]:
+    try:
+        for number, line in enumerate(sys.stdin):
+            # A byte order mark is no part of the text.
+            yield (line if number else line.removeprefix("\ufeff")).rstrip("\n")
+    except UnicodeDecodeError as error:
+        is_utf_16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+        hint = " It looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8." * is_utf_16
+        raise UserError(
+            f"The standard input is not {error.encoding} text: {error}.{hint}"
+        ) from None
+
+
+TRANSLATE = Command(
+    "translate texts or lines",
+    _DESCRIPTION,
+    _add_arguments,
+    _run,
+    _check,
+    usage="(--run-dir DIR | --model DIR) [options] [TEXT ...]",
+)

@@ -1,0 +1,53 @@
+"""The names that settings choose among are those of the tables, which --help does not import."""
+
+import dataclasses
+
+import keras
+import pytest
+
+from keras_addnorm import norms, schemes
+from keras_addnorm.data import readers
+from keras_addnorm.data.demo import TARGETS
+from keras_addnorm.data.normalization import RULES
+from keras_addnorm.data.vocabulary import KINDS
+from keras_addnorm.decoding import splitting
+from keras_addnorm.distribution import devices
+from keras_addnorm.models import Seq2SeqConfig
+from keras_addnorm.models import config as model_config
+from keras_addnorm.runs import ModelChoice, choices, optimization
+from keras_addnorm.serving import stored_weights
+from keras_addnorm.training import bleu_tokenizers
+
+TABLES = {
+    "DATA_FORMATS": ("auto", *readers.names()),
+    "TOKENIZER_KINDS": KINDS,
+    "NORMALIZATIONS": RULES,
+    "DEMO_PAIRS": [f"en-{language}" for language in TARGETS],
+    "PRESETS": model_config._PRESETS,
+    "SCHEMES": schemes.names(),
+    "SCHEDULES": optimization.SCHEDULES,
+    "DISTRIBUTIONS": devices._CHOICES,
+    "SPLITTINGS": splitting.names(),
+    "BLEU_TOKENIZERS": (bleu_tokenizers.AUTO, *bleu_tokenizers.BLEU_TOKENIZERS),
+    "STORAGES": stored_weights._STORAGES,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_names_are_those_of_the_table(name):
+    assert sorted(getattr(choices, name)) == sorted(TABLES[name])
+
+
+def test_norms_are_those_that_a_whole_model_can_have():
+    assert {*choices.NORMS, "batch_norm"} == set(norms.names())  # batch_norm: encoders only
+
+
+@pytest.mark.parametrize("name", choices.INITIALIZERS)
+def test_initializers_are_those_of_keras(name):
+    assert keras.initializers.get(name) is not None
+
+
+def test_flags_of_the_model_have_the_defaults_of_its_configuration():
+    fields = {field.name: field.default for field in dataclasses.fields(Seq2SeqConfig)}
+    for one in ModelChoice.more_settings():
+        assert fields[one.name] == one.default or one.default is None, one.key
