@@ -87,7 +87,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
             `sublayer_names`; see `keras_addnorm.diagnostics.prune`.
         gradient_checkpointing: Whether training computes the activations of each layer twice
             instead of keeping them. See `TransformerEncoder`.
-        logits_bias: Whether tied logits have a learned bias; an own projection always has one.
+        logits_bias: Whether logits have a learned bias; `None` for one of an own projection, and
+            none of a tied one.
         embedding_scale: Factor on token embeddings; `None` for the square root of D.
         embedding_norm: A norm of the sum of token embedding and position, on each side one; as
             `norm`, a name, a dict or one for each side. `None` for none.
@@ -119,7 +120,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
     end_id: int = 2
     pruned_sublayers: tuple[str, ...] = ()
     gradient_checkpointing: bool = False
-    logits_bias: bool = False
+    logits_bias: bool | None = None
     embedding_scale: float | None = None
     embedding_norm: norms.NormLike | None = None
 
@@ -156,12 +157,6 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         if self.embedding_norm is not None:
             for side in ("encoder", "decoder"):
                 norms.for_side(self.embedding_norm, side)
-        if self.logits_bias and not self.tie_embeddings:
-            raise ValueError(
-                "`logits_bias` is that of tied logits; an own projection has a bias already. "
-                "Expected tie_embeddings=True. Received: tie_embeddings=False, logits_bias=True. "
-                "Leave logits_bias out."
-            )
         if self.pad_id >= self.source_vocabulary_size:
             raise ValueError(
                 "Sources are padded, too. Expected a pad_id in the source vocabulary, below "
@@ -172,6 +167,11 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
     def special_ids(self) -> SpecialIds:
         """The special ids, and which of them are never generated."""
         return SpecialIds(self.pad_id, self.start_id, self.end_id)
+
+    @property
+    def has_logits_bias(self) -> bool:
+        """Whether logits have a learned bias."""
+        return not self.tie_embeddings if self.logits_bias is None else self.logits_bias
 
     @property
     def num_positions(self) -> int | None:

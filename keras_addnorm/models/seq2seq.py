@@ -98,7 +98,10 @@ class Seq2SeqTransformer(keras.Model):
         vocabulary_projection = None
         if not config.tie_embeddings:
             vocabulary_projection = Projection(
-                config.target_vocabulary_size, dtype="float32", name="vocabulary_projection"
+                config.target_vocabulary_size,
+                use_bias=config.has_logits_bias,
+                dtype="float32",
+                name="vocabulary_projection",
             )
 
         source = keras.Input((None,), dtype="int32", name="source")
@@ -410,7 +413,10 @@ def _embeddings(
     """Return the embeddings of source and target."""
     source, target = _side_arguments(config, "encoder"), _side_arguments(config, "decoder")
     table = {"hidden_dim": config.hidden_dim, "dtype": dtype}
-    vocabulary_size, use_bias = config.target_vocabulary_size, config.logits_bias
+    vocabulary_size, use_bias = (
+        config.target_vocabulary_size,
+        config.has_logits_bias and config.tie_embeddings,
+    )
     if not config.share_embeddings:
         return (
             PositionalEmbedding(
