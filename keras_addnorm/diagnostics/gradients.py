@@ -101,15 +101,10 @@ def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
     """Return the given loss, else the compiled one, else masked cross-entropy."""
     if loss is not None:
         return loss
-    compiled = getattr(model, "loss", None)
+    compiled, config = getattr(model, "loss", None), getattr(model, "config", None)
     if compiled is not None:
         return keras.losses.get(compiled)
-    return MaskedSparseCategoricalCrossentropy(pad_id=pad_id_of(model))
-
-
-def pad_id_of(model: Any) -> int:
-    """Return the label that counts nowhere: the padding of a model's config, or else 0."""
-    return int(getattr(getattr(model, "config", None), "pad_id", 0))
+    return MaskedSparseCategoricalCrossentropy(pad_id=getattr(config, "pad_id", 0))
 
 
 Found = tuple[Tensor, list[Tensor], list[Tensor]]

@@ -17,7 +17,7 @@ Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class PositionalEmbedding(EmbeddingSide, AdaptableLayer, keras.layers.ReversibleEmbedding):
+class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.ReversibleEmbedding):
     """`E[id] * sqrt(D) + P[position]`; with `reverse=True`, the tied projection to the vocabulary.
 
     A `norm` normalises the sum, and dropout follows.

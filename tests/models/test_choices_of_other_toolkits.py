@@ -60,6 +60,8 @@ FAIRSEQ = {
     "activation": "gelu_tanh",
     "head_dim": 3,
     "source_vocabulary_size": 11,
+    "tie_embeddings": False,
+    "logits_bias": False,
     "embedding_norm": {"encoder": "layer_norm", "decoder": "rms_norm"},
     "pad_id": 1,
     "start_id": 2,
@@ -175,13 +177,11 @@ def attend(layer, x, memory, mask, config):
 
 
 def feed_forward(layer, x, config):
-    name = config.activation.removeprefix("ge").replace("glu_tanh", "gelu_tanh")
     h = project(x, layer.intermediate_projection, config)
     if config.activation == "geglu_tanh":
         gate = project(x, layer.gate_projection, config)
         return project(ACTIVATIONS["gelu_tanh"](gate) * h, layer.output_projection, config)
-    name = config.activation
-    return project(ACTIVATIONS[name](h), layer.output_projection, config)
+    return project(ACTIVATIONS[config.activation](h), layer.output_projection, config)
 
 
 def sublayer(x, add_norm, run, config):
@@ -228,8 +228,9 @@ def formula(model, source, target):
     y = embed(target, model.decoder_embedding, tables[1], config)
     mask = np.tri(target.shape[1], dtype=bool) & is_real[:, None]
     y = stack(y, model.decoder, mask, memory, np.repeat(keys, y.shape[1], 1), config)
-    logits = y @ array(tables[1]).T
-    return logits + array(model.decoder_embedding.logits_bias) if config.logits_bias else logits
+    if not config.tie_embeddings:
+        return y @ array(model.vocabulary_projection.kernel)
+    return y @ array(tables[1]).T + array(model.decoder_embedding.logits_bias)
 
 
 # What it computes
