@@ -18,6 +18,7 @@ _AXES: dict[str, tuple[bool, ...]] = {
     r".*feed_forward/(intermediate|gate)_projection/bias": (True,),
     r".*feed_forward/output_projection/kernel": (True, False),
     r"(.*/)?\w*embedding(_\d+)?/embeddings": (True, False),
+    r"(.*/)?\w*embedding(_\d+)?/logits_bias": (True,),
     r"(.*/)?vocabulary_projection/kernel": (False, True),
     r"(.*/)?vocabulary_projection/bias": (True,),
 }
@@ -34,7 +35,7 @@ def model_parallel_layout(
     | the attention's output projection | heads (rows) |
     | the feed-forward's first projection and its gate | columns, and their biases |
     | the feed-forward's second projection | rows |
-    | embeddings, tied or not; `vocabulary_projection` | the vocabulary |
+    | embeddings, the bias of tied logits; `vocabulary_projection` | the vocabulary |
 
     All else (norms, the biases of output projections, learned positions) lies on every device. The
     optimiser's moments lie where their weights lie. Heads, key/value heads, the intermediate width

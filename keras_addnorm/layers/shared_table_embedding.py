@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import keras
 
-from keras_addnorm.layers.arguments import KerasArguments, takes
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
 from keras_addnorm.layers.positional_embedding import PositionalEmbedding
 
 Tensor = Any
-
-
-@dataclasses.dataclass(frozen=True)
-class _Table:
-    token_embedding: PositionalEmbedding | dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class SharedTableArguments(SideArguments, _Table, KerasArguments):  # the table comes first
-    """What the constructor takes; `SharedTableEmbedding` says what each field means."""
-
-    @property
-    def side(self) -> SideArguments:
-        """The arguments of the side."""
-        return SideArguments(**{f.name: getattr(self, f.name) for f in fields(SideArguments)})
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -40,9 +23,9 @@ class SharedTableEmbedding(EmbeddingSide):
 
     Args:
         token_embedding: The embedding whose table is read, or its config.
-        **side: `max_length`, `positions`, `mask_zero`, `pad_id`, `dropout`, `is_first_real`,
-            `scale`, `norm` and `epsilon`, as `PositionalEmbedding` takes them.
-        **kwargs: The arguments of a Keras layer.
+        **arguments: `max_length`, `positions`, `mask_zero`, `pad_id`, `dropout`, `is_first_real`,
+            `scale`, `norm` and `epsilon`, as `PositionalEmbedding` takes them, and the arguments of
+            a Keras layer.
 
     Raises:
         ValueError: As `PositionalEmbedding`.
@@ -64,14 +47,17 @@ class SharedTableEmbedding(EmbeddingSide):
     ```
     """
 
-    @takes(SharedTableArguments)
-    def __init__(self, arguments: SharedTableArguments) -> None:
-        super().__init__(**arguments.for_keras())
-        token_embedding = arguments.token_embedding
-        if isinstance(token_embedding, dict):
-            token_embedding = keras.saving.deserialize_keras_object(token_embedding)
-        self.read_table_of(token_embedding)
-        self._set_side(token_embedding.hidden_dim, arguments.side)
+    def __init__(
+        self, token_embedding: PositionalEmbedding | dict[str, Any], **arguments: Any
+    ) -> None:
+        names = arguments.keys() & {field.name for field in dataclasses.fields(SideArguments)}
+        side = SideArguments(**{name: arguments.pop(name) for name in names})
+        super().__init__(**arguments)
+        is_config = isinstance(token_embedding, dict)
+        deserialize = keras.saving.deserialize_keras_object
+        table: Any = deserialize(token_embedding) if is_config else token_embedding
+        self.read_table_of(table)
+        self._set_side(table.hidden_dim, side)
         self._make_side()
 
     def read_table_of(self, token_embedding: PositionalEmbedding) -> None:

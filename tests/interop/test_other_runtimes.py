@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[2]
 BATCH, SOURCE_LENGTH, MAX_LENGTH = 5, 7, 11
 
 CASES = {
-    "post_ln, halves, norms and bias of embeddings": {
+    "post_ln, halves, norm and bias of embeddings": {
         "scheme": {"name": "post_ln", "final_norm": True},
         "positions": {"name": "sinusoidal", "layout": "halves", "offset": 2},
-        "embedding_norm": "rms_norm",
+        "embedding_norm": "layer_norm",
         "logits_bias": True,
         "num_decoder_layers": 2,
     },
