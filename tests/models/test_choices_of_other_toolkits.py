@@ -3,6 +3,7 @@
 `FORMULA` has every such choice in some model, computed here once more in NumPy.
 """
 
+import dataclasses
 import json
 import math
 
@@ -444,7 +445,6 @@ def test_lora_and_quantisation(tmp_path):
         ({"hidden_dim": 7, "num_heads": 1}, "an even hidden_dim >= 2. Received: hidden_dim=7"),
         ({"embedding_scale": 0.0}, "finite number. Expected scale > 0.*Received: 0.0"),
         ({"embedding_norm": "batch_norm"}, "leaks in a decoder"),
-        ({"tie_embeddings": False}, "`logits_bias` is that of tied logits"),
         ({"head_dim": 0}, "`head_dim` has to be a positive integer"),
         ({"num_heads": 3}, "hidden_dim to be a multiple of num_heads"),
     ],
@@ -470,3 +470,14 @@ def test_a_forecast_keeps_ids_that_coincide():
     assert looked_at.pad_id == looked_at.start_id != looked_at.end_id
     assert (looked_at.hidden_dim, looked_at.head_dim) == (48, 30)
     assert looked_at.embedding_scale == pytest.approx(1.7 * (48 / 80) ** 0.5)
+
+
+def test_logits_of_an_own_projection_can_be_without_bias():
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 8, "num_heads": 2}
+    config = Seq2SeqConfig(11, 11, **sizes, tie_embeddings=False)
+    assert config.has_logits_bias and Seq2SeqTransformer(config).vocabulary_projection.use_bias
+    plain = Seq2SeqTransformer(dataclasses.replace(config, logits_bias=False))
+    assert plain.vocabulary_projection.bias is None
+    ids, _ = plain.generate(np.array([[5, 6, 2]]), max_length=3, jit_compile=False)
+    assert ids.shape == (1, 3)
+    assert not dataclasses.replace(config, tie_embeddings=True).has_logits_bias

@@ -83,6 +83,8 @@ FULL = {
     "evaluation": {
         "num_beams": 2,
         "length_penalty": 0.3,
+        "length_penalty_kind": "average",
+        "beam_stopping": "nothing_better",
         "max_length": 17,
         "min_length": 2,
         "no_repeat_ngram": 3,
