@@ -85,6 +85,7 @@ def _flags(name):
 
 def test_a_command_offers_only_what_means_something_to_it():
     search = {"--num-beams", "--length-penalty", "--max-length", "--shortlist", "--splitting"}
+    search |= {"--length-penalty-kind", "--beam-stopping"}
     rules = {"--min-length", "--no-repeat-ngram"}
     expected = {
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
@@ -92,6 +93,9 @@ def test_a_command_offers_only_what_means_something_to_it():
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
         | {"--n-best", "--output"},
         "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"},
+        "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
+        | {"--target-language", "--data", "--source", "--target", "--validation", "--batch-size"}
+        | {"--data-format", "--source-column", "--target-column", "--samples", "--bleu-tokenizer"},
         "prune": {"--run-dir", "--split", "--pairs", "--save"},
         "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size"},
         "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars"}
@@ -99,7 +103,7 @@ def test_a_command_offers_only_what_means_something_to_it():
         "demo": {"--pair", "--run-dir", "--export-dir", "--quick"},
     }
     for name, flags in expected.items():
-        given = {"--set"} if name in ("evaluate", "translate", "export") else set()
+        given = {"--set"} if name in ("evaluate", "translate", "export", "import") else set()
         assert _flags(name) - {"-h", "--help"} == flags | given, name
 
 

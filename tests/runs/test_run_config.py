@@ -78,6 +78,7 @@ FULL = {
         "devices_per_model": 3,
         "rows_multiple_of": 6,
         "start_from": "runs/before",
+        "lora_rank": 4,
         "seed": 6,
     },
     "evaluation": {
