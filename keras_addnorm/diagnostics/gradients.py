@@ -52,7 +52,7 @@ def loss_gradients(
         inputs: What the model is called with, as one argument.
         labels: What the loss compares the output with.
         loss: `loss(labels, outputs)`, a scalar; `None` for the loss that the model was compiled
-            with, or else `MaskedSparseCategoricalCrossentropy()`.
+            with, or else `MaskedSparseCategoricalCrossentropy` with the model's `pad_id`.
         training: Whether dropout works.
         probes: Zeros of the shape and dtype of x, by sublayer; `None` to find them with one more
             forward pass.
@@ -101,10 +101,15 @@ def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
     """Return the given loss, else the compiled one, else masked cross-entropy."""
     if loss is not None:
         return loss
-    compiled, config = getattr(model, "loss", None), getattr(model, "config", None)
+    compiled = getattr(model, "loss", None)
     if compiled is not None:
         return keras.losses.get(compiled)
-    return MaskedSparseCategoricalCrossentropy(pad_id=getattr(config, "pad_id", 0))
+    return MaskedSparseCategoricalCrossentropy(pad_id=pad_id_of(model))
+
+
+def pad_id_of(model: Any) -> int:
+    """Return the label that counts nowhere: the padding of a model's config, or else 0."""
+    return int(getattr(getattr(model, "config", None), "pad_id", 0))
 
 
 Found = tuple[Tensor, list[Tensor], list[Tensor]]

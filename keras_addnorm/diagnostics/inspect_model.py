@@ -65,7 +65,7 @@ def inspect(
         model: A `Seq2SeqTransformer`, or any built Keras model with our layers inside.
         batch: Inputs and labels, as the training pipeline gives them.
         loss: `loss(labels, outputs)`; `None` for the loss that the model was compiled with, or
-            else `MaskedSparseCategoricalCrossentropy()`.
+            else `MaskedSparseCategoricalCrossentropy` with the model's `pad_id`.
         sentence: A sentence to draw attention maps of.
         thresholds: Where a number becomes a verdict.
 

@@ -74,7 +74,8 @@ class Validation:
         references: Their translations.
         translate: `translate(model, sources)`, which returns one text for each; as in
             `keras_addnorm.training.TranslationScore`.
-        loss: `loss(labels, outputs)`; `None` for `MaskedSparseCategoricalCrossentropy()`.
+        loss: `loss(labels, outputs)`; `None` for `MaskedSparseCategoricalCrossentropy` with the
+            model's `pad_id`.
         language: The language of the references, which chooses how BLEU splits them into words.
 
     Raises:
@@ -113,7 +114,7 @@ class Validation:
         if self.data is not None:
             pad_id = model.config.pad_id
             loss = self.loss or MaskedSparseCategoricalCrossentropy(pad_id=pad_id)
-            model.compile(loss=loss, metrics=[Perplexity(pad_id)])
+            model.compile(loss=loss, metrics=[Perplexity(pad_id=pad_id)])
             scores |= model.evaluate(self.data, return_dict=True, verbose=0)
         if self.translate is not None:
             hypotheses = list(self.translate(model, list(self.sources)))

@@ -100,6 +100,20 @@ def test_the_prepared_logits_are_the_embeddings(model, engine):
     np.testing.assert_allclose(logits, expected[:, tokens], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
+def test_the_prepared_logits_have_their_bias(engine):
+    biased = make_model(logits_bias=True)
+    x = np.random.default_rng(1).normal(size=(2, D)).astype("float32")
+    plain = logits_of(biased, engine, x)
+    bias = np.random.default_rng(2).normal(size=V)
+    biased.decoder_embedding.logits_bias.assign(bias)
+    np.testing.assert_allclose(logits_of(biased, engine, x), plain + bias, rtol=1e-5, atol=1e-5)
+    tokens = tf.constant([7, 0, 22])
+    expected = (plain + bias).numpy()[:, [7, 0, 22]]
+    found = logits_of(biased, engine, x, tokens)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("num_rows", [1, 2, 16, 17])
 def test_xla_chooses_the_table_for_rows_that_nobody_knew_while_tracing(model, num_rows):
     @tf.function(input_signature=[tf.TensorSpec([None, D])], jit_compile=True, autograph=False)

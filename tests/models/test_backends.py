@@ -32,7 +32,19 @@ keras.utils.set_random_seed(3)
 weights, results = sys.argv[2:]
 found = {}
 model = Seq2SeqTransformer(
-    config(scheme="layer_scale", num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
+    config(
+        scheme="layer_scale",
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        dropout=0.0,
+        # One token table for both sides, and what is of each side.
+        target_vocabulary_size=13,
+        share_embeddings=True,
+        positions="learned",
+        embedding_norm="layer_norm",
+        logits_bias=True,
+        head_dim=5,
+    )
 )
 if keras.backend.backend() == "tensorflow":
     randomize(model)
@@ -80,7 +92,7 @@ for factor in (1.0, -1.0):  # What is compiled reads the weights of today.
 from keras_addnorm.decoding import Beam, Lexicon, Shortlist
 rng = np.random.default_rng(6)
 candidates, probabilities = rng.integers(3, 11, (13, 4)), rng.random((13, 4), "float32")
-lexicon = Lexicon(candidates, probabilities, rng.random(11, "float32"))
+lexicon = Lexicon(candidates, probabilities, rng.random(13, "float32"))
 found["ids listed"], found["scores listed"] = model.generate(
     SOURCE, num_beams=3, max_length=5, shortlist=Shortlist(lexicon, 8), jit_compile=False
 )

@@ -15,7 +15,7 @@ from filled_models import without_old_garbage
 from models_reference import array
 
 from keras_addnorm.decoding import Beam
-from keras_addnorm.diagnostics import attention_maps, predict_stability
+from keras_addnorm.diagnostics import Validation, attention_maps, inspect, predict_stability
 from keras_addnorm.layers.masks import token_mask
 from keras_addnorm.layers.shared_table_embedding import SharedTableEmbedding
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora, merge_lora
@@ -279,6 +279,23 @@ def test_the_start_is_looked_at_in_the_maps(bart):
     maps = attention_maps(bart, inputs["source"][0], inputs["target"][0])
     np.testing.assert_allclose(maps.decoder_self.sum(-1), 1.0, atol=1e-6)
     assert (maps.decoder_self[..., 0] > 0).all()
+
+
+@pytest.mark.fast_cases(1)
+def test_padding_counts_in_no_loss_of_a_report(model):
+    """By default, the mean over the labels that are not padding, whatever its id."""
+    inputs, pad_id = batch(model.config), model.config.pad_id
+    labels = np.roll(inputs["target"], -1, axis=1)
+    labels[:, -1] = pad_id
+    logits = array(model(inputs))
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    chosen = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
+    expected = -chosen[labels != pad_id].mean()
+    assert inspect(model, (inputs, labels)).loss == pytest.approx(expected, rel=1e-6)
+    data = tf.data.Dataset.from_tensors((inputs, labels))
+    found = Validation(data=data)(rebuild(model))
+    assert found["loss"] == pytest.approx(expected, rel=1e-6)
+    assert found["perplexity"] == pytest.approx(np.exp(expected), rel=1e-5)
 
 
 def by_full_passes(model, source, max_length):
