@@ -386,7 +386,7 @@ FAULTS = (
     _fault(
         "decoding/free_prefix",
         "a forced token costs what the model says, though it is free",
-        ("cost = 0.0 if self.is_free else own", "cost = own"),
+        ("cost = ops.zeros_like(own) if self.is_free else own", "cost = own"),
         tests="decoding/test_prefix.py::test_a_wide_beam_ranks_by_what_is_not_free",
     ),
     _fault(

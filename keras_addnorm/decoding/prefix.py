@@ -83,7 +83,7 @@ class Prefix:
         token = ops.take(self.tokens, ops.minimum(index, length - 1), axis=1)
         is_forced = ops.logical_and(index < length, ops.not_equal(token, pad_id))
         is_token = ops.equal(ops.arange(own.shape[-1], dtype="int32"), ops.expand_dims(token, -1))
-        cost = 0.0 if self.is_free else own
+        cost = ops.zeros_like(own) if self.is_free else own
         forced = ops.where(is_token, cost, IMPOSSIBLE)
         return ops.where(ops.expand_dims(is_forced, -1), forced, log_p)
 

@@ -40,7 +40,7 @@ def marian():
         decoder_attention_heads=2,
         encoder_ffn_dim=12,
         decoder_ffn_dim=12,
-        max_position_embeddings=L + 2,
+        max_position_embeddings=42,
         pad_token_id=PAD,
         decoder_start_token_id=PAD,
         eos_token_id=0,
@@ -146,7 +146,7 @@ def test_the_rules_differ_here(marian, sources):
     """Else the test above would show nothing about them: from two tokens to the maximum."""
     ids = IDS["start is pad"]
     found = [
-        ours(marian, sources, ids, Beam(3, AveragePenalty(1.0), early_stopping=rule))[0]
+        ours(marian, sources, ids, Beam(3, AveragePenalty(1.0), 2, early_stopping=rule))[0]
         for rule in RULES.values()
     ]
     for one, other in ((0, 1), (1, 2)):

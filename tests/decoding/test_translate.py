@@ -177,7 +177,7 @@ def test_a_generator_of_texts_is_read_once(copying):
 
 def test_options_reach_the_model(copying):
     options = {"max_length": 4, "jit_compile": False, "constraints": (MinLength(2),)}
-    options |= {"shortlist": object(), "target_prefix": None}
+    options |= {"shortlist": object(), "target_prefix": Prefix([4])}
     translate(copying, PAIR, ["a"], num_beams=5, length_penalty=0.7, **options)
     translate(copying, PAIR, ["a"], "greedy", **options)
     translate(copying, PAIR, ["a"], **options)
