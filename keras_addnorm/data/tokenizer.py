@@ -37,7 +37,15 @@ from keras_addnorm.data.sentencepiece_training import (
 from keras_addnorm.data.strings import describe, strings
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.tokenizer_documents import document, from_text, read_document, to_text
-from keras_addnorm.data.vocabulary import KINDS, SPACE_MARK, Piece
+from keras_addnorm.data.vocabulary import (
+    END_ID,
+    KINDS,
+    PAD_ID,
+    SPACE_MARK,
+    START_ID,
+    UNKNOWN_ID,
+    Piece,
+)
 
 NAME = "sentencepiece"
 UNKNOWN_SURFACE = "\u2047"
@@ -95,6 +103,12 @@ class Tokenizer(BaseTokenizer):
         Kudo and Richardson 2018, "SentencePiece: A simple and language independent subword
         tokenizer and detokenizer for Neural Text Processing", arXiv:1808.06226.
     """
+
+    # Those of a vocabulary that `train` makes; each instance has its own.
+    pad_id: int = PAD_ID
+    start_id: int = START_ID
+    end_id: int = END_ID
+    unknown_id: int = UNKNOWN_ID
 
     def __init__(self, proto: bytes, ids: PieceIds | None = None) -> None:
         model = _parse_model(proto)
@@ -229,7 +243,7 @@ class Tokenizer(BaseTokenizer):
             ```python
             from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
 
-            model = Tokenizer.train(["a small house"], vocabulary_size=14).proto
+            model = Tokenizer.train(["a small house", "a mouse"], vocabulary_size=14).proto
             ids = PieceIds.around(
                 sentencepiece_pieces(model),
                 first=("<s>", "<pad>", "</s>", "<unk>"), last=("en_XX", "de_DE"), start="</s>",

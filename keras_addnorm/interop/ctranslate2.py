@@ -15,7 +15,8 @@ import numpy as np
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
+from keras_addnorm.data.text_format import language_names
 from keras_addnorm.interop.folders import never_generated, require_new
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
@@ -35,13 +36,14 @@ _README = """\
 
 ```python
 import ctranslate2
-from keras_addnorm.data import TokenizerPair
+from keras_addnorm.data import TextFormat, TokenizerPair
+from keras_addnorm.data.text_format import language_names
 
-tokenizers = TokenizerPair.load("{name}")
+tokenizers = TokenizerPair.load("{name}"){languages}
 translator = ctranslate2.Translator("{name}", device="cpu")  # compute_type="int8" for speed
-pieces = [tokenizers.source.pieces[i].text for i in tokenizers.source.encode("a text")]
+{pieces}
 (result,) = translator.translate_batch(
-    [pieces],
+    [pieces],{prefix}
     beam_size=4,
     length_penalty=1e-9,
     min_decoding_length=0,
@@ -57,6 +59,16 @@ length_penalty=0.0, splitting="none")`, in tokens and in scores. Without them
 CTranslate2 does other things: see `keras_addnorm.interop.export_ctranslate2`. Leave blank texts
 out: ours are translated as "".
 """
+
+_PIECES = """\
+pieces = [tokenizers.source.pieces[i].text for i in tokenizers.source.encode("a text")]"""
+# With language tokens, or without an end token: all that stands around a text is given.
+_FORMATTED_PIECES = """\
+around = tokenizers.bound_format
+row = around.source_row(tokenizers.source.encode("a text"))
+pieces = [tokenizers.source.pieces[i].text for i in row]"""
+_PREFIX = """
+    target_prefix=[[tokenizers.target.pieces[i].text for i in around.target_prefix]],"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +155,7 @@ _KNOWN_FIELDS = _SIZES | _ONLY_IN_TRAINING | _SAID_ELSEWHERE | _TABLES | _SPECIA
 
 def export_ctranslate2(
     model: Seq2SeqTransformer,
-    tokenizer: Tokenizer | TokenizerPair,
+    tokenizer: BaseTokenizer | TokenizerPair,
     directory: str | os.PathLike[str],
 ) -> Path:
     """Writes a model with its vocabularies in CTranslate2's format.
@@ -221,16 +233,33 @@ def export_ctranslate2(
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token = special[model.config.end_id].text
     spec.config.unk_token = special[tokenizers.target.unknown_id].text
-    spec.config.add_source_eos = True
+    # Else rows are given whole.
+    spec.config.add_source_eos = tokenizers.text_format == TextFormat()
     spec.validate()
     spec.optimize()
 
     with atomic_folder(directory) as folder:
         spec.save(str(folder))
         tokenizers.save(folder)
-        readme = _README.format(name=directory.name, max_length=model.config.max_length)
+        readme = _readme(tokenizers, directory.name, model.config.max_length)
         (folder / "README.md").write_text(readme, encoding="utf-8")
     return directory
+
+
+def _readme(tokenizers: TokenizerPair, name: str, max_length: int) -> str:
+    text_format = tokenizers.text_format
+    is_plain = text_format == TextFormat()
+    languages = [
+        f"{side}={next(iter(language_names(text_format, tokenizers.source, side)), '...')!r}"
+        for side in text_format.languages
+    ]
+    return _README.format(
+        name=name,
+        max_length=max_length,
+        languages=f".with_languages({', '.join(languages)})" if languages else "",
+        pieces=_PIECES if is_plain else _FORMATTED_PIECES,
+        prefix=_PREFIX if text_format.target_prefix else "",
+    )
 
 
 def _check_config(config: Seq2SeqConfig) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models.checks import require_model, require_vocabularies
 
@@ -23,7 +23,7 @@ def require_new(directory: str | os.PathLike[str]) -> Path:
 
 
 def prepare(
-    model: Any, tokenizer: Tokenizer | TokenizerPair | None, directory: str | os.PathLike[str]
+    model: Any, tokenizer: BaseTokenizer | TokenizerPair | None, directory: str | os.PathLike[str]
 ) -> tuple[TokenizerPair | None, Path]:
     """Check what a format that knows token ids only is exported from, and where to.
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.interop.folders import never_generated, prepare
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
@@ -41,7 +41,7 @@ def export_litert(
     model: Seq2SeqTransformer,
     directory: str | os.PathLike[str],
     *,
-    tokenizer: Tokenizer | TokenizerPair | None = None,
+    tokenizer: BaseTokenizer | TokenizerPair | None = None,
     batch_size: int = 1,
     source_length: int | None = None,
     max_length: int | None = None,

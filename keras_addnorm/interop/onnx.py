@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.interop.folders import never_generated, prepare
 from keras_addnorm.interop.graphs import Graph, NamedTensor, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
@@ -57,7 +57,7 @@ def export_onnx(
     model: Seq2SeqTransformer,
     directory: str | os.PathLike[str],
     *,
-    tokenizer: Tokenizer | TokenizerPair | None = None,
+    tokenizer: BaseTokenizer | TokenizerPair | None = None,
     max_length: int | None = None,
 ) -> Path:
     """Writes a model as three ONNX graphs.

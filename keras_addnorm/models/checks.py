@@ -53,7 +53,8 @@ def require_vocabularies(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None
             raise ValueError(
                 f"The tokenizer does not belong to the model. Expected a {side} vocabulary of "
                 f"{expected} pieces. Received: {tokenizer.vocabulary_size}. Pass the tokenizer "
-                "that the model was trained with."
+                "that the model was trained with. If its table has more rows than there are "
+                "pieces, fill the ids up: PieceIds.filled_up_to(rows)."
             )
 
 

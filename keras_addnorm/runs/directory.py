@@ -22,7 +22,7 @@ from keras_addnorm.runs.toml_files import read_toml
 # The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
     r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals\.csv|curves\.png"
-    r"|nonfinite-.+\.npz)"
+    r"|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json)"
 )
 
 
@@ -223,11 +223,11 @@ class RunDirectory:
 
         Files of other commands stay: these may be writing now.
         """
-        for folder in (self.path, self.checkpoints, self.best_epochs):
+        for folder in (self.path, self.checkpoints, self.best_epochs, self.tokenizer):
             for path in folder.glob(".*"):
                 if _LEFTOVER.fullmatch(path.name):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for path in self.tokenizer.glob(".*.model.*"):
+        for path in self.tokenizer.glob(".*.model.*"):  # as they were named once
             path.unlink()
 
     def weights(self) -> Path:

@@ -260,8 +260,8 @@ def _card(
                 }
                 for side, tokenizer in sides.items()
             },
-            "text_format": tokenizers.text_format.to_dict(),
         },
+        "text_format": tokenizers.text_format.to_dict(),
         **settings,
         **card,
         "versions": {

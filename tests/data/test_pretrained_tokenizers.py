@@ -13,6 +13,7 @@ from keras_addnorm.data import (
     ByteTokenizer,
     PieceIds,
     SubwordSampling,
+    TextFormat,
     Tokenizer,
     TokenizerPair,
     load_tokenizer,
@@ -128,10 +129,26 @@ def test_transformers_has_the_same_ids(tokenizers, tmp_path):
     for name, theirs in found.items():
         expected = [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
         assert tokenizers[name].encode_batch(texts) == expected, name
+    # A task in words is a prefix of ids.
+    for name, task in (("t5", "the old man: "), ("byt5", "the old man: ")):
+        tokenizer = tokenizers[name]
+        pair = TokenizerPair(tokenizer, tokenizer, TextFormat(text_prefix=task))
+        row = pair.bound_format.source_row(tokenizer.encode("a small dog"))
+        assert row == found[name](f"{task}a small dog")["input_ids"]
     names = found["t5"].get_vocab()
     assert tokenizers["t5"].ids.pieces == tuple(sorted(names, key=names.get))
     names = found["pegasus"].get_vocab()
     assert tokenizers["pegasus"].ids.pieces == tuple(sorted(names, key=names.get))
+
+
+@pytest.mark.parametrize("name", ["nllb", "mbart", "marian"])
+def test_sampled_pieces_have_the_ids_of_the_list(tokenizers, name):
+    """BPE-dropout and subword regularisation, in the ids of a checkpoint."""
+    tokenizer, texts = tokenizers[name], ["the small dog", "a cat", "zwei Katzen"] * 9
+    rows = tokenizer.sample_batch(texts, SubwordSampling(0.4), 5)
+    assert tokenizer.decode_batch(rows) == tokenizer.decode_batch(tokenizer.encode_batch(texts))
+    assert rows != tokenizer.encode_batch(texts)
+    assert rows == tokenizer.sample_batch(texts, SubwordSampling(0.4), 5)
 
 
 def test_a_model_with_ids_of_its_own():

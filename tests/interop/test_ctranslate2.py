@@ -9,9 +9,10 @@ from pathlib import Path
 import ctranslate2
 import keras
 import numpy as np
+import pretrained_vocabularies as families
 import pytest
 
-from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
 from keras_addnorm.decoding import translate
 from keras_addnorm.interop import export_ctranslate2
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora, merge_lora
@@ -321,6 +322,26 @@ def test_the_readme_runs_and_translates_as_we_do(untrained, joint, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     exec(code.replace("a text", SOURCES[3]), {})
     found = translate(untrained, joint, [SOURCES[3]], num_beams=4, jit_compile=False)
+    assert capsys.readouterr().out == found.texts[0] + "\n"
+    assert found.texts[0]
+
+
+def test_language_tokens_stand_where_the_format_says(tmp_path, monkeypatch, capsys):
+    """As NLLB has them; the start is the end."""
+    own = families.FAMILIES["nllb"]()
+    text_format = TextFormat(source_prefix=("{source}",), target_prefix=("{target}",))
+    pair = TokenizerPair(own, own, text_format)
+    keras.utils.set_random_seed(5)
+    model = make_model(pair, pad_id=own.pad_id, start_id=own.start_id, end_id=own.end_id)
+    directory = export_ctranslate2(model, pair, tmp_path / "model")
+    assert not json.loads((directory / "config.json").read_text())["add_source_eos"]
+    readme = (directory / "README.md").read_text(encoding="utf-8")
+    code = readme.split("```python\n")[1].split("```")[0]
+    assert ".with_languages(source='eng_Latn', target='eng_Latn')" in code
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("a text", "the small dog").replace("beam_size=4", "beam_size=1"), {})
+    languages = {"source_language": "eng_Latn", "target_language": "eng_Latn"}
+    found = translate(model, pair, ["the small dog"], "greedy", jit_compile=False, **languages)
     assert capsys.readouterr().out == found.texts[0] + "\n"
     assert found.texts[0]
 

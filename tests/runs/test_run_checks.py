@@ -305,6 +305,8 @@ def test_what_a_killed_training_left_goes_at_the_next_start(monkeypatch, tmp_pat
         directory.best_epochs / ".12.epoch-0001.weights.h5",
         directory.checkpoints / ".12.epoch-0001.weights.h5",
         directory.tokenizer / ".tokenizer.model.x9_a",
+        directory.tokenizer / ".7.tokenizer.model",
+        directory.tokenizer / ".7.text_format.json",
         tmp_path / ".7.abc.best.weights.h5" / "best.weights.h5",
     ]
     left[-1].parent.mkdir()

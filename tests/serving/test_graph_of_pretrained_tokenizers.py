@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from pretrained_vocabularies import FAMILIES
 
+from keras_addnorm.data import PieceIds, Tokenizer
 from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
 
 TEXTS = [
@@ -36,3 +37,22 @@ def test_ids_and_texts_are_those_of_python(name):
     every = [*rows, list(range(tokenizer.vocabulary_size))[::-1]]
     texts = graph.detokenize(tf.ragged.constant(every, dtype=tf.int32).to_tensor(tokenizer.pad_id))
     assert [text.decode() for text in texts.numpy()] == tokenizer.decode_batch(every)
+
+
+def test_bytes_of_unknown_characters_have_the_ids_of_the_list():
+    """A model with byte fallback whose pieces stand in another order."""
+    own = Tokenizer.train(
+        families.CORPUS, vocabulary_size=320, byte_fallback=True, allow_smaller=True
+    )
+    names = families.vocabulary(own.proto, ("<pad>", "</s>", "<unk>"), 0, seed=3)
+    ids = PieceIds.of_mapping(names, start="<pad>")
+    tokenizer = Tokenizer.from_sentencepiece(own.proto, ids)
+    graph = graph_tokenizer_of(tokenizer)
+    rows = tokenizer.encode_batch(TEXTS)
+    assert graph.tokenize(tf.constant(TEXTS)).to_list() == rows
+    moved = [[names[own.pieces[token].text] for token in row] for row in own.encode_batch(TEXTS)]
+    assert rows == moved and tokenizer.decode_batch(rows) == own.decode_batch(
+        own.encode_batch(TEXTS)
+    )
+    with pytest.raises(ValueError, match=r"256 bytes has an id.*missing are \['<0x00>'"):
+        Tokenizer.from_sentencepiece(own.proto, PieceIds(("<pad>", "</s>", "<unk>"), start="<pad>"))

@@ -1,12 +1,16 @@
 """Language tokens, tasks and leading pieces: Python and an export agree."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
+import pretrained_vocabularies as families
 import pytest
 import tensorflow as tf
 
 from keras_addnorm.data import PieceIds, TextFormat, Tokenizer, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.decoding import Sentences, translate
+from keras_addnorm.decoding import splitting as ways_of_splitting
 from keras_addnorm.decoding.text_segments import make_segments
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving import load_translator
@@ -72,6 +76,23 @@ def test_rows_are_the_same_in_a_graph(name):
     assert max(map(len, found)) <= 20
 
 
+@pytest.mark.parametrize("name", ["byt5", "bart"])
+@pytest.mark.parametrize("splitting", ["sentences", "long_texts"])
+def test_texts_of_bytes_are_divided_the_same_in_a_graph(name, splitting):
+    """White space at the ends of a sentence is left out; long ones are divided at spaces."""
+    own = families.FAMILIES[name]()
+    texts = ["The dog.  A cat ", *TEXTS, "the  dog. \n a cat ", "日本語" * 9, "  "]
+    encoder = TextEncoder(TokenizerPair.joint(own), 20, 12, ways_of_splitting.get(splitting))
+    _, rows = encoder.segments(tf.constant(texts), {})
+    found = [[token for token in row if token != own.pad_id] for row in rows.numpy().tolist()]
+    around = TokenizerPair.joint(own).bound_format
+    expected = make_segments(texts, own, splitting, SimpleNamespace(max_length=20), around).rows
+    assert found == expected
+    assert max(map(len, found)) == 20
+    if splitting == "sentences":
+        assert found[:2] == [[*own.encode(text), own.end_id] for text in ("The dog.", "A cat")]
+
+
 @pytest.fixture(scope="module")
 def model():
     keras.utils.set_random_seed(3)
@@ -88,7 +109,7 @@ def test_an_export_takes_languages_as_inputs(model, tmp_path):
     strategies = {"translate": "greedy"}
     export_saved_model(model, pair, tmp_path, strategies=strategies)
     translator = load_translator(tmp_path)
-    assert translator.card["tokenizer"]["text_format"]["target_prefix"] == ["{target}"]
+    assert translator.card["text_format"]["target_prefix"] == ["{target}"]
     languages = {"source_language": "en_XX", "target_language": "de_DE"}
     found = translator(TEXTS, **languages)
     expected = translate(model, pair, TEXTS, strategies["translate"], **languages)
