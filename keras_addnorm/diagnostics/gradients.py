@@ -101,9 +101,10 @@ def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
     """Return the given loss, else the compiled one, else masked cross-entropy."""
     if loss is not None:
         return loss
-    compiled, config = getattr(model, "loss", None), getattr(model, "config", None)
+    compiled = getattr(model, "loss", None)
     if compiled is not None:
         return keras.losses.get(compiled)
+    config = getattr(model, "config", None)
     return MaskedSparseCategoricalCrossentropy(pad_id=getattr(config, "pad_id", 0))
 
 

@@ -114,7 +114,7 @@ class Validation:
         if self.data is not None:
             pad_id = model.config.pad_id
             loss = self.loss or MaskedSparseCategoricalCrossentropy(pad_id=pad_id)
-            model.compile(loss=loss, metrics=[Perplexity(pad_id)])
+            model.compile(loss=loss, metrics=[Perplexity(pad_id=pad_id)])
             scores |= model.evaluate(self.data, return_dict=True, verbose=0)
         if self.translate is not None:
             hypotheses = list(self.translate(model, list(self.sources)))

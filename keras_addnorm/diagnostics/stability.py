@@ -270,9 +270,9 @@ def _reduced(config: Seq2SeqConfig, width: int, vocabulary: int, length: int) ->
         if "drop" in field.name and isinstance(getattr(config, field.name), int | float)
     }
     # The same special ids coincide, within any vocabulary.
-    names = ("pad_id", "start_id", "end_id")
-    distinct = sorted({getattr(config, name) for name in names})
-    special: dict[str, Any] = {name: distinct.index(getattr(config, name)) for name in names}
+    special = {name: getattr(config, name) for name in ("pad_id", "start_id", "end_id")}
+    distinct = sorted(set(special.values()))
+    ids: dict[str, Any] = {name: distinct.index(token) for name, token in special.items()}
     return dataclasses.replace(
         config,
         hidden_dim=hidden_dim,
@@ -283,7 +283,7 @@ def _reduced(config: Seq2SeqConfig, width: int, vocabulary: int, length: int) ->
         target_vocabulary_size=min(config.target_vocabulary_size, vocabulary),
         max_length=max(config.max_length, length),
         **drops,
-        **special,
+        **ids,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from keras_addnorm.data.epochs import Epochs
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.distribution import Devices, is_first
-from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.models import Seq2SeqTransformer, enable_lora
 from keras_addnorm.runs.checks_before_training import (
     require_room,
     require_shareable_batches,
@@ -106,6 +107,8 @@ def prepare(
         chosen_model = model_config(config, tokenizers)
         require_shareable_model(chosen_model, devices)
         model = Seq2SeqTransformer(chosen_model)
+        if training.lora_rank:
+            enable_lora(model, training.lora_rank)
     if is_first():
         directory.write_config(config)
         save_model_config(model.config, directory)
@@ -122,6 +125,9 @@ def prepare(
     _check_pairs(config, pairs, report, say)
     say(f"Validation data: {validation_data.report}.")
     say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
+    if training.lora_rank:
+        learned = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+        say(f"LoRA of rank {training.lora_rank}: {learned:,} of these learn.")
     say(f"Devices: {devices}.")
     require_room(directory, model, training)
     return Prepared(

@@ -263,6 +263,12 @@ class TrainingConfig:
         "for fine-tuning: run directory whose tokenizers and weights the run starts with",
         metavar="DIR",
     )
+    lora_rank: int = setting(
+        0,
+        "for fine-tuning: train two small matrices of this rank beside each kernel and table in "
+        "place of all weights; 0 = all weights",
+        minimum=0,
+    )
     seed: int = setting(42, "seed of weights, dropout and shuffling", minimum=0, maximum=2**32 - 1)
 
     def __post_init__(self) -> None:
@@ -283,6 +289,11 @@ class TrainingConfig:
                     "0 with training.schedule = 'constant', whose rate is a variable",
                 ),
                 Rule("bucket_lengths", rising, "rising lengths"),
+                Rule(
+                    "lora_rank",
+                    not self.lora_rank or bool(self.start_from),
+                    "0 without training.start_from, whose weights stay as they are",
+                ),
             ],
         )
 

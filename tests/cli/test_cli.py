@@ -76,6 +76,9 @@ def test_a_command_offers_only_what_means_something_to_it():
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
         | {"--n-best", "--output"},
         "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"},
+        "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
+        | {"--target-language", "--data", "--source", "--target", "--validation", "--batch-size"}
+        | {"--data-format", "--source-column", "--target-column", "--samples", "--bleu-tokenizer"},
         "prune": {"--run-dir", "--split", "--pairs", "--save"},
         "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size"},
         "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars"}
@@ -83,7 +86,7 @@ def test_a_command_offers_only_what_means_something_to_it():
         "demo": {"--pair", "--run-dir", "--export-dir", "--quick"},
     }
     for name, flags in expected.items():
-        given = {"--set"} if name in ("evaluate", "translate", "export") else set()
+        given = {"--set"} if name in ("evaluate", "translate", "export", "import") else set()
         assert _flags(name) - {"-h", "--help"} == flags | given, name
 
 

@@ -3,6 +3,7 @@
 `FORMULA` has every such choice in some model, computed here once more in NumPy.
 """
 
+import dataclasses
 import json
 import math
 
@@ -484,3 +485,14 @@ def test_a_forecast_keeps_ids_that_coincide():
     assert looked_at.pad_id == looked_at.start_id != looked_at.end_id
     assert (looked_at.hidden_dim, looked_at.head_dim) == (48, 30)
     assert looked_at.embedding_scale == pytest.approx(1.7 * (48 / 80) ** 0.5)
+
+
+def test_logits_of_an_own_projection_can_be_without_bias():
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 8, "num_heads": 2}
+    config = Seq2SeqConfig(11, 11, **sizes, tie_embeddings=False)
+    assert config.has_logits_bias and Seq2SeqTransformer(config).vocabulary_projection.use_bias
+    plain = Seq2SeqTransformer(dataclasses.replace(config, logits_bias=False))
+    assert plain.vocabulary_projection.bias is None
+    ids, _ = plain.generate(np.array([[5, 6, 2]]), max_length=3, jit_compile=False)
+    assert ids.shape == (1, 3)
+    assert not dataclasses.replace(config, tie_embeddings=True).has_logits_bias

@@ -99,7 +99,7 @@ def test_the_command(folder, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_fine_tuning_learns_and_counts_no_padding(folder, run, tmp_path):
+def test_a_fine_tuning_with_lora_counts_no_padding(folder, run, tmp_path):
     """The padding of this model is 1, not 0: it counts in no loss."""
     path, _ = run
     pairs = [("A dog runs.", "Ein Hund")] * 16
@@ -113,7 +113,7 @@ def test_a_fine_tuning_learns_and_counts_no_padding(folder, run, tmp_path):
         str(tmp_path / "tuned"),
         "--no-jit-compile",
     ]
-    arguments += ["--warmup-steps", "2", "--peak-learning-rate", "0.01"]
+    arguments += ["--lora-rank", "2", "--warmup-steps", "2", "--peak-learning-rate", "0.01"]
     assert cli.main(arguments) == 0
     tuned = load_run(tmp_path / "tuned")
     rows = tuned.directory.read_log()
@@ -128,6 +128,11 @@ def test_a_fine_tuning_learns_and_counts_no_padding(folder, run, tmp_path):
     per_token = -scores.token_log_probabilities[0].mean()
     assert tuned.model.config.pad_id == 1
     assert np.isclose(per_token, np.log(rows[-1]["val_perplexity"]), rtol=0.02)
+    # Norms and biases stay; the weights of the run have what was learned.
+    for weight, other in zip(before.model.weights, tuned.model.weights, strict=True):
+        changed = abs(to_numpy(weight) - to_numpy(other)).max() > 0
+        assert changed == (len(weight.shape) == 2), weight.path
+    assert cli.main(["train", "--run-dir", str(tmp_path / "new"), "--lora-rank", "2"]) == 2
 
 
 @pytest.mark.slow

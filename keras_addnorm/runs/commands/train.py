@@ -37,6 +37,7 @@ examples:
   keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
   keras-addnorm train --config examples/multi30k_en_de.toml --data corpus --run-dir runs/mine
   keras-addnorm train --start-from runs/mine --data shop --run-dir runs/shop --epochs 5
+  keras-addnorm train --start-from runs/opus --data shop --run-dir runs/shop --lora-rank 8
   keras-addnorm train --data demo/en-fr --source en --target fr --run-dir runs/deep \\
       --scheme deep_norm --norm rms_norm --num-encoder-layers 12
   keras-addnorm train --config recipe.toml --run-dir runs/mine --set model.positions=rotary
