@@ -695,7 +695,7 @@ FAULTS = (
     _fault(
         "interop/source_end",
         "CTranslate2 reads sources without their end token",
-        ("spec.config.add_source_eos = True", "spec.config.add_source_eos = False"),
+        ("add_source_eos = tokenizers", "add_source_eos = None and tokenizers"),
         tests="interop/test_ctranslate2.py::test_same_tokens_and_scores",
         only="deep_norm",
     ),

@@ -42,7 +42,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="TOKEN",
             help=f"the {side} language in the vocabulary's own words, such as deu_Latn",
         )
-    chosen = [one for one in list_settings(RunConfig) if one.table in ("", "evaluation")]
+    settings = (one for one in list_settings(RunConfig) if one.table in ("", "evaluation"))
+    chosen = [one for one in settings if one.key != "split"]  # of the pairs to train on
     add_settings(parser, chosen, "evaluation", "evaluation.num_beams=2")
 
 
