@@ -388,8 +388,7 @@ def _fill_vocabulary_projection(spec: Any, model: Seq2SeqTransformer) -> None:
             bias += _array(model.decoder_embedding.logits_bias)
     else:
         _fill_linear(spec, projection)
-        if projection.use_bias:
-            bias += spec.bias
+        bias += spec.bias
     bias[[model.config.pad_id, model.config.start_id]] = _IMPOSSIBLE_LOGIT
     spec.bias = bias
 
