@@ -343,6 +343,9 @@ def test_a_beam_scores_its_outputs_as_full_passes_do(bart, jit_compile):
 
 
 @pytest.mark.fast_cases(1)
+@pytest.mark.parametrize(
+    "model", ["bart", "marian"], indirect=True
+)  # An own projection is float32.
 def test_gradients_of_what_is_shared_and_what_is_not(model):
     """Along each weight of the embeddings: the slope of a central difference."""
     inputs, config = batch(model.config), model.config
