@@ -24,6 +24,7 @@ with warnings.catch_warnings():
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
+SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 TEXTS = [
     "A small dog sings.",
     "Zwei Vögel schläft im \u2460 Haus, x\u2026",
@@ -69,7 +70,7 @@ def source_ids(tokenizers, texts, languages):
 @pytest.fixture(scope="module", params=CASES)
 def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("random") / request.param
-    make_random_folder(request.param, path)
+    make_random_folder(request.param, path, **SMALL)
     return request.param, path, load_pretrained(path)
 
 
@@ -154,7 +155,7 @@ def test_translations_are_those_of_transformers(name, tmp_path):
 
 
 def test_missing_and_unknown_languages_are_named(tmp_path):
-    nllb = load_pretrained(make_random_folder("nllb", tmp_path / "nllb"))
+    nllb = load_pretrained(make_random_folder("nllb", tmp_path / "nllb", **SMALL))
     assert nllb.text_format.languages == ("source", "target")
     with pytest.raises(ValueError, match=r"needs the source language.*'eng_Latn'"):
         nllb.translate(["A dog."])
@@ -162,6 +163,7 @@ def test_missing_and_unknown_languages_are_named(tmp_path):
         nllb.translate(["A dog."], "eng_Latn", "klingon")
 
 
+@pytest.mark.fast_cases(3)
 def test_files_of_texts_go_back_as_they_came(folder, tmp_path):
     _, path, ours = folder
     save_pretrained(ours, tmp_path / "mine")
@@ -173,7 +175,7 @@ def test_files_of_texts_go_back_as_they_came(folder, tmp_path):
 
 
 def test_tokenizers_that_one_has_or_wants_none(tmp_path):
-    path = make_random_folder("t5_v1_1", tmp_path / "t5")
+    path = make_random_folder("t5_v1_1", tmp_path / "t5", **SMALL)
     ours = load_pretrained(path)
     assert isinstance(ours.tokenizers, TokenizerPair)
     assert load_pretrained(path, tokenizers=ours.tokenizers).tokenizers == ours.tokenizers
@@ -183,7 +185,7 @@ def test_tokenizers_that_one_has_or_wants_none(tmp_path):
         bare.translate(["a"])
     with pytest.raises(ValueError, match=r"Expected tokenizers='folder'.*Received: 'auto'"):
         load_pretrained(path, tokenizers="auto")
-    other = load_pretrained(make_random_folder("byt5", tmp_path / "byt5")).tokenizers
+    other = load_pretrained(make_random_folder("byt5", tmp_path / "byt5", **SMALL)).tokenizers
     with pytest.raises(ValueError, match="does not belong to the model"):
         load_pretrained(path, tokenizers=other)
     (path / "spiece.model").unlink()
@@ -193,7 +195,7 @@ def test_tokenizers_that_one_has_or_wants_none(tmp_path):
 
 
 def test_the_licence_of_a_model_card(tmp_path):
-    path = make_random_folder("nllb", tmp_path / "nllb")
+    path = make_random_folder("nllb", tmp_path / "nllb", **SMALL)
     assert load_pretrained(path, tokenizers=None).licence is None
     (path / "README.md").write_text("---\nlanguage: de\nlicense: cc-by-nc-4.0\n---\n# NLLB\n")
     with pytest.warns(UserWarning, match=r"may not be used commercially.*'cc-by-nc-4\.0'"):
@@ -222,7 +224,7 @@ def test_the_command_and_its_arguments(tmp_path, capsys):
 
 
 def test_another_number_of_beams(tmp_path):
-    ours = load_pretrained(make_random_folder("marian", tmp_path / "marian"))
+    ours = load_pretrained(make_random_folder("marian", tmp_path / "marian", **SMALL))
     seen = []
     fake = dataclasses.replace(ours, model=_Recorder(ours.model, seen))
     fake.translate(["A dog."], num_beams=2)
