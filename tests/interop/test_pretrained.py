@@ -1,5 +1,6 @@
 """Models of transformers, loaded and written back: their numbers, their searches, their files."""
 
+import argparse
 import dataclasses
 import json
 import warnings
@@ -413,6 +414,52 @@ def test_a_model_of_ours_goes_into_the_world(tmp_path):
         atol=1e-5,
     )
     assert theirs.generation_config.num_beams == 1 and theirs.generation_config.max_length == 40
+
+
+@pytest.mark.parametrize("name", ["m2m_100", "bart"])
+def test_fairseq_has_the_same_mathematics_under_other_names(name, tmp_path):
+    theirs = random_model(name)
+    state = {
+        key.removeprefix("model."): tensor
+        for key, tensor in theirs.state_dict().items()
+        if key not in ("lm_head.weight", "model.shared.weight", "final_logits_bias")
+    }
+    if name == "bart":
+        theirs.final_logits_bias.zero_()
+    state["decoder.output_projection.weight"] = state["decoder.embed_tokens.weight"]
+    state["decoder.embed_positions._float_tensor"] = state["encoder.version"] = torch.ones(1)
+    options = {
+        **{f"{side}_embed_dim": 16 for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_embed_dim": 24 for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
+        **{f"{side}_normalize_before": name == "m2m_100" for side in ("encoder", "decoder")},
+        **{f"{side}_learned_pos": name == "bart" for side in ("encoder", "decoder")},
+        **{"encoder_layers": 2, "decoder_layers": 1, "max_source_positions": 40},
+        **{"share_all_embeddings": True, "optimizer": "adam", "activation_fn": "gelu"},
+        **{"layernorm_embedding": name == "bart", "no_scale_embedding": name == "bart"},
+    }
+    if name == "m2m_100":
+        options["activation_fn"] = "relu"
+    checkpoint = {
+        "model": state,
+        "args": argparse.Namespace(**options),
+        "extra_state": {"epoch": 3},
+    }
+    torch.save(checkpoint, tmp_path / "model.pt")
+    ours = load_pretrained(tmp_path / "model.pt", "fairseq")
+    source, target = some_ids(ours.model.config, 9, 7)
+    np.testing.assert_allclose(
+        to_numpy(ours.model({"source": source, "target": target})),
+        their_logits(theirs, source, target, 1),
+        rtol=0,
+        atol=1e-5,
+    )
+    with pytest.raises(ValueError, match=r"fairseq's checkpoints are only read"):
+        save_pretrained(ours, tmp_path / "mine")
+    options |= {"adaptive_input": True, "decoder_learned_pos": name != "bart"}
+    torch.save({"model": state, "args": argparse.Namespace(**options)}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"decoder_learned_pos.*the same.*adaptive_input = True"):
+        load_pretrained(tmp_path / "model.pt", "fairseq")
 
 
 def test_what_is_no_folder(tmp_path):
