@@ -474,6 +474,55 @@ def test_what_is_no_folder(tmp_path):
         load_pretrained(tmp_path, "maria")
 
 
+# As files on the hub have them, with what old converters wrote.
+OLD = {
+    **{"_num_labels": 3, "add_bias_logits": False, "architectures": ["X"], "bos_token_id": 0},
+    **{"classif_dropout": 0.0, "classifier_dropout": 0.0, "decoder_layerdrop": 0.0},
+    **{"encoder_layerdrop": 0.0, "gradient_checkpointing": False, "id2label": {"0": "LABEL_0"}},
+    **{"label2id": {"LABEL_0": 0}, "init_std": 0.02, "max_length": 512, "num_beams": 4},
+    **{"num_hidden_layers": 6, "transformers_version": "4.22.0.dev0", "use_cache": True},
+    **{"is_encoder_decoder": True, "_name_or_path": "x", "forced_eos_token_id": 0},
+}
+HUB = {
+    "marian": {
+        **OLD,
+        **{"activation_function": "swish", "add_final_layer_norm": False, "d_model": 512},
+        **{"bad_words_ids": [[58100]], "decoder_start_token_id": 58100, "eos_token_id": 0},
+        **{"decoder_vocab_size": 58101, "max_position_embeddings": 512, "vocab_size": 58101},
+        **{"normalize_before": False, "normalize_embedding": False, "pad_token_id": 58100},
+        **{"scale_embedding": True, "share_encoder_decoder_embeddings": True},
+        **{"static_position_embeddings": True, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048},
+        **{"encoder_attention_heads": 8, "decoder_attention_heads": 8},
+        **{"encoder_layers": 6, "decoder_layers": 6},
+    },
+    "mbart": {
+        **OLD,
+        **{"add_final_layer_norm": True, "normalize_before": True, "normalize_embedding": True},
+        **{"static_position_embeddings": False, "scale_embedding": True, "output_past": True},
+        **{"tokenizer_class": "MBart50Tokenizer", "early_stopping": True, "vocab_size": 250054},
+        **{"decoder_start_token_id": 2, "torch_dtype": "float32"},
+    },
+    "t5": {
+        **{"architectures": ["T5ForConditionalGeneration"], "d_ff": 1024, "d_kv": 64},
+        **{"d_model": 512, "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1},
+        **{"feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "num_heads": 6},
+        **{"is_encoder_decoder": True, "layer_norm_epsilon": 1e-06, "model_type": "t5"},
+        **{"n_positions": 512, "num_decoder_layers": 8, "num_layers": 8, "output_past": True},
+        **{"pad_token_id": 0, "relative_attention_num_buckets": 32, "vocab_size": 32128},
+        **{"tie_word_embeddings": False, "use_cache": True, "dense_act_fn": "gelu_new"},
+        **{"is_gated_act": True, "classifier_dropout": 0.0, "relative_attention_max_distance": 128},
+    },
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_configs_as_the_hub_has_them_are_read(name):
+    family = families.get(name)
+    config = family.config_file.read(family.newest(HUB[name], {}))
+    expected = {"marian": (512, 58100), "mbart": (1024, 1), "t5": (512, 0)}
+    assert (config.hidden_dim, config.pad_id) == expected[name]
+
+
 def test_the_config_of_every_case_is_ours():
     """The descriptions know only fields that there are."""
     known = {field.name for field in dataclasses.fields(Seq2SeqConfig)}
