@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe
 from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
@@ -362,10 +360,6 @@ class BoundFormat:
         """
         before = (*self.source_prefix, *self.text_prefix) if prefix is None else prefix
         return [*before, *tokens, *self.source_suffix]
-
-    def target_rows(self, count: int) -> np.ndarray:
-        """The prefix of `count` targets, (count, P)."""
-        return np.tile(np.array(self.target_prefix, np.int32), (count, 1))
 
 
 def language_names(text_format: TextFormat, tokenizer: BaseTokenizer, language: str) -> list[str]:

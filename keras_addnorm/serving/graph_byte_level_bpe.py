@@ -62,6 +62,7 @@ class GraphByteLevelBPETokenizer(GraphVocabulary):
             ),
             default_value=0,
         )
+        self.tables = [self._table, self._ranks]
         self._at_once = np.array([False, *_all_at_once(tokenizer.merges)])
         self._alphabet = np.array([ord(character) for character in byte_alphabet()], np.int32)
         classes = dict.fromkeys(map(ord, _all_spaces()), _SPACE)
@@ -69,11 +70,6 @@ class GraphByteLevelBPETokenizer(GraphVocabulary):
             for first, last in word_classes()[name_of]:
                 classes.update(dict.fromkeys(range(first, last + 1), number))
         self._classes = unicode.Pages.of(classes)
-
-    @property
-    def tables(self) -> list[tf.lookup.StaticHashTable]:
-        """The numbers of strings, and the ranks of merges."""
-        return [self._table, self._ranks]
 
     def _normalize(self, texts: tf.Tensor) -> tf.Tensor:
         return valid_utf8(texts)

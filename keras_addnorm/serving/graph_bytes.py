@@ -19,12 +19,8 @@ class GraphByteTokenizer(GraphVocabulary):
 
     def __init__(self, tokenizer: ByteTokenizer, name: str | None = None) -> None:
         super().__init__(tokenizer, name)
+        self.tables = []
         self._offset = tokenizer.offset
-
-    @property
-    def tables(self) -> list[tf.lookup.StaticHashTable]:
-        """None."""
-        return []
 
     def _normalize(self, texts: tf.Tensor) -> tf.Tensor:
         return valid_utf8(texts)

@@ -92,6 +92,7 @@ class GraphTokenizer(GraphVocabulary):
         strings = _Strings(tokenizer)
         self._normalizer = GraphNormalizer(tokenizer.normalizer)
         self.table = strings.table(self._normalizer.numbers)
+        self.tables = [self.table, *self._normalizer.tables]
         self._longest = int(strings.lengths.max())
         # A piece that has no id is an unknown one by itself; other characters are, run by run.
         unknown = tokenizer.unknown_id
@@ -106,11 +107,6 @@ class GraphTokenizer(GraphVocabulary):
         self._keeps_texts_whole = self._layout.joins_words or not self._adds_exactly
         self._separates = not self._layout.has_outer_mark or self._keeps_texts_whole
         self._byte_ids = np.array(tokenizer.byte_ids, np.int32)
-
-    @property
-    def tables(self) -> list[tf.lookup.StaticHashTable]:
-        """The lookup tables, for a module to own."""
-        return [self.table, *self._normalizer.tables]
 
     def _normalize(self, texts: tf.Tensor) -> tf.Tensor:
         texts = self._normalized(texts)

@@ -20,7 +20,12 @@ class GraphVocabulary(tf.Module, abc.ABC):
     Args:
         tokenizer: The tokenizer.
         name: Name of the module.
+
+    Attributes:
+        tables: The lookup tables, so that a module that is saved owns them.
     """
+
+    tables: list[tf.lookup.StaticHashTable]
 
     def __init__(self, tokenizer: BaseTokenizer, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -29,11 +34,6 @@ class GraphVocabulary(tf.Module, abc.ABC):
         self._joins_bytes = tokenizer.joins_bytes
         self._surfaces = np.array(tokenizer.surface_bytes, dtype=object)
         self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
-
-    @property
-    @abc.abstractmethod
-    def tables(self) -> list[tf.lookup.StaticHashTable]:
-        """The lookup tables, for a module to own."""
 
     @abc.abstractmethod
     def _normalize(self, texts: tf.Tensor) -> tf.Tensor:

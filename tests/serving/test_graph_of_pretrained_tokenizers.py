@@ -56,3 +56,22 @@ def test_bytes_of_unknown_characters_have_the_ids_of_the_list():
     )
     with pytest.raises(ValueError, match=r"256 bytes has an id.*missing are \['<0x00>'"):
         Tokenizer.from_sentencepiece(own.proto, PieceIds(("<pad>", "</s>", "<unk>"), start="<pad>"))
+
+
+@pytest.mark.slow
+def test_graphs_of_bytes_are_saved_with_their_tables(tmp_path):
+    module = tf.Module()
+    tokenizers = [FAMILIES[name]() for name in ("byt5", "bart")]
+    module.graphs = list(map(graph_tokenizer_of, tokenizers))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def serve(texts):
+        rows = [graph.tokenize(texts) for graph in module.graphs]
+        return {str(index): ids.to_tensor(-1) for index, ids in enumerate(rows)}
+
+    tf.saved_model.save(module, str(tmp_path), signatures=serve)
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    found = loaded(texts=tf.constant(TEXTS))
+    for index, tokenizer in enumerate(tokenizers):
+        rows = [[token for token in row if token >= 0] for row in found[str(index)].numpy()]
+        assert rows == tokenizer.encode_batch(TEXTS)
