@@ -1,5 +1,6 @@
 """Models of transformers, loaded and written back: their numbers, their searches, their files."""
 
+import argparse
 import dataclasses
 import json
 import warnings
@@ -415,6 +416,52 @@ def test_a_model_of_ours_goes_into_the_world(tmp_path):
     assert theirs.generation_config.num_beams == 1 and theirs.generation_config.max_length == 40
 
 
+@pytest.mark.parametrize("name", ["m2m_100", "bart"])
+def test_fairseq_has_the_same_mathematics_under_other_names(name, tmp_path):
+    theirs = random_model(name)
+    state = {
+        key.removeprefix("model."): tensor
+        for key, tensor in theirs.state_dict().items()
+        if key not in ("lm_head.weight", "model.shared.weight", "final_logits_bias")
+    }
+    if name == "bart":
+        theirs.final_logits_bias.zero_()
+    state["decoder.output_projection.weight"] = state["decoder.embed_tokens.weight"]
+    state["decoder.embed_positions._float_tensor"] = state["encoder.version"] = torch.ones(1)
+    options = {
+        **{f"{side}_embed_dim": 16 for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_embed_dim": 24 for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
+        **{f"{side}_normalize_before": name == "m2m_100" for side in ("encoder", "decoder")},
+        **{f"{side}_learned_pos": name == "bart" for side in ("encoder", "decoder")},
+        **{"encoder_layers": 2, "decoder_layers": 1, "max_source_positions": 40},
+        **{"share_all_embeddings": True, "optimizer": "adam", "activation_fn": "gelu"},
+        **{"layernorm_embedding": name == "bart", "no_scale_embedding": name == "bart"},
+    }
+    if name == "m2m_100":
+        options["activation_fn"] = "relu"
+    checkpoint = {
+        "model": state,
+        "args": argparse.Namespace(**options),
+        "extra_state": {"epoch": 3},
+    }
+    torch.save(checkpoint, tmp_path / "model.pt")
+    ours = load_pretrained(tmp_path / "model.pt", "fairseq")
+    source, target = some_ids(ours.model.config, 9, 7)
+    np.testing.assert_allclose(
+        to_numpy(ours.model({"source": source, "target": target})),
+        their_logits(theirs, source, target, 1),
+        rtol=0,
+        atol=1e-5,
+    )
+    with pytest.raises(ValueError, match=r"fairseq's checkpoints are only read"):
+        save_pretrained(ours, tmp_path / "mine")
+    options |= {"adaptive_input": True, "decoder_learned_pos": name != "bart"}
+    torch.save({"model": state, "args": argparse.Namespace(**options)}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"decoder_learned_pos.*the same.*adaptive_input = True"):
+        load_pretrained(tmp_path / "model.pt", "fairseq")
+
+
 def test_what_is_no_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"says nowhere what kind.*'config\.json'"):
         load_pretrained(tmp_path)
@@ -425,6 +472,55 @@ def test_what_is_no_folder(tmp_path):
         load_pretrained(tmp_path / "none")
     with pytest.raises(ValueError, match=r"no such family of checkpoints.*Received: 'maria'.*mari"):
         load_pretrained(tmp_path, "maria")
+
+
+# As files on the hub have them, with what old converters wrote.
+OLD = {
+    **{"_num_labels": 3, "add_bias_logits": False, "architectures": ["X"], "bos_token_id": 0},
+    **{"classif_dropout": 0.0, "classifier_dropout": 0.0, "decoder_layerdrop": 0.0},
+    **{"encoder_layerdrop": 0.0, "gradient_checkpointing": False, "id2label": {"0": "LABEL_0"}},
+    **{"label2id": {"LABEL_0": 0}, "init_std": 0.02, "max_length": 512, "num_beams": 4},
+    **{"num_hidden_layers": 6, "transformers_version": "4.22.0.dev0", "use_cache": True},
+    **{"is_encoder_decoder": True, "_name_or_path": "x", "forced_eos_token_id": 0},
+}
+HUB = {
+    "marian": {
+        **OLD,
+        **{"activation_function": "swish", "add_final_layer_norm": False, "d_model": 512},
+        **{"bad_words_ids": [[58100]], "decoder_start_token_id": 58100, "eos_token_id": 0},
+        **{"decoder_vocab_size": 58101, "max_position_embeddings": 512, "vocab_size": 58101},
+        **{"normalize_before": False, "normalize_embedding": False, "pad_token_id": 58100},
+        **{"scale_embedding": True, "share_encoder_decoder_embeddings": True},
+        **{"static_position_embeddings": True, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048},
+        **{"encoder_attention_heads": 8, "decoder_attention_heads": 8},
+        **{"encoder_layers": 6, "decoder_layers": 6},
+    },
+    "mbart": {
+        **OLD,
+        **{"add_final_layer_norm": True, "normalize_before": True, "normalize_embedding": True},
+        **{"static_position_embeddings": False, "scale_embedding": True, "output_past": True},
+        **{"tokenizer_class": "MBart50Tokenizer", "early_stopping": True, "vocab_size": 250054},
+        **{"decoder_start_token_id": 2, "torch_dtype": "float32"},
+    },
+    "t5": {
+        **{"architectures": ["T5ForConditionalGeneration"], "d_ff": 1024, "d_kv": 64},
+        **{"d_model": 512, "decoder_start_token_id": 0, "dropout_rate": 0.1, "eos_token_id": 1},
+        **{"feed_forward_proj": "gated-gelu", "initializer_factor": 1.0, "num_heads": 6},
+        **{"is_encoder_decoder": True, "layer_norm_epsilon": 1e-06, "model_type": "t5"},
+        **{"n_positions": 512, "num_decoder_layers": 8, "num_layers": 8, "output_past": True},
+        **{"pad_token_id": 0, "relative_attention_num_buckets": 32, "vocab_size": 32128},
+        **{"tie_word_embeddings": False, "use_cache": True, "dense_act_fn": "gelu_new"},
+        **{"is_gated_act": True, "classifier_dropout": 0.0, "relative_attention_max_distance": 128},
+    },
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_configs_as_the_hub_has_them_are_read(name):
+    family = families.get(name)
+    config = family.config_file.read(family.newest(HUB[name], {}))
+    expected = {"marian": (512, 58100), "mbart": (1024, 1), "t5": (512, 0)}
+    assert (config.hidden_dim, config.pad_id) == expected[name]
 
 
 def test_the_config_of_every_case_is_ours():

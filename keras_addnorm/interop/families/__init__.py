@@ -15,6 +15,7 @@ from typing import Any
 
 from keras_addnorm.basics import Table
 from keras_addnorm.interop.families.bart import Bart, MBart, Pegasus
+from keras_addnorm.interop.families.fairseq import Fairseq
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.huggingface import read_settings
 from keras_addnorm.interop.families.m2m_100 import M2M100
@@ -47,6 +48,7 @@ _TABLE: Table[Family] = Table(
         "bart": Bart,
         "pegasus": Pegasus,
         "marian_npz": MarianNpz,
+        "fairseq": Fairseq,
         "torch_transformer": TorchTransformer,
     },
     module="keras_addnorm.interop.families",

@@ -120,6 +120,7 @@ def config_file(
         fixed("normalize_embedding", "embedding_norm" in constants, is_written=False),
         fixed("static_position_embeddings", not is_learned, is_written=False),
         fixed("add_bias_logits", False, is_written=False),
+        fixed("do_blenderbot_90_layernorm", False, is_written=False),
     )
     own = {field.name for field in others}
     return ConfigFile(
