@@ -5,6 +5,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from keras_addnorm import cli
@@ -91,7 +92,22 @@ def export_by(name):
     return export
 
 
+def look_a_model_up(folder):
+    from keras_addnorm.interop import load_pretrained
+
+    load_pretrained("maker/model")
+
+
+def read_marians_file(folder):
+    from keras_addnorm.interop import load_pretrained
+
+    settings = np.frombuffer(b"type: transformer\0", np.int8)
+    np.savez(folder / "model.npz", **{"special:model.yml": settings})
+    load_pretrained(folder / "model.npz", tokenizers=None)
+
+
 _TFDS = "Loading sentence pairs with TensorFlow Datasets"
+_HUB = "'maker/model' is no folder here. Looking it up at huggingface.co"
 _DOORS = [
     (load_named, "tensorflow_datasets", _TFDS, "tfds"),
     (load_named, "importlib_resources", _TFDS, "tfds"),
@@ -107,6 +123,8 @@ _DOORS = [
     (export_by("export_ctranslate2"), "ctranslate2", "An export for CTranslate2", "ctranslate2"),
     (export_by("export_onnx"), "onnx", "An export as ONNX graphs", "onnx"),
     (export_by("export_onnx"), "tf2onnx", "An export as ONNX graphs", "onnx"),
+    (look_a_model_up, "huggingface_hub", _HUB, "pretrained"),
+    (read_marians_file, "yaml", "A model of Marian", "pretrained"),
 ]
 
 
@@ -158,7 +176,7 @@ def test_every_command_says_so(arguments, package, purpose, extra, monkeypatch, 
 
 def test_the_extra_all_brings_everything_that_another_extra_brings():
     (named,) = EXTRAS["all"]
-    own = {"data", "demo", "report", "serve", "ctranslate2", "onnx"}
+    own = {"data", "demo", "report", "serve", "ctranslate2", "onnx", "pretrained"}
     assert set(named.removeprefix("keras-addnorm[").removesuffix("]").split(",")) == own
     assert own | {"tfds"} == EXTRAS.keys() - {"all", "test", "lint", "benchmarks"}
     assert all("keras-addnorm[tfds]" in EXTRAS[name] for name in ("data", "demo"))
