@@ -376,7 +376,7 @@ def language_names(text_format: TextFormat, tokenizer: BaseTokenizer, language: 
     """
     pieces = [*text_format.source_prefix, *text_format.source_suffix, *text_format.target_prefix]
     templates = [piece for piece in pieces if language in _placeholders(piece)]
-    if not templates:
+    if not templates or language in _placeholders(text_format.text_prefix):
         return []
     before, after = templates[0].split(f"{{{language}}}", 1)
     names = [

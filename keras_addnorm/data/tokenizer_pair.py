@@ -13,7 +13,7 @@ from typing import Any
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
-from keras_addnorm.data.text_format import BoundFormat, TextFormat
+from keras_addnorm.data.text_format import BoundFormat, TextFormat, language_names
 from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_files import load_tokenizer
 
@@ -223,9 +223,32 @@ class TokenizerPair:
             The pair.
 
         Raises:
-            ValueError: If the format has no place for a language.
+            ValueError: If the format has no place for a language, or the vocabulary has pieces of
+                languages and none of this one.
         """
-        return replace(self, text_format=self.text_format.with_languages(source, target))
+        changed = self.text_format.with_languages(source, target)
+        for side, name in (("source", source), ("target", target)):
+            known = self.languages(side)
+            # Not any piece: "de" is one of words, too.
+            if name is not None and known and name not in known:
+                raise ValueError(
+                    f"The vocabulary has no piece {name!r} of a {side} language. Expected one that "
+                    f"the model knows, such as {describe(known)}."
+                )
+        return replace(self, text_format=changed)
+
+    def languages(self, side: str) -> list[str]:
+        """The languages that the vocabulary has pieces for.
+
+        Args:
+            side: `"source"` or `"target"`: the language of sources, or that of targets.
+
+        Returns:
+            Their names; empty if the format has no piece for them, or says them in words.
+        """
+        is_written = side in TextFormat(target_prefix=self.text_format.target_prefix).languages
+        tokenizer = self.target if is_written else self.source
+        return language_names(self.text_format, tokenizer, side)
 
     @functools.cached_property
     def bound_format(self) -> BoundFormat:

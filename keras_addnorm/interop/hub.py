@@ -43,9 +43,10 @@ def find_checkpoint(name: str | os.PathLike[str]) -> Path:
     try:
         return _fetch(hub, name)
     except Exception as error:  # Those of several HTTP libraries, by version.
+        reason = next(iter(str(error).splitlines()), "no reason")
         raise FileNotFoundError(
             f"There is no folder '{name}', and no model of that name could be fetched from "
-            f"huggingface.co ({type(error).__name__}: {str(error).splitlines()[0]:.200}). Expected "
+            f"huggingface.co ({type(error).__name__}: {reason:.200}). Expected "
             "a folder, or a name such as 'Helsinki-NLP/opus-mt-en-de' and a network. Without one, "
             f"run `hf download {name} --local-dir FOLDER` on a machine that has it, copy the "
             "folder here, and pass its path."

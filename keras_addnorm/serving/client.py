@@ -121,11 +121,12 @@ class Client:
         texts = [utf8_text(text) for text in texts]
         if not texts:
             return []
-        if self._needs_nfkc(texts):
-            texts = [Tokenizer.normalize(text) for text in texts]
         given = {"source_language": source_language, "target_language": target_language}
         # One for each text, so that a server may put requests together.
         languages = {k: [v] * len(texts) for k, v in given.items() if v is not None}
+        # Exports that ask for a language normalise texts themselves.
+        if not languages and self._needs_nfkc(texts):
+            texts = [Tokenizer.normalize(text) for text in texts]
         found = self.predict("serving_default", texts=texts, **languages)
         return [
             Translation(text, float(score))

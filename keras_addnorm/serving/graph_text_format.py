@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
-from keras_addnorm.data.text_format import END, language_names
+from keras_addnorm.data.text_format import END
 from keras_addnorm.serving.ragged_characters import escaped
 
 Languages = Mapping[str, tf.Tensor]
@@ -69,7 +69,7 @@ class GraphTextFormat:
         self.tables = [*self._source_pieces.tables, *self._target_pieces.tables]
 
     def _names(self, tokenizers: TokenizerPair, side: str) -> list[str]:
-        names = language_names(self._format, tokenizers.source, side)
+        names = tokenizers.languages(side)
         if not names:
             raise ValueError(
                 f"An export whose {side} language is an input looks its piece up. Expected a "

@@ -1,5 +1,6 @@
 """Files of weights: read as safetensors, torch and NumPy wrote them, without either's help."""
 
+import argparse
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ import torch
 
 from keras_addnorm.interop.tensor_files import (
     DamagedFileError,
+    StoredTensor,
     find_tensors,
     read_npz,
     read_safetensors,
@@ -146,6 +148,69 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol):
         torch_zip(path, f"c{name}\n.".encode())
         with pytest.raises(ValueError, match="asks for the Python object"):
             read_torch(path)
+
+
+@pytest.mark.parametrize(
+    "state", [{"dtype": "f8"}, (None, {"dtype": "f8", "__defaults__": (1,)})], ids=["dict", "slots"]
+)
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch", "FloatStorage"),
+        ("torch", "Size"),
+        ("torch._utils", "_rebuild_tensor_v2"),
+        ("torch._utils", "_rebuild_parameter"),
+        ("argparse", "Namespace"),
+        ("collections", "OrderedDict"),
+    ],
+)
+def test_a_pickle_changes_nothing_of_what_it_names(tmp_path, module, name, state):
+    """Nor of other processes' parts: `argparse.Namespace` is that of all parsers."""
+    path = tmp_path / "pytorch_model.bin"
+    # Its name, the state, and BUILD, which sets attributes.
+    torch_zip(path, f"c{module}\n{name}\n".encode() + pickle.dumps(state, 2)[2:-1] + b"b.")
+    with pytest.raises(ValueError, match=r"changes what it is read with|is damaged"):
+        read_torch(path)
+    assert not hasattr(argparse.Namespace, "dtype")
+    torch.save({"a": torch.arange(6.0)}, tmp_path / "good.pt")
+    assert read_tensors(tmp_path / "good.pt")["a"].read().tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_tensor_of_a_pickle_keeps_its_place(tmp_path):
+    place = StoredTensor(tmp_path / "x", np.dtype("f4"), (2,), 0)
+    with pytest.raises(DamagedFileError, match="sets attributes"):
+        place.__setstate__({"path": "/etc/passwd", "strides": (-9,)})
+
+
+def test_a_tensor_that_repeats_its_numbers_is_refused(tmp_path):
+    """Of four bytes it would make any amount of memory."""
+    with pytest.raises(DamagedFileError, match="larger than its numbers"):
+        StoredTensor(tmp_path / "x", np.dtype("f4"), (1 << 40,), 0, (0,))
+
+
+def test_an_index_names_files_beside_it(tmp_path):
+    index = {"weight_map": {"a": "../model.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"outside of its folder.*\.\./model"):
+        find_tensors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [2]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": ["2"], "data_offsets": [0, 8]},
+        [],
+    ],
+    ids=["no place", "another size", "no numbers", "no entry"],
+)
+def test_a_wrong_header_is_named(tmp_path, entry):
+    text = json.dumps({"a": entry}).encode()
+    content = len(text).to_bytes(8, "little") + text + bytes(8)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"model\.safetensors' is damaged"):
+        find_tensors(tmp_path)
 
 
 def test_a_tensor_outside_its_file_is_refused(tmp_path):

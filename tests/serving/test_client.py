@@ -81,6 +81,14 @@ def test_texts_are_normalised_for_a_model_that_does_not(tokenize, sent, monkeypa
     assert transport.texts == [sent]
 
 
+def test_texts_with_a_language_are_sent_as_they_are(monkeypatch):
+    """An export with such an input normalises texts; its `tokenize` asks for the language, too."""
+    transport = Answers("INVALID_ARGUMENT")
+    monkeypatch.setattr(client, "_transport", lambda *_: transport)
+    Client("anywhere", model="m").translate(["\ufb01n\u2026\nb"], target_language="deu_Latn")
+    assert transport.texts == ["\ufb01n\u2026\nb"]
+
+
 def test_nothing_is_sent_while_it_is_not_known_whether_the_model_normalises(monkeypatch):
     transport = Answers("UNAVAILABLE")
     monkeypatch.setattr(client, "_transport", lambda *_: transport)

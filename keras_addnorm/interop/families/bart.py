@@ -82,7 +82,8 @@ class MBart(bart_like.NamesOfBart):
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the files; the first mBART has the language behind a source, mBART-50 before it."""
         model = require_text_file(checkpoint.folder, "sentencepiece.bpe.model")
-        languages = languages_behind(checkpoint.folder, len(sentencepiece_pieces(model)) + 1)
+        behind = len(sentencepiece_pieces(model)) + 1  # the id of the first language
+        languages = languages_behind(checkpoint.folder, behind)
         if not languages:
             languages = MBART_50 if config.start_id == config.end_id else MBART
         if "<mask>" not in languages:
@@ -93,7 +94,7 @@ class MBart(bart_like.NamesOfBart):
             config.source_vocabulary_size,
             first=first,
             last=languages,
-            start=(*first, *languages)[config.start_id] if config.start_id < 4 else languages[0],
+            start=[*first, *[""] * (behind - len(first)), *languages][config.start_id],
         )
         return TokenizerPair(tokenizer, tokenizer, _MBART_FORMATS[config.start_id == config.end_id])
 

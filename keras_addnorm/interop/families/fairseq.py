@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Field, copied, fixed
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
-from keras_addnorm.interop.tensor_files import read_torch, tensors_in
+from keras_addnorm.interop.tensor_files import Options, read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
 
 _SINUSOIDAL = {
@@ -94,7 +93,7 @@ class Fairseq(Family):
                 "'args' or 'cfg'."
             )
         options = tree.get("args") or (tree.get("cfg") or {}).get("model") or {}
-        settings = vars(options) if isinstance(options, argparse.Namespace) else dict(options)
+        settings = vars(options) if isinstance(options, Options) else dict(options)
         return Checkpoint(path, settings, tensors_in(tree["model"]))
 
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:

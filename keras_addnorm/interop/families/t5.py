@@ -50,7 +50,13 @@ _TABLE, _HEAD = "shared.weight", "lm_head.weight"
 
 
 def _config_file(
-    family: str, *, intermediate_dim: int, layers: int, heads: int, activation: str
+    family: str,
+    *,
+    intermediate_dim: int,
+    layers: int,
+    heads: int,
+    activation: str,
+    scales: Mapping[bool, float | None],
 ) -> ConfigFile:
     return ConfigFile(
         family,
@@ -69,7 +75,7 @@ def _config_file(
             copied("layer_norm_epsilon", 1e-6, "epsilon"),
             Field("feed_forward_proj", activation, ("activation",), _ACTIVATIONS),
             copied("tie_word_embeddings", True, "tie_embeddings"),
-            Field("scale_decoder_outputs", True, ("embedding_scale",), {True: None, False: 1.0}),
+            Field("scale_decoder_outputs", True, ("embedding_scale",), scales),
             copied("pad_token_id", 0, "pad_id"),
             copied("decoder_start_token_id", 0, "start_id"),
             copied("eos_token_id", 1, "end_id"),
@@ -102,7 +108,14 @@ class T5(HuggingFaceFamily):
 
     model_type = "t5"
     architecture = "T5ForConditionalGeneration"
-    config_file = _config_file("T5", intermediate_dim=2048, layers=6, heads=8, activation="relu")
+    config_file = _config_file(
+        "T5",
+        intermediate_dim=2048,
+        layers=6,
+        heads=8,
+        activation="relu",
+        scales={True: None, False: 1.0},
+    )
 
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
         """Say by two fields whether there is a head of its own, and whether it is scaled."""
@@ -129,7 +142,12 @@ class MT5(HuggingFaceFamily):
     model_type = "mt5"
     architecture = "MT5ForConditionalGeneration"
     config_file = _config_file(
-        "mT5", intermediate_dim=1024, layers=8, heads=6, activation="gated-gelu"
+        "mT5",
+        intermediate_dim=1024,
+        layers=8,
+        heads=6,
+        activation="gated-gelu",
+        scales={False: 1.0},  # mT5's code has no factor
     )
 
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:

@@ -13,10 +13,11 @@ from pathlib import Path
 from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
 from keras_addnorm.interop.tensor_files.safetensors import read_safetensors, write_safetensors
 from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError, StoredTensor
-from keras_addnorm.interop.tensor_files.torch_zip import read_torch, tensors_in
+from keras_addnorm.interop.tensor_files.torch_zip import Options, read_torch, tensors_in
 
 __all__ = [
     "DamagedFileError",
+    "Options",
     "StoredTensor",
     "find_tensors",
     "read_npz",
@@ -70,6 +71,11 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
         if index.is_file():
             places: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
             files = sorted(set(places.values()))
+            if outside := [file for file in files if Path(file).name != file]:
+                raise ValueError(
+                    f"'{index}' names files outside of its folder. Expected names of files beside "
+                    f"it. Received: {', '.join(outside)}"
+                )
             if missing := [file for file in files if not (folder / file).is_file()]:
                 raise FileNotFoundError(
                     f"Files that '{index}' names are missing: {', '.join(missing)}. Download them."

@@ -59,6 +59,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     require_file_of_tensors(path)
     header, start = _header(path)
     header.pop("__metadata__", None)
+    _check_entries(path, header)
     if unknown := sorted({entry["dtype"] for entry in header.values()} - set(_TYPES)):
         raise ValueError(
             f"'{path}' holds tensors of a type that is not known here. Expected types among "
@@ -70,6 +71,12 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
         )
         for name, entry in header.items()
     }
+    sizes = {name: entry["data_offsets"][1] for name, entry in header.items()}
+    if wrong := [name for name, tensor in tensors.items() if tensor.end != start + sizes[name]]:
+        raise DamagedFileError(
+            f"'{path}' is damaged: {len(wrong)} of its {len(tensors)} tensors do not end where its "
+            f"header says, {wrong[0]!r} among them. Copy or download it again."
+        )
     require_whole(path, tensors)
     return tensors
 
@@ -105,6 +112,20 @@ def write_safetensors(
             file.write(numbers.data)
 
 
+def _check_entries(path: Path, header: dict[str, Any]) -> None:
+    """Refuse a header without type, shape and place of each tensor."""
+    for name, entry in header.items():
+        match entry:
+            case {"dtype": str(), "shape": [*shape], "data_offsets": [int(), int()]} if all(
+                isinstance(size, int) for size in shape
+            ):
+                continue
+        raise DamagedFileError(
+            f"'{path}' is damaged. Expected dtype, shape and data_offsets of each tensor in its "
+            f"header. Received for {name!r}: {entry!r:.80}. Copy or download it again."
+        )
+
+
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """Return the header of a file, and the byte at which its numbers begin."""
     with path.open("rb") as file:
@@ -117,4 +138,9 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             f"'{path}' is cut off within its header, or is no safetensors file. Expected a header "
             f"of {length} bytes of JSON. Copy or download it again."
         ) from error
+    if not isinstance(header, dict):
+        raise DamagedFileError(
+            f"'{path}' is no safetensors file. Expected a header with the tensors by name. "
+            f"Received: {header!r:.80}"
+        )
     return header, _LENGTH + length

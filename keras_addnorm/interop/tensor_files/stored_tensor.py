@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from pathlib import Path
 
@@ -42,6 +43,16 @@ class StoredTensor:
                 f"strides of numbers that are not negative. Received: place {self.offset}, shape "
                 f"{self.shape}, strides {self.strides}. Copy or download the file again."
             )
+        if math.prod(self.shape) * self.dtype.itemsize > self.end - self.offset:
+            raise DamagedFileError(
+                f"'{self.path}' describes a tensor that is larger than its numbers. Expected each "
+                f"number once. Received: shape {self.shape}, strides {self.strides}. Save a copy "
+                "of the tensor that has its numbers side by side."
+            )
+
+    def __setstate__(self, state: object) -> None:
+        """Refuse: a pickle could lead to any place of any file."""
+        raise DamagedFileError("A file of tensors sets attributes of one. Expected none to be set.")
 
     @property
     def end(self) -> int:

@@ -9,7 +9,6 @@ Reference: https://docs.pytorch.org/docs/stable/notes/serialization.html
 
 from __future__ import annotations
 
-import argparse
 import collections
 import dataclasses
 import io
@@ -46,15 +45,25 @@ _STORAGES = {
 }
 
 
+class _Fixed:
+    """What a pickle may name, and not change: it can set attributes of all that it names."""
+
+    def __setstate__(self, state: object) -> None:
+        raise ValueError(
+            "A file of PyTorch changes what it is read with. Expected tensors, numbers, texts, "
+            "lists and dicts only. Do not trust the file."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
-class _StorageType:
+class _StorageType(_Fixed):
     """What stands for `torch.FloatStorage` and the like."""
 
     dtype: np.dtype
 
 
 @dataclasses.dataclass(frozen=True)
-class _Storage:
+class _Storage(_Fixed):
     """The numbers of one or several tensors, in a member of the zip."""
 
     path: Path
@@ -62,33 +71,52 @@ class _Storage:
     offset: int
 
 
-def _tensor(
-    storage: _Storage, first: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
-) -> StoredTensor:
+class _RebuildTensor(_Fixed):
     """What stands for `torch._utils._rebuild_tensor_v2`."""
-    offset = storage.offset + first * storage.dtype.itemsize
-    return StoredTensor(storage.path, storage.dtype, tuple(shape), offset, tuple(strides))
+
+    def __call__(
+        self,
+        storage: _Storage,
+        first: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        *_: Any,
+    ) -> StoredTensor:
+        offset = storage.offset + first * storage.dtype.itemsize
+        return StoredTensor(storage.path, storage.dtype, tuple(shape), offset, tuple(strides))
 
 
-def _parameter(data: StoredTensor, *_: Any) -> StoredTensor:
+class _RebuildParameter(_Fixed):
     """What stands for `torch._utils._rebuild_parameter`."""
-    return data
+
+    def __call__(self, data: StoredTensor, *_: Any) -> StoredTensor:
+        return data
 
 
-def _size(dimensions: Any) -> tuple[int, ...]:
+class _Size(_Fixed):
     """What stands for `torch.Size`."""
-    return tuple(dimensions)
+
+    def __call__(self, dimensions: Any) -> tuple[int, ...]:
+        return tuple(dimensions)
+
+
+class Options:
+    """What stands for `argparse.Namespace`: fairseq and OpenNMT-py keep a training's options so."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(dict(state))
 
 
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): collections.OrderedDict,
-    # fairseq and OpenNMT-py keep the options of a training in one.
-    ("argparse", "Namespace"): argparse.Namespace,
-    ("torch", "Size"): _size,
-    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("argparse", "Namespace"): Options,
+    ("torch", "Size"): _Size(),
+    ("torch._utils", "_rebuild_tensor_v2"): _RebuildTensor(),
+    ("torch._utils", "_rebuild_parameter"): _RebuildParameter(),
     **{("torch", name): _StorageType(dtype) for name, dtype in _STORAGES.items()},
 }
+# Of the part of a file that is no numbers: names, shapes, options.
+_LONGEST_PICKLE = 1 << 28
 
 
 def read_torch(path: Path) -> Any:
@@ -125,13 +153,26 @@ def read_torch(path: Path) -> Any:
                     for info in archive.infolist()
                     if info.filename.startswith(f"{folder}data/")
                 }
+            if archive.getinfo(pickles[0]).file_size > _LONGEST_PICKLE:
+                raise DamagedFileError(
+                    f"'{path}' is no file of tensors. Expected at most {_LONGEST_PICKLE} bytes of "
+                    f"names and shapes. Received: {archive.getinfo(pickles[0]).file_size}"
+                )
             text = io.BytesIO(archive.read(pickles[0]))
     except (zipfile.BadZipFile, EOFError, OSError) as error:
         raise DamagedFileError(
             f"'{path}' is cut off or damaged: {error}. Expected a whole zip. Copy or download it "
             "again."
         ) from error
-    return _RestrictedUnpickler(text, path, starts).load()
+    try:
+        return _RestrictedUnpickler(text, path, starts).load()
+    except ValueError:
+        raise
+    except Exception as error:  # What a pickle without sense leads to.
+        raise DamagedFileError(
+            f"'{path}' is damaged: {type(error).__name__}: {error}. Expected the names and shapes "
+            "of tensors. Copy or download it again."
+        ) from error
 
 
 def tensors_in(tree: Any, prefix: str = "") -> dict[str, StoredTensor]:
