@@ -13,12 +13,13 @@ from keras_addnorm.decoding.constraints import (
     MinLength,
     NoRepeatNgram,
 )
+from keras_addnorm.decoding.early_stopping import EarlyStopping
 from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.models import Seq2SeqConfig
 
 # When a sentence is done; theirs and ours.
-_STOPPING: dict[Any, Any] = {False: "current_length", True: True, "never": False}
+_STOPPING: dict[Any, EarlyStopping] = {False: "current_length", True: True, "never": False}
 # Those at which a search of theirs is one of ours; every other value is said not to be followed.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "num_beam_groups": (1,),
@@ -47,6 +48,7 @@ class GenerationSettings:
         strategy: The search.
         max_length: Number of tokens at most, the end token included and the start token not.
         constraints: Rules about the next token.
+        early_stopping: When a beam search is done, also where the strategy is none.
         forced_first: The token that every output begins with, at no cost; `None` for none.
         not_followed: Settings of the checkpoint that have no counterpart here, as
             `"name = value"`.
@@ -55,6 +57,7 @@ class GenerationSettings:
     strategy: Strategy
     max_length: int
     constraints: tuple[Constraint, ...] = ()
+    early_stopping: EarlyStopping = "current_length"
     forced_first: int | None = None
     not_followed: tuple[str, ...] = ()
 
@@ -84,13 +87,27 @@ class GenerationSettings:
             _strategy(values),
             max(1, min(max_length, longest)),
             _constraints(values),
+            _stopping(values),
             values.get("forced_bos_token_id"),
             tuple(not_followed),
         )
 
+    def with_beams(self, num_beams: int) -> Strategy:
+        """Return the same search with another number of hypotheses."""
+        penalty = getattr(self.strategy, "length_penalty", AveragePenalty(1.0))
+        if num_beams == 1:
+            return Greedy(penalty)
+        return Beam(num_beams, penalty, early_stopping=self.early_stopping)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields of a `generation_config.json` that `of` makes equal settings of."""
-        settings: dict[str, Any] = {"max_length": self.max_length + 1, **_theirs(self.strategy)}
+        settings: dict[str, Any] = {
+            "max_length": self.max_length + 1,
+            "early_stopping": next(
+                k for k, ours in _STOPPING.items() if ours == self.early_stopping
+            ),
+            **_theirs(self.strategy),
+        }
         for constraint in self.constraints:
             match constraint:
                 case MinLength(length=length):
@@ -117,26 +134,26 @@ def _strategy(values: Mapping[str, Any]) -> Strategy:
     penalty = AveragePenalty(float(values.get("length_penalty", 1.0)))
     num_beams = values.get("num_beams", 1)
     if num_beams > 1:
-        stopping = _STOPPING.get(values.get("early_stopping", False), True)
-        return Beam(num_beams, penalty, early_stopping=stopping)
+        return Beam(num_beams, penalty, early_stopping=_stopping(values))
     if values.get("do_sample", False):
         return Sample(
             float(values.get("temperature", 1.0)),
             values.get("top_k", 50) or None,
             float(values.get("top_p", 1.0)),
         )
-    return Greedy()
+    return Greedy(penalty)
+
+
+def _stopping(values: Mapping[str, Any]) -> EarlyStopping:
+    return _STOPPING.get(values.get("early_stopping", False), True)
 
 
 def _theirs(strategy: Strategy) -> dict[str, Any]:
     match strategy:
-        case Beam(num_beams=num_beams, early_stopping=early_stopping):
-            stopping = next(name for name, ours in _STOPPING.items() if ours == early_stopping)
-            return {
-                "num_beams": num_beams,
-                "early_stopping": stopping,
-                "length_penalty": _exponent(strategy.length_penalty),
-            }
+        case Beam(num_beams=num_beams, length_penalty=penalty):
+            return {"num_beams": num_beams, "length_penalty": _exponent(penalty)}
+        case Greedy(length_penalty=penalty):
+            return {"num_beams": 1, "do_sample": False, "length_penalty": _exponent(penalty)}
         case Sample(temperature=temperature, top_k=top_k, top_p=top_p):
             return {
                 "do_sample": True,

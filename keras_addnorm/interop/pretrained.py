@@ -12,7 +12,7 @@ from typing import Any
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
-from keras_addnorm.decoding import Beam, Greedy, Translations, translate
+from keras_addnorm.decoding import Translations, translate
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
@@ -91,7 +91,8 @@ class Pretrained:
             The translations.
 
         Raises:
-            ValueError: If there are no tokenizers, or a language is missing or unknown.
+            ValueError: If there are no tokenizers, a language is missing or unknown, or both
+                `strategy` and `num_beams` are given.
         """
         if self.tokenizers is None:
             raise ValueError(
@@ -106,17 +107,14 @@ class Pretrained:
             "target_language": target_language,
             **options,
         }
+        if strategy is not None and num_beams is not None:
+            raise ValueError(
+                "A strategy has its own number of hypotheses. Expected `strategy` or `num_beams`. "
+                f"Received both: {strategy!r} and {num_beams}"
+            )
         if strategy is None:
-            strategy = search.strategy if num_beams is None else self._with_beams(num_beams)
+            strategy = search.strategy if num_beams is None else search.with_beams(num_beams)
         return translate(self.model, self.tokenizers, texts, strategy, **options)
-
-    def _with_beams(self, num_beams: int) -> StrategyLike:
-        if num_beams == 1:
-            return Greedy()
-        own = self.generation.strategy
-        if isinstance(own, Beam):
-            return dataclasses.replace(own, num_beams=num_beams)
-        return Beam(num_beams, "average", early_stopping="current_length")
 
 
 def load_pretrained(

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import TokenizerPair
-from keras_addnorm.decoding import AveragePenalty, Beam, MinLength, NoRepeatNgram
+from keras_addnorm.decoding import (
+    AveragePenalty,
+    Beam,
+    ForbiddenTokens,
+    MinLength,
+    NoRepeatNgram,
+    Sample,
+)
 from keras_addnorm.decoding.length_penalties import NoPenalty
 from keras_addnorm.interop import GenerationSettings, Pretrained, families, load_pretrained
 from keras_addnorm.models import Seq2SeqConfig
@@ -82,7 +89,13 @@ def import_pretrained(
             save_model_config(loaded.model.config, directory)
             tokenizers.save(directory.tokenizer)
             save_weights(loaded.model, directory.best_weights)
-    return dataclasses.replace(loaded, tokenizers=tokenizers)
+    search = loaded.generation
+    not_followed = (*search.not_followed, *_lost(search, loaded.model.config))
+    return dataclasses.replace(
+        loaded,
+        tokenizers=tokenizers,
+        generation=dataclasses.replace(search, not_followed=not_followed),
+    )
 
 
 def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
@@ -105,6 +118,17 @@ def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
     ]
     lines += [f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed]
     return "\n".join([*lines, f"Run: {path}"])
+
+
+def _lost(search: GenerationSettings, config: Seq2SeqConfig) -> Iterator[str]:
+    """The settings of a search that a run has no place for."""
+    if isinstance(search.strategy, Sample):
+        yield "do_sample = True"
+    for constraint in search.constraints:
+        if isinstance(constraint, ForbiddenTokens):
+            never = config.special_ids.never_generated
+            if tokens := [token for token in constraint.tokens if token not in never]:
+                yield f"bad_words_ids = {tokens!r:.60}"
 
 
 def _tokenizer_settings(tokenizers: TokenizerPair) -> dict[str, Any]:
@@ -132,13 +156,11 @@ def _model_settings(config: Seq2SeqConfig) -> dict[str, Any]:
 def _evaluation_settings(search: GenerationSettings) -> dict[str, Any]:
     found: dict[str, Any] = {"num_beams": 1, "max_length": search.max_length}
     strategy = search.strategy
+    found["beam_stopping"] = next(
+        name for name, rule in BEAM_STOPPINGS.items() if rule == search.early_stopping
+    )
     if isinstance(strategy, Beam):
-        found |= {
-            "num_beams": strategy.num_beams,
-            "beam_stopping": next(
-                name for name, rule in BEAM_STOPPINGS.items() if rule == strategy.early_stopping
-            ),
-        }
+        found["num_beams"] = strategy.num_beams
     penalty = getattr(strategy, "length_penalty", NoPenalty())
     found["length_penalty"] = penalty.alpha if isinstance(penalty, AveragePenalty) else 0.0
     found["length_penalty_kind"] = "average"

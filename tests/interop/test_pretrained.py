@@ -283,7 +283,7 @@ def test_a_search_with_the_settings_of_the_folder(name, tmp_path):
         jit_compile=False,
     )
     np.testing.assert_array_equal(got, expected)
-    if search.strategy != Greedy():
+    if not isinstance(search.strategy, Greedy):
         np.testing.assert_allclose(scores, found.sequences_scores.numpy(), atol=1e-5)
 
 
@@ -303,7 +303,13 @@ def test_settings_of_a_search_are_read_and_written():
     )
     again = GenerationSettings.of(found.to_dict(), longest=64)
     assert again == dataclasses.replace(found, not_followed=())
-    assert GenerationSettings.of({}, longest=64) == GenerationSettings(Greedy(), 64)
+    greedy = GenerationSettings.of({}, longest=64)
+    assert greedy == GenerationSettings(Greedy("average"), 64)
+    assert GenerationSettings.of(greedy.to_dict(), longest=64) == greedy
+    # More hypotheses are searched with as the checkpoint says, also where it says one.
+    assert found.with_beams(1) == Greedy(AveragePenalty(0.8))
+    stopping = GenerationSettings.of({"early_stopping": "never", "length_penalty": 2.0}, longest=9)
+    assert stopping.with_beams(3) == Beam(3, AveragePenalty(2.0), early_stopping=False)
     sampled = GenerationSettings.of({"do_sample": True, "top_p": 0.9}, longest=8)
     assert GenerationSettings.of(sampled.to_dict(), longest=8) == sampled
     wrong = dataclasses.replace(found, strategy=Beam(4, 0.6))

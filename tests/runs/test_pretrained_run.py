@@ -1,5 +1,6 @@
 """A pretrained model as a run: what every command takes."""
 
+import json
 import subprocess
 import sys
 
@@ -72,6 +73,17 @@ def test_a_search_of_the_settings():
     assert RunConfig().evaluation.strategy() == Beam(4, 0.6)
 
 
+def test_what_a_run_searches_without_is_said(tmp_path):
+    folder = make_random_folder("marian", tmp_path / "folder")
+    path = folder / "generation_config.json"
+    settings = {"do_sample": True, "bad_words_ids": [[0], [5]], "suppress_tokens": [7]}
+    path.write_text(json.dumps(settings))
+    loaded = import_pretrained(str(folder), tmp_path / "run")
+    said = summary("opus", loaded, tmp_path / "run")
+    assert "Not followed in searches: do_sample = True." in said
+    assert "Not followed in searches: bad_words_ids = [0, 5, 7]." in said
+
+
 def test_what_cannot_be_imported(folder, tmp_path):
     with pytest.raises(UserError, match=r"needs the source language"):
         import_pretrained(str(folder), tmp_path / "run")
@@ -94,6 +106,8 @@ def test_the_command(folder, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == f"Run: {tmp_path / 'run'}"
     config = load_run(tmp_path / "run").config
     assert (config.data, config.target, config.evaluation.num_beams) == ("corpus", "fr", 3)
+    # The folder's greedy search with more hypotheses, as `Pretrained.translate(num_beams=3)`.
+    assert config.evaluation.strategy() == load_pretrained(folder).generation.with_beams(3)
     assert cli.main(arguments) == 2
     assert "exists. Expected the name of a new folder" in capsys.readouterr().err
 
