@@ -139,7 +139,7 @@ if keras.backend.backend() == "jax":
     assert len(calls) == 2 * 4, calls  # in one operation where nothing forbids it, and only there
 
 # Strategies and rules on random numbers: each row reads those of its last token.
-from keras_addnorm.decoding import DiverseBeam, NoRepeatNgram, Sample
+from keras_addnorm.decoding import DiverseBeam, NoRepeatNgram, Prefix, Sample
 table = keras.ops.convert_to_tensor(np.random.default_rng(8).normal(size=(7, 7)).astype("float32"))
 step = lambda tokens, index, cache: (keras.ops.take(table, tokens, axis=0), cache)
 sources = keras.ops.convert_to_tensor(np.array([[3, 4, 2], [5, 2, 0]], "int32"))
@@ -151,7 +151,7 @@ for strategy in (
 ):
     name = type(strategy).__name__ + str(getattr(strategy, "top_k", ""))
     rules = (NoRepeatNgram(2),)
-    prefix = keras.ops.full((2, 1), 5, "int32")
+    prefix = Prefix(keras.ops.full((2, 1), 5, "int32"))
     inputs = SearchInputs(sources, 6, SpecialIds(0, 1, 2), rules, prefix)
     searched = strategy.search(StepModel(step, Cache(())), inputs)
     found[f"ids {name}"], found[f"scores {name}"] = array(searched.ids), array(searched.scores)
