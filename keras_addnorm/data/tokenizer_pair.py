@@ -246,9 +246,18 @@ class TokenizerPair:
         Returns:
             Their names; empty if the format has no piece for them, or says them in words.
         """
-        is_written = side in TextFormat(target_prefix=self.text_format.target_prefix).languages
-        tokenizer = self.target if is_written else self.source
-        return language_names(self.text_format, tokenizer, side)
+        return self._languages[side]
+
+    @functools.cached_property
+    def _languages(self) -> dict[str, list[str]]:
+        """By side. All pieces are looked through, of which there may be hundreds of thousands."""
+        written = self.text_format.target_languages
+        return {
+            side: language_names(
+                self.text_format, self.target if side in written else self.source, side
+            )
+            for side in ("source", "target")
+        }
 
     @functools.cached_property
     def bound_format(self) -> BoundFormat:

@@ -6,6 +6,7 @@ The model is theirs on both sides: ours asks it for the logits of each step.
 import numpy as np
 import pytest
 import torch
+import transformers
 from keras import ops
 
 from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, Prefix
@@ -14,8 +15,6 @@ from keras_addnorm.decoding.indexing import write_column
 from keras_addnorm.decoding.search_inputs import SearchInputs
 from keras_addnorm.decoding.special_ids import SpecialIds
 from keras_addnorm.decoding.step_model import StepModel
-
-transformers = pytest.importorskip("transformers")
 
 V, L, B = 20, 30, 6
 PAD = V - 1

@@ -29,6 +29,7 @@ from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Form, Row, Scaled, WeightTable
 from keras_addnorm.interop.families.text_files import moved, read_json, require_text_file
 from keras_addnorm.interop.tensor_files import StoredTensor
+from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.models import Seq2SeqConfig
 
 _ACTIVATIONS = {
@@ -95,7 +96,20 @@ def _config_file(
 
 
 @dataclasses.dataclass(frozen=True)
-class T5(HuggingFaceFamily):
+class _NamesOfT5(HuggingFaceFamily):
+    """A family whose tensors and files of texts bear T5's names."""
+
+    def weights(self, config: Seq2SeqConfig) -> WeightTable:
+        """Return the tensors: one or two more, by what the logits are made of."""
+        return _weights(config)
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+        """Read the model of pieces, or make that of bytes."""
+        return _tokenizers(checkpoint, config)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5(_NamesOfT5):
     """T5 v1.0, v1.1 and Flan-T5; byT5, whose files say T5.
 
     Version 1.0 ties the logits to the table and multiplies them by `D^-1/2`. With our table
@@ -122,17 +136,9 @@ class T5(HuggingFaceFamily):
         is_tied = settings.get("tie_word_embeddings") is not False
         return _newest(settings, tensors, settings.get("scale_decoder_outputs", is_tied))
 
-    def weights(self, config: Seq2SeqConfig) -> WeightTable:
-        """Return the tensors: one or two more, by what the logits are made of."""
-        return _weights(config)
-
-    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
-        """Read the model of pieces, or make that of bytes."""
-        return _tokenizers(checkpoint, config)
-
 
 @dataclasses.dataclass(frozen=True)
-class MT5(HuggingFaceFamily):
+class MT5(_NamesOfT5):
     """mT5; also byT5, where its files say mT5. Logits have no factor.
 
     Reference:
@@ -153,14 +159,6 @@ class MT5(HuggingFaceFamily):
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
         """Say by two fields whether there is a head of its own, and that it is not scaled."""
         return _newest(settings, tensors, False)
-
-    def weights(self, config: Seq2SeqConfig) -> WeightTable:
-        """Return the tensors: one or two more, by what the logits are made of."""
-        return _weights(config)
-
-    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
-        """Read the model of pieces, or make that of bytes."""
-        return _tokenizers(checkpoint, config)
 
 
 def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
@@ -257,7 +255,7 @@ def _layer(config: Seq2SeqConfig, side: str, index: int) -> Iterator[Row]:
         )
     place = len(attentions)
     feed_forward = f"{ours}.feed_forward"
-    is_gated = config.activation in ("geglu_tanh", "swiglu")
+    is_gated = get_activation(config.activation).is_gated
     projections = {"output": "wo", "intermediate": "wi_1" if is_gated else "wi"}
     if is_gated:
         projections["gate"] = "wi_0"
