@@ -23,7 +23,7 @@ _USUAL_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Look:
+class PairFeatures:
     """What is compared between pairs.
 
     Attributes:
@@ -35,58 +35,58 @@ class Look:
     ratio: int | None
 
 
-def look_at(source: str, target: str) -> Look:
+def pair_features(source: str, target: str) -> PairFeatures:
     """Measures a pair."""
     ratio = None
     if source and target and max(len(source), len(target)) >= _LENGTHS_FROM:
         ratio = round(math.log(len(target) / len(source)) * _STEPS_OF_RATIO)
-    return Look((script_of(source), script_of(target)), ratio)
+    return PairFeatures((script_of(source), script_of(target)), ratio)
 
 
 @dataclass(frozen=True)
-class Usual:
+class CorpusStatistics:
     """What is usual in a corpus.
 
     Attributes:
         scripts: The scripts of each side that many texts have, the most frequent first.
-        ratio: The median ratio of lengths, as `Look` has it.
+        ratio: The median ratio of lengths, as `PairFeatures` has it.
     """
 
     scripts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     ratio: int = 0
 
     @classmethod
-    def of(cls, looks: Counter[Look]) -> Usual:
+    def of(cls, counts: Counter[PairFeatures]) -> CorpusStatistics:
         """What is usual among the pairs that were looked at."""
         sides = []
         for side in (0, 1):
             scripts: Counter[str] = Counter()
-            for look, count in looks.items():
-                if look.scripts[side]:
-                    scripts[look.scripts[side]] += count
+            for features, count in counts.items():
+                if features.scripts[side]:
+                    scripts[features.scripts[side]] += count
             least = _USUAL_SHARE * scripts.total()
             sides.append(tuple(name for name, count in scripts.most_common() if count >= least))
-        return cls((sides[0], sides[1]), _median_ratio(looks))
+        return cls((sides[0], sides[1]), _median_ratio(counts))
 
-    def has_wrong_script(self, look: Look) -> bool:
+    def has_wrong_script(self, features: PairFeatures) -> bool:
         """Whether a side is in a script that few texts have."""
         return any(
             script and script not in usual
-            for script, usual in zip(look.scripts, self.scripts, strict=True)
+            for script, usual in zip(features.scripts, self.scripts, strict=True)
         )
 
-    def has_unlike_lengths(self, look: Look) -> bool:
+    def has_unlike_lengths(self, features: PairFeatures) -> bool:
         """Whether a side is three times as long as usual for the other, or a third."""
-        if look.ratio is None:
+        if features.ratio is None:
             return False
-        return abs(look.ratio - self.ratio) > math.log(_MOST_RATIO) * _STEPS_OF_RATIO
+        return abs(features.ratio - self.ratio) > math.log(_MOST_RATIO) * _STEPS_OF_RATIO
 
 
-def _median_ratio(looks: Counter[Look]) -> int:
+def _median_ratio(counts: Counter[PairFeatures]) -> int:
     ratios: Counter[int] = Counter()
-    for look, count in looks.items():
-        if look.ratio is not None:
-            ratios[look.ratio] += count
+    for features, count in counts.items():
+        if features.ratio is not None:
+            ratios[features.ratio] += count
     half, seen = ratios.total() / 2, 0
     for ratio, count in sorted(ratios.items()):
         seen += count
@@ -96,7 +96,7 @@ def _median_ratio(looks: Counter[Look]) -> int:
 
 
 @dataclass(frozen=True)
-class Known:
+class OtherPairs:
     """What a pair is compared with.
 
     Attributes:
@@ -128,7 +128,7 @@ class Fault:
     """
 
     says: str
-    has: Callable[[tuple[str, str], Known], bool]
+    has: Callable[[tuple[str, str], OtherPairs], bool]
     is_certain: bool = True
     spoils: bool = True
 
@@ -145,7 +145,7 @@ class UnusualFault:
     """
 
     says: str
-    has: Callable[[Usual, Look], bool]
+    has: Callable[[CorpusStatistics, PairFeatures], bool]
     is_certain: bool = False
     spoils: bool = True
 
@@ -153,34 +153,36 @@ class UnusualFault:
 # The ONE table of faults, by the names that reports and flags have.
 FAULTS: dict[str, Fault | UnusualFault] = {
     "duplicates": Fault(
-        "the same pair has come before", lambda pair, known: known.is_repeated(pair)
+        "the same pair has come before", lambda pair, others: others.is_repeated(pair)
     ),
     "copies": Fault(
         "both sides are the same text",
-        lambda pair, known: bool(pair[0].strip()) and pair[0] == pair[1],
+        lambda pair, others: bool(pair[0].strip()) and pair[0] == pair[1],
     ),
     "broken_text": Fault(
         "broken characters: U+FFFD, or UTF-8 that was read as Latin-1",
-        lambda pair, known: any(map(_BROKEN.search, pair)),
+        lambda pair, others: any(map(_BROKEN.search, pair)),
     ),
     "invisible": Fault(
         "invisible characters, which the tokenizer leaves out",
-        lambda pair, known: any(map(has_invisible, pair)),
+        lambda pair, others: any(map(has_invisible, pair)),
         spoils=False,
     ),
     "in_held_out": Fault(
         "the pair is in a validation or test set, too",
-        lambda pair, known: known.held_out.has(pair),
+        lambda pair, others: others.held_out.has(pair),
     ),
     "near_held_out": Fault(
         "a side is one of a validation or test set, but for a word",
-        lambda pair, known: not known.held_out.has(pair) and known.held_out.has_near(pair),
+        lambda pair, others: not others.held_out.has(pair) and others.held_out.has_near(pair),
         is_certain=False,
     ),
     "unlike_lengths": UnusualFault(
-        "a side is three times as long as usual for the other", Usual.has_unlike_lengths
+        "a side is three times as long as usual for the other", CorpusStatistics.has_unlike_lengths
     ),
-    "wrong_script": UnusualFault("a side is in an unusual script", Usual.has_wrong_script),
+    "wrong_script": UnusualFault(
+        "a side is in an unusual script", CorpusStatistics.has_wrong_script
+    ),
 }
 
 
@@ -188,15 +190,15 @@ class FaultCounter:
     """Counts the faults of a corpus in one pass.
 
     Args:
-        known: What the pairs are compared with.
+        others: What the pairs are compared with.
     """
 
-    def __init__(self, known: Known) -> None:
-        self.looks: Counter[Look] = Counter()
+    def __init__(self, others: OtherPairs) -> None:
+        self.features: Counter[PairFeatures] = Counter()
         self.first: dict[str, tuple[str, tuple[str, str]]] = {}
-        self._known = known
+        self._others = others
         self._counts: Counter[str] = Counter()
-        self._first_looks: dict[Look, tuple[str, tuple[str, str]]] = {}
+        self._first_with: dict[PairFeatures, tuple[str, tuple[str, str]]] = {}
 
     def add(self, pair: tuple[str, str], place: str = "") -> None:
         """Looks at a pair.
@@ -205,11 +207,11 @@ class FaultCounter:
             pair: The texts.
             place: Where it stands.
         """
-        look = look_at(*pair)
-        self.looks[look] += 1
-        self._first_looks.setdefault(look, (place, pair))
+        features = pair_features(*pair)
+        self.features[features] += 1
+        self._first_with.setdefault(features, (place, pair))
         for name, fault in FAULTS.items():
-            if isinstance(fault, Fault) and fault.has(pair, self._known):
+            if isinstance(fault, Fault) and fault.has(pair, self._others):
                 self._counts[name] += 1
                 self.first.setdefault(name, (place, pair))
 
@@ -219,34 +221,38 @@ class FaultCounter:
         Returns:
             The counts; `first` has the place and the texts of the first pair with each fault.
         """
-        usual = Usual.of(self.looks)
+        statistics = CorpusStatistics.of(self.features)
         counts = {}
         for name, fault in FAULTS.items():
             if isinstance(fault, Fault):
                 counts[name] = self._counts[name]
                 continue
-            looks = [look for look in self.looks if fault.has(usual, look)]
-            counts[name] = sum(self.looks[look] for look in looks)
-            if looks:
-                self.first[name] = self._first_looks[looks[0]]
+            found = [features for features in self.features if fault.has(statistics, features)]
+            counts[name] = sum(self.features[features] for features in found)
+            if found:
+                self.first[name] = self._first_with[found[0]]
         return counts
 
 
-def spoiling_faults(pair: tuple[str, str], known: Known, usual: Usual) -> list[str]:
+def spoiling_faults(
+    pair: tuple[str, str], others: OtherPairs, statistics: CorpusStatistics
+) -> list[str]:
     """The names of the faults for which a clean copy has no such pair, in the order of the table.
 
     Args:
         pair: The texts.
-        known: What it is compared with; the pair is added to those seen.
-        usual: What is usual in the corpus.
+        others: What it is compared with; the pair is added to those seen.
+        statistics: What is usual in the corpus.
 
     Returns:
         The names.
     """
-    look = look_at(*pair)
+    features = pair_features(*pair)
     return [
         name
         for name, fault in FAULTS.items()
         if fault.spoils
-        and (fault.has(pair, known) if isinstance(fault, Fault) else fault.has(usual, look))
+        and (
+            fault.has(pair, others) if isinstance(fault, Fault) else fault.has(statistics, features)
+        )
     ]

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.data.characters import BLANK_PATTERN
 from keras_addnorm.data.readers.rows import columns_of_names, flat_names, text_at
 from keras_addnorm.data.splits import intervals, listed, names_in, resolve_split
 from keras_addnorm.data.strings import describe
@@ -16,8 +17,6 @@ from keras_addnorm.data.text_files import LineChecker, LineReport
 if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
-
-_BLANK = r"[\s\p{Z}\p{Cc}\p{Cf}]*"
 
 
 class TranslationSet(abc.ABC):
@@ -140,7 +139,7 @@ class PreparedSet(TranslationSet):
         import tensorflow as tf
 
         sides = tf.stack([source, target])
-        blank = tf.strings.regex_full_match(sides, _BLANK)
+        blank = tf.strings.regex_full_match(sides, BLANK_PATTERN)
         too_long = tf.strings.length(sides, unit="UTF8_CHAR") > self.max_chars
         return tf.logical_not(tf.reduce_any(blank | too_long))
 

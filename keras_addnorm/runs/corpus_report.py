@@ -15,7 +15,13 @@ from keras_addnorm.data.file_names import side_files
 from keras_addnorm.data.loading import looks_like_path
 from keras_addnorm.data.open_files import STANDARD_INPUT, ReaderChoice, standard_input
 from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, spoiling_faults
+from keras_addnorm.data.pair_faults import (
+    FAULTS,
+    CorpusStatistics,
+    FaultCounter,
+    OtherPairs,
+    spoiling_faults,
+)
 from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
 from keras_addnorm.data.readers import InputFile
 from keras_addnorm.data.text_files import LineReport
@@ -61,7 +67,7 @@ class SplitReport:
         sides: Its texts by language.
         faults: How many pairs have each fault.
         first: Place and texts of the first pair with each fault.
-        usual: What is usual in it.
+        statistics: What is usual in it.
     """
 
     name: str
@@ -69,7 +75,7 @@ class SplitReport:
     sides: tuple[SideReport, SideReport]
     faults: dict[str, int]
     first: dict[str, tuple[str, tuple[str, str]]]
-    usual: Usual
+    statistics: CorpusStatistics
 
     def __str__(self) -> str:
         out = [str(self.lines)]
@@ -189,10 +195,10 @@ class Corpus:
             else:
                 self.held_out.setdefault(stream.split, []).append(stream)
 
-    def known(self) -> Known:
+    def other_pairs(self) -> OtherPairs:
         """What the training pairs are compared with."""
         streams = itertools.chain.from_iterable(self.held_out.values())
-        return Known(HeldOutTexts(pair.texts for stream in streams for pair in stream))
+        return OtherPairs(HeldOutTexts(pair.texts for stream in streams for pair in stream))
 
 
 def examine(corpus: Corpus) -> CorpusReport:
@@ -210,19 +216,19 @@ def examine(corpus: Corpus) -> CorpusReport:
     with as_user_errors():
         splits = []
         if corpus.training:
-            splits.append(_examine_split(_TRAINING, corpus.training, corpus, corpus.known()))
+            splits.append(_examine_split(_TRAINING, corpus.training, corpus, corpus.other_pairs()))
         # Against themselves these would all be held out.
         splits += [
-            _examine_split(name, streams, corpus, Known())
+            _examine_split(name, streams, corpus, OtherPairs())
             for name, streams in corpus.held_out.items()
         ]
     return CorpusReport(splits, corpus.notes)
 
 
 def _examine_split(
-    name: str, streams: Sequence[PairStream], corpus: Corpus, known: Known
+    name: str, streams: Sequence[PairStream], corpus: Corpus, others: OtherPairs
 ) -> SplitReport:
-    counter = FaultCounter(known)
+    counter = FaultCounter(others)
     sides = SideReport(corpus.source), SideReport(corpus.target)
     for stream in streams:
         for pair in stream:
@@ -231,11 +237,13 @@ def _examine_split(
                 side.add(text)
     counts = counter.counts()
     for index, side in enumerate(sides):
-        for look, count in counter.looks.items():
-            if look.scripts[index]:
-                side.scripts[look.scripts[index]] += count
+        for features, count in counter.features.items():
+            if features.scripts[index]:
+                side.scripts[features.scripts[index]] += count
     lines = _sum(name, [stream.report for stream in streams if stream.report])
-    return SplitReport(name, lines, sides, counts, counter.first, Usual.of(counter.looks))
+    return SplitReport(
+        name, lines, sides, counts, counter.first, CorpusStatistics.of(counter.features)
+    )
 
 
 def _sum(name: str, reports: Sequence[LineReport]) -> LineReport:
@@ -287,8 +295,8 @@ def write_clean(
     said = []
     with as_user_errors(), atomic_folder(folder) as temporary:
         if corpus.training:
-            usual = next(one.usual for one in report.splits if one.name == _TRAINING)
-            said.append(_write_training(corpus, usual, temporary, keep))
+            statistics = next(one.statistics for one in report.splits if one.name == _TRAINING)
+            said.append(_write_training(corpus, statistics, temporary, keep))
         stems: list[str] = []
         for name, streams in corpus.held_out.items():
             stem = _stem(name, stems)
@@ -300,8 +308,10 @@ def write_clean(
     return "\n".join([f"Written: {where}", *(f"  {line}" for line in said)])
 
 
-def _write_training(corpus: Corpus, usual: Usual, folder: Path, keep: Sequence[str]) -> str:
-    known = corpus.known()
+def _write_training(
+    corpus: Corpus, statistics: CorpusStatistics, folder: Path, keep: Sequence[str]
+) -> str:
+    others = corpus.other_pairs()
     dropped: Counter[str] = Counter()
     total = 0
 
@@ -311,7 +321,9 @@ def _write_training(corpus: Corpus, usual: Usual, folder: Path, keep: Sequence[s
             for pair in stream:
                 total += 1
                 faults = [
-                    name for name in spoiling_faults(pair.texts, known, usual) if name not in keep
+                    name
+                    for name in spoiling_faults(pair.texts, others, statistics)
+                    if name not in keep
                 ]
                 if faults:
                     dropped[faults[0]] += 1

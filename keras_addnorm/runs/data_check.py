@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from keras_addnorm.data import LineReport
 from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known
+from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, OtherPairs
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.errors import UserError
 
@@ -44,7 +44,7 @@ class DataCheck:
         Returns:
             The counts.
         """
-        counter = FaultCounter(Known(HeldOutTexts(held_out)))
+        counter = FaultCounter(OtherPairs(HeldOutTexts(held_out)))
         for pair in training:
             counter.add(pair)
         lines = list(lines)

@@ -3,12 +3,13 @@
 import unicodedata
 
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import largest_vocabulary
 
 from keras_addnorm.data import SubwordSampling, Tokenizer, TokenizerPair
-from keras_addnorm.data.characters import has_invisible, is_blank
+from keras_addnorm.data.characters import BLANK_PATTERN, has_invisible, is_blank
 from keras_addnorm.data.normalization import BEFORE_RULES, RULES, Normalizer
 
 F4_TEXTS = ["你好，世界！（是吗？）", "20 m² groß", "½ Liter…", "5 ™"]
@@ -109,6 +110,20 @@ def test_f5_invisible_characters_are_read_as_if_they_were_not_there(plain, name)
     for alone in (mark, mark * 2, f" {mark} "):
         assert plain.encode(alone) == []
         assert is_blank(alone)
+
+
+def test_the_graph_sees_the_same_blank_texts_as_python():
+    codes = (
+        *range(0x3200),
+        *range(0xF900, 0x10000),
+        *range(0x1BC00, 0x1D200),
+        *range(0xE0000, 0xE0200),
+    )
+    characters = list(map(chr, codes))
+    found = tf.strings.regex_full_match(characters, BLANK_PATTERN).numpy()
+    assert [
+        one for one, blank in zip(characters, found, strict=True) if blank != is_blank(one)
+    ] == []
 
 
 def test_f5_a_vocabulary_is_trained_without_them():

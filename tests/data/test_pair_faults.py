@@ -4,7 +4,13 @@ import pytest
 
 from keras_addnorm.data import overlap
 from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, Known, Usual, spoiling_faults
+from keras_addnorm.data.pair_faults import (
+    FAULTS,
+    CorpusStatistics,
+    FaultCounter,
+    OtherPairs,
+    spoiling_faults,
+)
 from keras_addnorm.data.scripts import script_of
 
 
@@ -92,7 +98,7 @@ KNOWN = [("held", "out"), ("nearly held out but two", "y")]
 
 
 def test_each_fault_is_counted_with_its_first_place():
-    counter = FaultCounter(Known(HeldOutTexts(KNOWN)))
+    counter = FaultCounter(OtherPairs(HeldOutTexts(KNOWN)))
     pairs = [*CORPUS, *(pair for pair, _ in FAULTY)]
     for number, pair in enumerate(pairs):
         counter.add(pair, f"line {number}")
@@ -101,16 +107,16 @@ def test_each_fault_is_counted_with_its_first_place():
     assert counter.first["broken_text"] == ("line 62", FAULTY[2][0])
     assert counter.first["wrong_script"] == ("line 68", FAULTY[8][0])
 
-    known, usual = Known(HeldOutTexts(KNOWN)), Usual.of(counter.looks)
-    assert usual.scripts == (("Latin",), ("Latin",))
-    found = [spoiling_faults(pair, known, usual) for pair in pairs]
+    others, statistics = OtherPairs(HeldOutTexts(KNOWN)), CorpusStatistics.of(counter.features)
+    assert statistics.scripts == (("Latin",), ("Latin",))
+    found = [spoiling_faults(pair, others, statistics) for pair in pairs]
     # The tokenizer leaves invisible characters out: the pair is as good as others.
     assert found == [[]] * 60 + [[name] * (name != "invisible") for _, name in FAULTY]
 
 
 def test_what_is_usual_follows_the_corpus():
     """Chinese has fewer characters than English, and Serbian two scripts."""
-    counter = FaultCounter(Known())
+    counter = FaultCounter(OtherPairs())
     for number in range(50):
         serbian = "Dobar dan" if number % 2 else "Добар дан"
         counter.add((f"{LONG} {LONG} {number}", "一二三四五六七八九十"), serbian)
