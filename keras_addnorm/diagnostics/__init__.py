@@ -6,6 +6,7 @@ from keras_addnorm.diagnostics.attention_maps import (
     attention_maps,
     plot_attention,
 )
+from keras_addnorm.diagnostics.effective_depth import EffectiveDepth, effective_depth
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
 from keras_addnorm.diagnostics.head_diversity import HeadDifferences, head_diversity
 from keras_addnorm.diagnostics.inspect_model import Sentence, inspect
@@ -29,6 +30,7 @@ from keras_addnorm.models import (  # re-exported: they were defined here
 
 __all__ = [
     "AttentionMaps",
+    "EffectiveDepth",
     "HeadDifferences",
     "LossGradients",
     "Observation",
@@ -49,6 +51,7 @@ __all__ = [
     "Validation",
     "Verdict",
     "attention_maps",
+    "effective_depth",
     "fold",
     "head_diversity",
     "initialize_admin",

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics import statistics
+from keras_addnorm.diagnostics.effective_depth import EffectiveDepth
 from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
 from keras_addnorm.diagnostics.layer_hooks import watch_attention, watch_feed_forward, watch_norms
 from keras_addnorm.diagnostics.observe import (
@@ -55,6 +56,7 @@ def inspect(
     *,
     sentence: Sentence | None = None,
     thresholds: Thresholds | None = None,
+    depth: EffectiveDepth | None = None,
 ) -> Report:
     """Look into a model: one forward and backward pass over a batch, without dropout.
 
@@ -68,6 +70,7 @@ def inspect(
             else `MaskedSparseCategoricalCrossentropy` with the model's `pad_id`.
         sentence: A sentence to draw attention maps of.
         thresholds: Where a number becomes a verdict.
+        depth: What `effective_depth` found for the same batch and loss, to be part of the report.
 
     Returns:
         The report.
@@ -118,6 +121,9 @@ def inspect(
         for name, record in records.items()
         if not isinstance(sublayers[name].layer, PrunedSublayer)
     )
+    if depth is not None:
+        costs = depth.increases
+        found = tuple(dataclasses.replace(item, skip_cost=costs.get(item.name)) for item in found)
     limits = thresholds or Thresholds()
     return Report(
         loss=gradients.loss,

@@ -1,4 +1,4 @@
-"""Hooks that record calls of single layers: attention, feed-forward layers and norms."""
+"""Hooks on calls of single layers: attention, feed-forward layers, norms, Add & Norm."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.outputs import pack
-from keras_addnorm.layers.sublayers import named_sublayers
+from keras_addnorm.layers.sublayers import named_add_norms, named_sublayers
 
 Tensor = Any
 Call = Callable[..., Any]
@@ -98,6 +99,29 @@ def watch_norms(model: Any) -> Iterator[dict[tuple[str, str], tuple[Tensor, Tens
 
     with _calls_replaced(norms_of(model), watched):
         yield seen
+
+
+@contextlib.contextmanager
+def gate_branches(model: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let the outputs of sublayers through, or put zeros in their place.
+
+    Args:
+        model: A built model; see `observe`.
+        gates: Scalars by sublayer: 0 for zeros, anything else for the output, unchanged.
+    """
+
+    def gated(name: str, call: Call) -> Call:
+        def with_gate(residual: Any, branch: Tensor | None = None, **kwargs: Any) -> Any:
+            if branch is not None:
+                # Not a product: an output that is not finite is skipped as well.
+                branch = ops.where(gates[name] != 0, branch, ops.zeros_like(branch))
+            return call(residual, branch, **kwargs)
+
+        return with_gate
+
+    add_norms = named_add_norms(model)
+    with _calls_replaced({name: add_norms[name] for name in gates}, gated):
+        yield
 
 
 def norms_of(model: Any) -> dict[tuple[str, str], keras.layers.Layer]:

@@ -49,7 +49,14 @@ class Report(ReportData):
         )
 
     def __str__(self) -> str:
-        lines = [f"Loss of the batch: {self.loss:.4g}", "", *map(_bullet, self.verdicts), ""]
+        depth = self.effective_depth
+        lines = [
+            f"Loss of the batch: {self.loss:.4g}",
+            *([] if depth is None else [depth.summary]),
+            "",
+            *map(_bullet, self.verdicts),
+            "",
+        ]
         return "\n".join([*lines, *_table(self.sublayers)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,8 +101,9 @@ class Report(ReportData):
         """Draw the report with matplotlib.
 
         Returns:
-            Figures by name: `"stream"`, `"gradients"`, `"ratios"`, and one for each attention map
-            by the name of its sublayer. Save one with `figure.savefig("stream.png")`.
+            Figures by name: `"stream"`, `"gradients"`, `"effective_depth"` if it was measured,
+            `"ratios"`, and one for each attention map by the name of its sublayer. Save one with
+            `figure.savefig("stream.png")`.
         """
         from keras_addnorm.diagnostics.report_figures import figures
 
@@ -146,6 +154,7 @@ _COLUMNS: dict[str, str] = {
     "effect": "effect",
     "dL/dx": "gradient_norm",
     "dL/dw": "weight_gradient_norm",
+    "skip": "skip_cost",
 }
 
 

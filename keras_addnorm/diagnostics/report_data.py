@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from keras_addnorm.diagnostics.effective_depth import EffectiveDepth
+
 
 @dataclasses.dataclass(frozen=True)
 class NormStatistics:
@@ -64,6 +66,8 @@ class SublayerReport:
         norms: The norms of its Add & Norm.
         dead_units: Share of the feed-forward units that do nothing; `None` for an attention.
         attention: The heads; `None` for a feed-forward sublayer.
+        skip_cost: How much larger the loss of the batch is if the sublayer gives zeros; `None` if
+            that was not measured. See `effective_depth`.
     """
 
     name: str
@@ -78,6 +82,7 @@ class SublayerReport:
     norms: tuple[NormStatistics, ...]
     dead_units: float | None
     attention: AttentionStatistics | None
+    skip_cost: float | None = None
 
     @property
     def stack(self) -> str:
@@ -197,6 +202,13 @@ class ReportData:
     verdicts: tuple[Verdict, ...]
     thresholds: Thresholds = dataclasses.field(default_factory=Thresholds)
     attention_maps: tuple[AttentionMap, ...] = ()
+
+    @property
+    def effective_depth(self) -> EffectiveDepth | None:
+        """The loss without each sublayer; `None` if it was not measured."""
+        costs = {item.name: item.skip_cost for item in self.sublayers}
+        measured = {name: self.loss + cost for name, cost in costs.items() if cost is not None}
+        return EffectiveDepth(self.loss, measured) if measured else None
 
     @property
     def is_healthy(self) -> bool:

@@ -14,13 +14,18 @@ from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, Subl
 _COLORS = ("#0072B2", "#D55E00", "#009E73")
 _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
 _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
+_SKIPS = {"skip_cost": "without the sublayer"}
 
 
 def figures(report: ReportData) -> dict[str, Figure]:
     """Draw a report; returns figures by name, see `Report.plot`."""
+    skips = {}
+    if report.effective_depth is not None:
+        skips["effective_depth"] = _lines(report, _SKIPS, "increase of the loss")
     return {
         "stream": _lines(report, _STREAM, "root mean square"),
         "gradients": _lines(report, _GRADIENTS, "norm of the gradient"),
+        **skips,
         "ratios": _ratios(report),
         **{found.name: _attention(found) for found in report.attention_maps},
     }

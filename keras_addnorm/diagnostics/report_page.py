@@ -40,6 +40,7 @@ _DIVERGING = [[0, _VERMILION], [0.5, "#ffffff"], [1, _BLUE]]
 
 _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
 _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
+_SKIPS = {"skip_cost": "without the sublayer"}
 _METRICS = (
     {"key": "residual_ratio", "text": "‖F(x)‖ / ‖x‖", "is_log": True},
     {"key": "cosine", "text": "cos(x, y)", "is_log": False},
@@ -77,9 +78,11 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
     plotly = _plotly()
     stacks = list(dict.fromkeys(item.stack for item in report.sublayers))
     charts = {}
+    depth = report.effective_depth
     for name, fields, unit in (
         ("stream", _STREAM, "root mean square"),
         ("gradients", _GRADIENTS, "norm of the gradient"),
+        *([] if depth is None else [("skips", _SKIPS, "increase of the loss")]),
     ):
         # Stacks stand side by side: on one kind of axis they can be compared.
         scale = _scale(getattr(item, field) for item in report.sublayers for field in fields)
@@ -108,6 +111,9 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         verdicts="\n".join(map(_verdict, report.verdicts)),
         stream=_boxes("stream", stacks),
         gradients=_boxes("gradients", stacks),
+        depth="" if depth is None else depth.summary + ".",
+        depth_hidden=" hidden" if depth is None else "",
+        skips=_boxes("skips", stacks),
         metrics=_options((item["key"], item["text"]) for item in _METRICS),
         maps=_boxes("map", stacks),
         sublayers=_options((str(index), item.name) for index, item in enumerate(heads)),
@@ -205,6 +211,9 @@ def _layer_label(item: SublayerReport) -> str:
 
 def _scale(values: Iterable[float | None]) -> dict[str, Any]:
     """A logarithmic axis where the numbers span more than a power of ten and a half."""
+    values = list(values)
+    if any(value is not None and value < 0 for value in values):
+        return {"type": "linear"}
     shown = [value for value in values if value is not None and 0 < value < math.inf]
     span = math.log10(max(shown) / min(shown)) if shown else 0
     if span < 1.5:
@@ -312,6 +321,7 @@ _NUMBERS = {
     "effect": "effect",
     "gradient_norm": "gradient at x",
     "weight_gradient_norm": "gradient at weights",
+    "skip_cost": "cost of skipping",
     "dead_units": "dead units",
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Prefix
-from keras_addnorm.diagnostics import Report, ResidualLog, Sentence
+from keras_addnorm.diagnostics import Report, ResidualLog, Sentence, effective_depth
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.errors import UserError, as_user_errors
@@ -46,13 +46,15 @@ def inspect(
     if batch_size < 1:
         raise UserError(f"A batch needs a sentence pair. Received: --batch-size {batch_size}.")
     batch = _batch(run, split, batch_size)
+    loss = MaskedSparseCategoricalCrossentropy(
+        run.config.training.label_smoothing, pad_id=run.model.config.pad_id
+    )
     return inspect_model(
         run.model,
         batch,
-        MaskedSparseCategoricalCrossentropy(
-            run.config.training.label_smoothing, pad_id=run.model.config.pad_id
-        ),
+        loss,
         sentence=_sentence(run, *_drawn(run, batch, sentence)),
+        depth=effective_depth(run.model, batch, loss),
     )
 
 

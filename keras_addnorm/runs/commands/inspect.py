@@ -22,6 +22,7 @@ data. Prints the findings, each with its threshold, and a table of every sublaye
   cos              cosine between x and y: 1 where the sublayer changes nothing
   effect           relative change of y against a sublayer that gives zeros, whatever the scheme
   dL/dx, dL/dw     the loss's gradient at the stream and at the sublayer's weights
+  skip             how much larger the loss is without the sublayer
 
 --html writes a page with charts, and attention maps of a sentence; it needs no network (and
 plotly: pip install 'keras-addnorm[report]'). See docs/diagnostics.md.
