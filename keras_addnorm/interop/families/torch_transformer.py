@@ -12,12 +12,13 @@ from keras_addnorm import schemes
 from keras_addnorm.interop.families.bart_like import linear_rows, norm_rows, norm_slot
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.rows import (
+    NEVER,
     TRANSPOSED,
     Extra,
     Form,
+    OneMore,
     Row,
     WeightTable,
-    ZeroAtEnd,
 )
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors, read_tensors
 from keras_addnorm.models import Seq2SeqConfig
@@ -91,7 +92,7 @@ class TorchTransformer(Family):
                 rows += self._layer(config, side, index)
             if schemes.get(config.scheme).needs_final_norm:
                 rows += norm_rows(config, f"{side}.final_norm", f"{self.prefix}{side}.norm")
-        end: tuple[Form, ...] = (ZeroAtEnd(),) if self.reads_padding else ()
+        end: tuple[Form, ...] = (OneMore(),) if self.reads_padding else ()
         if self.target_embedding is None:
             rows.append(Row(("decoder_embedding.embeddings",), self.source_embedding, end))
         else:
@@ -101,7 +102,8 @@ class TorchTransformer(Family):
             kernel = "vocabulary_projection.kernel"
             rows.append(Row((kernel,), f"{self.head}.weight", (*end, TRANSPOSED)))
             if config.has_logits_bias:
-                rows.append(Row(("vocabulary_projection.bias",), f"{self.head}.bias", end))
+                never = (OneMore(NEVER),) if self.reads_padding else ()
+                rows.append(Row(("vocabulary_projection.bias",), f"{self.head}.bias", never))
         return WeightTable(tuple(rows), tuple(map(Extra, self.ignored)))
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> None:
