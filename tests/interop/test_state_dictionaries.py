@@ -131,6 +131,15 @@ def npz(tmp_path_factory):
     return make_random_folder("marian_npz", tmp_path_factory.mktemp("npz") / "marian")
 
 
+MARIAN = families.get("marian_npz")
+
+
+def opened(path):
+    """The checkpoint and its config, without a model."""
+    checkpoint = MARIAN.open(path)
+    return checkpoint, MARIAN.config(checkpoint)
+
+
 def changed_npz(folder, path, settings=None, **arrays):
     """The model with other settings or arrays."""
     with np.load(folder / "model.npz") as stored:
@@ -223,13 +232,13 @@ def test_marian_npz_with_a_head_of_its_own_and_pre_ln(npz, tmp_path):
     text += "transformer-postprocess-emb: nd\ntied-embeddings-src: true\n"
     text += "tied-embeddings: false\ntied-embeddings-all: false\n"
 
-    def load(**arrays):
+    def saved(**arrays):
         settings = np.frombuffer(text.encode() + b"\0", "int8")
         np.savez(tmp_path / "model.npz", **renamed, **arrays, **{"special:model.yml": settings})
-        return load_pretrained(tmp_path / "model.npz", tokenizers=None).model
+        return tmp_path / "model.npz"
 
     del renamed["special:model.yml"]
-    model = load(decoder_ff_logit_out_Wt=head)
+    model = load_pretrained(saved(decoder_ff_logit_out_Wt=head), tokenizers=None).model
     config = model.config
     assert (config.scheme, config.activation, config.tie_embeddings) == (
         *("pre_ln", "gelu_sigmoid", False),
@@ -243,19 +252,20 @@ def test_marian_npz_with_a_head_of_its_own_and_pre_ln(npz, tmp_path):
     first = model.encoder_embedding.embedding_norm
     np.testing.assert_array_equal(to_numpy(first.beta), renamed["encoder_emb_ln_bias_pre"][0])
     # As older versions store it.
-    again = load(decoder_ff_logit_out_W=head.T)
-    np.testing.assert_array_equal(to_numpy(again.vocabulary_projection.kernel), kernel)
+    checkpoint, _ = opened(saved(decoder_ff_logit_out_W=head.T))
+    np.testing.assert_array_equal(checkpoint.tensors["decoder_ff_logit_out_Wt"].floats(), head)
     # And without a bias, whose place is zeros.
     del renamed["decoder_ff_logit_out_b"]
     with pytest.raises(ValueError, match="missing: decoder_ff_logit_out_b"):
-        load(decoder_ff_logit_out_Wt=head)
+        load_pretrained(saved(decoder_ff_logit_out_Wt=head), tokenizers=None)
     text += "output-omit-bias: true\n"
-    bias = to_numpy(load(decoder_ff_logit_out_Wt=head).vocabulary_projection.bias)
-    assert not bias[:-1].any() and bias[-1] == -100
+    checkpoint, _ = opened(saved(decoder_ff_logit_out_Wt=head))
+    bias = checkpoint.tensors["decoder_ff_logit_out_b"]
+    assert bias.shape == (1, size) and not bias.floats().any()
     # Before 1.11, Marian did not normalise the keys and values of Pre-LN.
     text = text.replace("v1.12.0", "v1.10.28")
     with pytest.raises(ValueError, match=r"keys and values of .*= 'as they are, in Marian v1\.10'"):
-        load(decoder_ff_logit_out_Wt=head)
+        opened(saved(decoder_ff_logit_out_Wt=head))
 
 
 def test_marian_npz_with_vocabularies_of_two_sizes(npz, tmp_path):
@@ -265,22 +275,23 @@ def test_marian_npz_with_vocabularies_of_two_sizes(npz, tmp_path):
         arrays = {name: each for name, each in stored.items() if name != "Wemb"}
         large = stored["Wemb"]
     small = generator.normal(size=(len(large) - 5, 16)).astype("float32")
-    loaded = {}
-    for larger in ("encoder", "decoder"):
-        tables = {f"{side}_Wemb": small for side in ("encoder", "decoder")}
-        tables[f"{larger}_Wemb"] = large
-        bias = arrays["decoder_ff_logit_out_b"][:, : len(tables["decoder_Wemb"])]
+
+    def saved(encoder, decoder):
+        tables = {"encoder_Wemb": encoder, "decoder_Wemb": decoder}
+        bias = arrays["decoder_ff_logit_out_b"][:, : len(decoder)]
         np.savez(tmp_path / "model.npz", **arrays | tables | {"decoder_ff_logit_out_b": bias})
-        loaded[larger] = load_pretrained(tmp_path / "model.npz", tokenizers=None).model
-        config = loaded[larger].config
-        assert config.source_vocabulary_size == config.target_vocabulary_size == len(large) + 1
-        assert config.pad_id == len(large)
-        table = to_numpy(loaded[larger].encoder_embedding.embeddings)
-        np.testing.assert_array_equal(table[: len(tables["encoder_Wemb"])], tables["encoder_Wemb"])
-    assert not table[len(small) :].any()  # of the last one, whose encoder is small
-    target = {"source": np.array([[2, 3]]), "target": np.array([[len(large), 4]])}
-    logits = to_numpy(loaded["encoder"](target))
-    assert logits.shape[-1] == len(large) + 1 and (logits[..., len(small) :] == -100).all()
+        return tmp_path / "model.npz"
+
+    size = len(large)
+    checkpoint, config = opened(saved(small, large))
+    sizes = config.source_vocabulary_size, config.target_vocabulary_size
+    assert (*sizes, config.pad_id) == (size + 1, size + 1, size)
+    table = checkpoint.tensors["encoder_Wemb"].floats()
+    np.testing.assert_array_equal(table[: len(small)], small)
+    assert len(table) == size and not table[len(small) :].any()
+    model = load_pretrained(saved(large, small), tokenizers=None).model
+    logits = to_numpy(model({"source": np.array([[2, 3]]), "target": np.array([[size, 4]])}))
+    assert logits.shape[-1] == size + 1 and (logits[..., len(small) :] == -100).all()
 
 
 LISTED = """</s>: 0
@@ -330,25 +341,25 @@ def test_pieces_with_the_ids_of_a_list(npz, tmp_path):
         shutil.copy(npz / "vocab.spm", tmp_path / name)
     shutil.copy(npz / "model.npz", tmp_path)
     (tmp_path / "opus.vocab.yml").write_text("".join(lines), encoding="utf-8")
-    opus = load_pretrained(tmp_path)
-    own = load_pretrained(npz).tokenizers
+    opus = MARIAN.tokenizers(*opened(tmp_path))
+    own = MARIAN.tokenizers(*opened(npz))
     text = "A dog runs through the garden."
-    found = [opus.tokenizers.source.pieces[token] for token in opus.tokenizers.source.encode(text)]
+    found = [opus.source.pieces[token] for token in opus.source.encode(text)]
     assert found == [own.source.pieces[token] for token in own.source.encode(text)]
-    assert opus.tokenizers.source.encode(text) != own.source.encode(text)
-    assert opus.tokenizers.target.decode(opus.tokenizers.target.encode(text)) == text
+    assert opus.source.encode(text) != own.source.encode(text)
+    assert opus.target.decode(opus.target.encode(text)) == text
     # Of another model, or of none.
     (tmp_path / "opus.vocab.yml").write_text("</s>: 0\n<unk>: 1\n")
     with pytest.raises(ValueError, match=r"not those of its tables.*Received: 2 and 2"):
-        load_pretrained(tmp_path)
+        MARIAN.tokenizers(*opened(tmp_path))
     for path in (*tmp_path.glob("*.spm"), *tmp_path.glob("*.yml")):
         path.unlink()
     with pytest.raises(FileNotFoundError, match=r"no vocabularies.*Received: model\.npz"):
-        load_pretrained(tmp_path)
+        MARIAN.tokenizers(*opened(tmp_path))
 
 
 def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
-    found = load_pretrained(npz).generation
+    found = MARIAN.generation(*opened(npz))
     limits = (MaxLength(source_factor=3.0), ForbiddenTokens((1,)))
     assert found == GenerationSettings(
         Beam(4, AveragePenalty(1.0), early_stopping=True), 512, limits, early_stopping=True
@@ -358,12 +369,12 @@ def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
     path.write_text(
         "beam-size: 1\nnormalize: 0.6\nword-penalty: 0.2\nallow-unk: true\nmax-length-factor: 2\n"
     )
-    found = load_pretrained(tmp_path, tokenizers=None).generation
+    found = MARIAN.generation(*opened(tmp_path))
     assert found.strategy == Greedy(AveragePenalty(0.6))
     assert found.constraints == (MaxLength(source_factor=2.0),)
     assert found.not_followed == ("word-penalty = 0.2",)
     path.unlink()  # Marian's own defaults
-    found = load_pretrained(tmp_path, tokenizers=None).generation
+    found = MARIAN.generation(*opened(tmp_path))
     assert found.strategy == Beam(12, AveragePenalty(0.0), early_stopping=True)
 
 
@@ -452,7 +463,7 @@ version: v1.12.43 c9f287d 2025-06-23 19:47:45 +0000
 
 def test_all_settings_of_a_real_file_are_known(npz, tmp_path):
     path = changed_npz(npz, tmp_path / "model.npz", MODEL_YML)
-    config = load_pretrained(path, tokenizers=None).model.config
+    _, config = opened(path)
     assert (config.activation, config.embedding_norm, config.max_length) == ("relu", None, 512)
 
 
