@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.data import TokenizerPair
+from keras_addnorm.interop.families.bart_like import layers
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Field, SameAs, copied, fixed, names
 from keras_addnorm.interop.families.marian_files import (
@@ -280,14 +281,9 @@ def _filled(stored: StoredTensor, axis: int, size: int, value: float) -> StoredT
 
 
 def _weights(config: Seq2SeqConfig) -> WeightTable:
-    rows: list[Row] = []
     is_pre = schemes.get(config.scheme).plan(None).norm_slots == ("pre_norm",)
-    for side, layers in (
-        ("encoder", config.num_encoder_layers),
-        ("decoder", config.num_decoder_layers),
-    ):
-        for index in range(layers):
-            rows += _layer(config, side, index, is_pre)
+    rows = [row for side, index in layers(config) for row in _layer(config, side, index, is_pre)]
+    for side in ("encoder", "decoder"):
         if schemes.get(config.scheme).needs_final_norm:
             rows += _norm(config.norm, f"{side}.final_norm", f"{side}_top_ln", "")
         if config.embedding_norm is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
-from keras_addnorm.interop.families.bart_like import linear_rows, norm_rows, norm_slot
+from keras_addnorm.interop.families.bart_like import layers, linear_rows, norm_rows, norm_slot
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.rows import (
     NEVER,
@@ -83,13 +83,8 @@ class TorchTransformer(Family):
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors."""
-        rows: list[Row] = []
-        for side, layers in (
-            ("encoder", config.num_encoder_layers),
-            ("decoder", config.num_decoder_layers),
-        ):
-            for index in range(layers):
-                rows += self._layer(config, side, index)
+        rows = [row for side, index in layers(config) for row in self._layer(config, side, index)]
+        for side in ("encoder", "decoder"):
             if schemes.get(config.scheme).needs_final_norm:
                 rows += norm_rows(config, f"{side}.final_norm", f"{self.prefix}{side}.norm")
         end: tuple[Form, ...] = (OneMore(),) if self.reads_padding else ()
