@@ -41,6 +41,9 @@ def test_ids_are_those_of_sentencepiece_in_the_order_of_the_list(tokenizers, nam
         row.count(unknown) > 1 and (unknown, unknown) in itertools.pairwise(row) for row in expected
     )
     assert twice == (name in ("marian", "m2m"))
+    # And it names runs of characters that the model lacks.
+    met = {tokenizer.pieces[token].text for row in expected for token in row}
+    assert met.isdisjoint(families.UNKNOWN_TO_THE_MODEL) == (name not in ("marian", "m2m"))
     row = tokenizer.encode("the small dog")
     assert tokenizer.decode([*row, tokenizer.end_id, *row]) == tokenizer.decode(row)
     assert tokenizer.decode([tokenizer.pad_id, *row]) == tokenizer.decode(row)
@@ -190,6 +193,19 @@ def test_a_table_may_be_larger_than_the_vocabulary():
 def test_impossible_ids_are_refused(values, message):
     with pytest.raises((TypeError, ValueError), match=message):
         PieceIds(**values)
+
+
+def test_a_run_that_the_list_names():
+    """Whole runs alone, as transformers looks them up; and never a control."""
+    model = families.spm("unigram", tuple(families.T5.items()))
+    names = ("<pad>", "</s>", "<unk>", "\u2581", "\u2581a", "日本", "語", "@", "a?")
+    ids = PieceIds(names, start="<pad>", controls=("@",))
+    tokenizer = Tokenizer.from_sentencepiece(model, ids)
+    assert tokenizer.ids_of_runs == {"日本": 5, "語": 6}
+    texts = ["日本", "日本語", "a日本 a語", "@", "a?"]
+    rows = [[3, 5], [3, 2], [4, 5, 4, 6], [3, 2], [4, 2]]
+    assert tokenizer.encode_batch(texts) == rows
+    assert tokenizer.decode(rows[2]) == "a日本 a語"
 
 
 def test_a_mapping_with_gaps():

@@ -463,9 +463,15 @@ def test_fairseq_has_the_same_mathematics_under_other_names(name, tmp_path):
     with pytest.raises(ValueError, match=r"fairseq's checkpoints are only read"):
         save_pretrained(ours, tmp_path / "mine")
     options |= {"adaptive_input": True, "decoder_learned_pos": name != "bart"}
+    options |= {"my_idea": 3, "another": None, "criterion": "cross_entropy"}
     torch.save({"model": state, "args": argparse.Namespace(**options)}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"decoder_learned_pos.*the same.*adaptive_input = True"):
+    with pytest.raises(
+        ValueError, match=r"my_idea = 3.*pos.*the same.*adaptive_input = True"
+    ) as info:
         load_pretrained(tmp_path / "model.pt", "fairseq")
+    assert "another" not in str(info.value) and "criterion" not in str(info.value)
+    with pytest.raises(ValueError, match=r"known here: decoder_learned_pos = "):
+        load_pretrained(tmp_path / "model.pt", {"name": "fairseq", "ignored": ["my_idea"]})
 
 
 def test_what_is_no_folder(tmp_path):

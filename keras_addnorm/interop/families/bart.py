@@ -59,7 +59,7 @@ class Bart(bart_like.NamesOfBart):
         small = ByteLevelBPETokenizer.from_vocabulary(ids, merges, start="</s>", controls=controls)
         filled = small.ids.filled_up_to(config.source_vocabulary_size)
         tokenizer = ByteLevelBPETokenizer(filled, small.merges)
-        forced = checkpoint.search_settings.get("forced_bos_token_id")
+        forced = self.generation(checkpoint, config).forced_first
         prefix = () if forced is None else (tokenizer.pieces[forced].text,)
         return TokenizerPair(tokenizer, tokenizer, TextFormat(("<s>",), target_prefix=prefix))
 

@@ -133,15 +133,7 @@ def config_file(
 
 def weight_table(config: Seq2SeqConfig) -> WeightTable:
     """Return the tensors of a model whose layers bear BART's names."""
-    rows = [
-        row
-        for side, layers in (
-            ("encoder", config.num_encoder_layers),
-            ("decoder", config.num_decoder_layers),
-        )
-        for index in range(layers)
-        for row in _layer(config, side, index)
-    ]
+    rows = [row for side, index in layers(config) for row in _layer(config, side, index)]
     if schemes.get(config.scheme).needs_final_norm:
         rows += [
             row
@@ -174,6 +166,14 @@ class _PositionTable:
         # The row of padding, which is one before that of the first position.
         table[offset - 1 : offset] = 0
         return table
+
+
+def layers(config: Seq2SeqConfig) -> Iterator[tuple[str, int]]:
+    """Return the layers of both stacks: "encoder" or "decoder", and a number from 0."""
+    numbers = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+    for side, number in numbers.items():
+        for index in range(number):
+            yield side, index
 
 
 def norm_rows(config: Seq2SeqConfig, ours: str, theirs: str) -> Iterator[Row]:

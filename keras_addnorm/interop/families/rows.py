@@ -73,12 +73,18 @@ class FirstRowsUnused(Form):
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroAtEnd(Form):
-    """Ours has one more entry, of zeros."""
+class OneMore(Form):
+    """Ours has one more entry at the end.
+
+    Attributes:
+        value: Each of its numbers.
+    """
+
+    value: float = 0.0
 
     def to_ours(self, numbers: np.ndarray) -> np.ndarray:
         """Append it."""
-        return np.concatenate([numbers, np.zeros_like(numbers[:1])])
+        return np.concatenate([numbers, np.full_like(numbers[:1], self.value)])
 
     def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
         """Leave it out."""
@@ -100,6 +106,10 @@ class OneRow(Form):
 
 TRANSPOSED = Transposed()
 ONE_ROW = OneRow()
+
+NEVER = -100.0
+"""The logit of an id that theirs does not have: nothing in a softmax. It is no lower, since label
+smoothing reads the mean of all logits."""
 
 
 @dataclasses.dataclass(frozen=True)

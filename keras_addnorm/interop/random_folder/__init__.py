@@ -169,7 +169,6 @@ def _write_npz(
         "dec-depth": sizes["num_decoder_layers"],
         "transformer-heads": sizes["num_heads"],
         "transformer-dim-ffn": sizes["intermediate_dim"],
-        "max-length": sizes["max_length"],
         **recipe.settings,
     }
     shape = sizes["source_vocabulary_size"] - 1, sizes["hidden_dim"]  # without padding

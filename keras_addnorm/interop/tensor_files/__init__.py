@@ -10,12 +10,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_addnorm.interop.tensor_files.computed_tensor import ComputedTensor
 from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
 from keras_addnorm.interop.tensor_files.safetensors import read_safetensors, write_safetensors
 from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError, StoredTensor
 from keras_addnorm.interop.tensor_files.torch_zip import Options, read_torch, tensors_in
 
 __all__ = [
+    "ComputedTensor",
     "DamagedFileError",
     "Options",
     "StoredTensor",
