@@ -90,7 +90,11 @@ class HuggingFaceFamily(Family):
             unsaid=min(_DEFAULT_LENGTH, config.max_length - 1),
             end_id=config.end_id,
         )
-        unknown = (f"{name} = {said[name]!r:.60}" for name in sorted(said) if name not in _KNOWN)
+        unknown = (
+            f"{name} = {value!r:.60}"
+            for name, value in sorted(said.items())
+            if name not in _KNOWN and value is not None
+        )
         return dataclasses.replace(found, not_followed=(*found.not_followed, *unknown))
 
     def _special_ids(self, checkpoint: Checkpoint) -> dict[str, int]:
