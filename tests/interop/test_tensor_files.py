@@ -176,6 +176,13 @@ def test_a_pickle_changes_nothing_of_what_it_names(tmp_path, module, name, state
     assert read_tensors(tmp_path / "good.pt")["a"].read().tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("content", [b"\x80\x09.", b"X\x01\0\0\0\xff.", b"", b"c"])
+def test_a_pickle_without_sense_is_named(tmp_path, content):
+    torch_zip(tmp_path / "a.pt", content)
+    with pytest.raises(DamagedFileError, match=r"a\.pt' is damaged"):
+        read_torch(tmp_path / "a.pt")
+
+
 def test_a_tensor_of_a_pickle_keeps_its_place(tmp_path):
     place = StoredTensor(tmp_path / "x", np.dtype("f4"), (2,), 0)
     with pytest.raises(DamagedFileError, match="sets attributes"):

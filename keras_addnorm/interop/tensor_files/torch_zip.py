@@ -14,7 +14,6 @@ import dataclasses
 import io
 import pickle
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,11 +45,15 @@ _STORAGES = {
 }
 
 
+class RefusedFileError(ValueError):
+    """A file asks for more than tensors and plain values, or has a format that is not read."""
+
+
 class _Fixed:
     """What a pickle may name, and not change: it can set attributes of all that it names."""
 
     def __setstate__(self, state: object) -> None:
-        raise ValueError(
+        raise RefusedFileError(
             "A file of PyTorch changes what it is read with. Expected tensors, numbers, texts, "
             "lists and dicts only. Do not trust the file."
         )
@@ -167,14 +170,16 @@ def read_torch(path: Path) -> Any:
                     f"names and shapes. Received: {archive.getinfo(pickles[0]).file_size}"
                 )
             text = io.BytesIO(archive.read(pickles[0]))
-    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error) as error:
+    except (RefusedFileError, DamagedFileError):
+        raise
+    except Exception as error:  # What a directory without sense leads to.
         raise DamagedFileError(
             f"'{path}' is cut off or damaged: {error}. Expected a whole zip. Copy or download it "
             "again."
         ) from error
     try:
         return _RestrictedUnpickler(text, path, places).load()
-    except ValueError:
+    except (RefusedFileError, DamagedFileError):
         raise
     except Exception as error:  # What a pickle without sense leads to.
         raise DamagedFileError(
@@ -223,7 +228,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _ALLOWED:
             return _ALLOWED[module, name]
-        raise ValueError(
+        raise RefusedFileError(
             f"'{self._path}' asks for the Python object '{module}.{name}' while it is read. "
             "Expected tensors, numbers, texts, lists and dicts only: anything else could run code. "
             "If you trust the file, load it with torch and save its tensors alone: "
@@ -233,7 +238,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:
         kind, storage_type, key, *_ = pid
         if kind != "storage" or not isinstance(storage_type, _StorageType):
-            raise ValueError(
+            raise RefusedFileError(
                 f"'{self._path}' refers to something that is no storage of numbers. Expected "
                 f"storages only. Received: {pid!r:.80}"
             )
@@ -246,7 +251,7 @@ def _require_zip(path: Path) -> None:
     if start == _ZIP:
         return
     if start[:1] == b"\x80":
-        raise ValueError(
+        raise RefusedFileError(
             f"'{path}' has the format that PyTorch had before 1.6, which is one pickle and not a "
             "zip, and is not read here. Convert it once, with torch: torch.save(torch.load("
             f"'{path.name}', weights_only=True), 'weights.pt')."
@@ -260,7 +265,7 @@ def _require_zip(path: Path) -> None:
 def _require_little_endian(path: Path, archive: zipfile.ZipFile, folder: str) -> None:
     name = f"{folder}byteorder"
     if name in archive.namelist() and archive.open(name).read(len(b"little")) != b"little":
-        raise ValueError(
+        raise RefusedFileError(
             f"'{path}' was written on a big-endian machine. Expected little-endian numbers. Save "
             "it as safetensors there."
         )
