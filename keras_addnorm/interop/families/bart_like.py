@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from keras import ops
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import ConfigFile, Field, Settings, copied, fixed, names
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
 from keras_addnorm.interop.families.rows import (
@@ -24,10 +25,12 @@ from keras_addnorm.interop.families.rows import (
     Row,
     WeightTable,
 )
+from keras_addnorm.interop.generation_settings import FIELDS, SPECIAL_IDS
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers import positions
 from keras_addnorm.models import Seq2SeqConfig
 
+_BIAS = "final_logits_bias"
 _ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -52,16 +55,7 @@ NOTES = names(
     gradient_checkpointing sep_token_id bos_token_id cls_token_id unk_token_id
     """
 )
-SEARCH = names(
-    """
-    bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping
-    encoder_no_repeat_ngram_size exponential_decay_length_penalty force_bos_token_to_be_generated
-    forced_bos_token_id forced_eos_token_id length_penalty max_length max_new_tokens min_length
-    min_new_tokens no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens
-    temperature top_k top_p typical_p
-    """
-)
+SEARCH = FIELDS - SPECIAL_IDS | {"force_bos_token_to_be_generated"}
 
 
 def config_file(
@@ -69,7 +63,7 @@ def config_file(
     constants: Mapping[str, Any],
     *,
     pad: int,
-    start: int,
+    start: int | None,
     end: int,
     vocabulary_size: int = 50265,
     activation: str = "gelu",
@@ -82,7 +76,7 @@ def config_file(
         family: Its name.
         constants: Our fields that are the same for all its models.
         pad: The default of the padding's id.
-        start: The default of the id that a target starts with.
+        start: The default of the id that a target starts with; `None` if it has to be said.
         end: The default of the end's id.
         vocabulary_size: The default of the vocabulary's size.
         activation: The default of the activation.
@@ -143,7 +137,7 @@ def weight_table(config: Seq2SeqConfig) -> WeightTable:
     extras = [Extra(r"model\.(encoder|decoder)\.version")]
     rows += _embeddings(config, extras)
     if config.logits_bias:
-        rows.append(Row(("decoder_embedding.logits_bias",), "final_logits_bias", (ONE_ROW,)))
+        rows.append(Row(("decoder_embedding.logits_bias",), _BIAS, (ONE_ROW,), is_optional=True))
     return WeightTable(tuple(rows), tuple(extras))
 
 
@@ -256,6 +250,20 @@ def _embeddings(config: Seq2SeqConfig, extras: list[Extra]) -> Iterator[Row]:
 @dataclasses.dataclass(frozen=True)
 class NamesOfBart(HuggingFaceFamily):
     """A family whose tensors bear BART's names, and whose files have always said the same."""
+
+    prefix = "model."
+
+    trains_bias: ClassVar[bool] = False
+    """Whether the bias of the logits is trained; otherwise it is zero where a file lacks it."""
+
+    def require_head(self, checkpoint: Checkpoint) -> None:
+        """Refuse a file without a trained bias; the head itself is tied."""
+        if self.trains_bias and _BIAS not in checkpoint.tensors:
+            raise ValueError(
+                f"'{checkpoint.path}' holds a model without its head, such as a MarianModel: the "
+                f"bias of the logits is not there, and is trained in this family. Expected a "
+                f"tensor '{_BIAS}'. Save the whole model, a {self.architecture}."
+            )
 
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
         """Return the settings as they are."""

@@ -24,6 +24,7 @@ class Marian(bart_like.NamesOfBart):
 
     model_type = "marian"
     architecture = "MarianMTModel"
+    trains_bias = True
     config_file = bart_like.config_file(
         "Marian",
         {

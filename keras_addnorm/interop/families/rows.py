@@ -122,11 +122,13 @@ class Row:
             parts of its first axis.
         theirs: The name in the file.
         forms: What changes between theirs and ours, in this order.
+        is_optional: Whether a file may lack it: ours are zeros then.
     """
 
     ours: tuple[str, ...]
     theirs: str
     forms: tuple[Form, ...] = ()
+    is_optional: bool = False
 
     def to_ours(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Return what each weight of ours is."""
@@ -192,7 +194,9 @@ class WeightTable:
                 if extra.same_as in known and re.fullmatch(extra.pattern, name):
                     found.setdefault(extra.same_as, tensors[name])
         tensors = found
-        missing = [row.theirs for row in self.rows if row.theirs not in tensors]
+        missing = [
+            row.theirs for row in self.rows if row.theirs not in tensors and not row.is_optional
+        ]
         unknown = [
             name
             for name in tensors
@@ -227,6 +231,10 @@ class WeightTable:
         for row in self.rows:
             weights = [weight_at(model, path) for path in row.ours]
             filled |= {id(weight) for weight in weights}
+            if row.theirs not in tensors:  # It is optional.
+                for weight in weights:
+                    weight.assign(ops.zeros_like(weight))
+                continue
             try:
                 parts = row.to_ours(tensors[row.theirs].floats())
                 for weight, part in zip(weights, parts, strict=True):
