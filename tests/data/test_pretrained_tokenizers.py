@@ -111,10 +111,12 @@ def test_transformers_has_the_same_ids(tokenizers, tmp_path):
     import transformers
 
     warnings.simplefilter("ignore")
-    # White space at the end, which SentencePiece leaves out, is a piece in transformers; U+2581 and
-    # names of special pieces are read there.
-    odd = ("</s>", "\u2581", "\u2028", "\x85")
-    texts = [text for text in TEXTS if not any(mark in text for mark in odd)]
+    # U+2581 and names of special pieces are read there.
+    texts = [text for text in TEXTS if not any(mark in text for mark in ("</s>", "\u2581"))]
+    # White space at the end, which SentencePiece leaves out, is a piece there, but for one kind.
+    keep_space_at_the_end = ("nllb", "mbart", "pegasus")
+    spaces = " \t\n\u200d\u2028\u3000"  # what their normaliser makes spaces of, too
+    assert sum(text != text.rstrip(spaces) for text in texts) > 9
     files = {
         "nllb": ("NllbTokenizer", "sentencepiece.bpe.model"),
         "mbart": ("MBart50Tokenizer", "sentencepiece.bpe.model"),
@@ -131,8 +133,11 @@ def test_transformers_has_the_same_ids(tokenizers, tmp_path):
         families.write_files(tokenizers[name], folder, *names)
         found[name] = getattr(transformers, kind).from_pretrained(folder)
     for name, theirs in found.items():
-        expected = [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
-        assert tokenizers[name].encode_batch(texts) == expected, name
+        # A line break of old, which SentencePiece reads as text, is white space there.
+        own = [text for text in texts if name != "t5" or "\x85" not in text]
+        bare = [text.rstrip(spaces) for text in own] if name in keep_space_at_the_end else own
+        expected = [theirs(text, add_special_tokens=False)["input_ids"] for text in bare]
+        assert tokenizers[name].encode_batch(own) == expected, name
     # A task in words is a prefix of ids.
     for name, task in (("t5", "the old man: "), ("byt5", "the old man: ")):
         tokenizer = tokenizers[name]
