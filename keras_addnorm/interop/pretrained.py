@@ -189,7 +189,7 @@ def load_pretrained(
     return Pretrained(
         model,
         pair,
-        GenerationSettings.of(checkpoint.search_settings, config.max_length),
+        kind.generation(checkpoint, config),
         kind,
         licence,
         _text_files(checkpoint.folder),

@@ -19,6 +19,7 @@ from keras_addnorm.interop.families.eole import Eole
 from keras_addnorm.interop.families.fairseq import Fairseq
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.huggingface import read_settings
+from keras_addnorm.interop.families.joey_nmt import JoeyNMT
 from keras_addnorm.interop.families.m2m_100 import M2M100
 from keras_addnorm.interop.families.marian import Marian
 from keras_addnorm.interop.families.marian_npz import MarianNpz
@@ -53,6 +54,7 @@ _TABLE: Table[Family] = Table(
         "fairseq": Fairseq,
         "opennmt_py": OpenNMTPy,
         "eole": Eole,
+        "joey_nmt": JoeyNMT,
         "torch_transformer": TorchTransformer,
     },
     module="keras_addnorm.interop.families",

@@ -11,6 +11,7 @@ from typing import Any
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.rows import WeightTable
 from keras_addnorm.interop.families.text_files import read_json
+from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -69,6 +70,10 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
         """Return the tokenizers with their text format; `None` for a family that has no files."""
+
+    def generation(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> GenerationSettings:
+        """Return how the makers of a model search with it."""
+        return GenerationSettings.of(checkpoint.search_settings, config.max_length)
 
     @abc.abstractmethod
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> dict[str, Any] | None:
