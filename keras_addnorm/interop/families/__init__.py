@@ -24,6 +24,7 @@ from keras_addnorm.interop.families.m2m_100 import M2M100
 from keras_addnorm.interop.families.marian import Marian
 from keras_addnorm.interop.families.marian_npz import MarianNpz
 from keras_addnorm.interop.families.opennmt_py import OpenNMTPy
+from keras_addnorm.interop.families.opennmt_tf import OpenNMTTF
 from keras_addnorm.interop.families.t5 import MT5, T5
 from keras_addnorm.interop.families.torch_transformer import TorchTransformer
 
@@ -55,6 +56,7 @@ _TABLE: Table[Family] = Table(
         "opennmt_py": OpenNMTPy,
         "eole": Eole,
         "joey_nmt": JoeyNMT,
+        "opennmt_tf": OpenNMTTF,
         "torch_transformer": TorchTransformer,
     },
     module="keras_addnorm.interop.families",
