@@ -183,7 +183,7 @@ def load_pretrained(
     kind = _family_of(path) if family is None else families.get(family)
     checkpoint = kind.open(path)
     config = kind.config(checkpoint)
-    table = kind.weights(config)
+    table = kind.weights_of(checkpoint, config)
     tensors = table.named(checkpoint.tensors, families.name_of(kind))
     pair: TokenizerPair | None
     if isinstance(tokenizers, str):

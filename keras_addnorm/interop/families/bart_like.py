@@ -6,6 +6,7 @@ Reference: the modelling files of `transformers` 5, which repeat one another.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -142,24 +143,26 @@ def weight_table(config: Seq2SeqConfig) -> WeightTable:
 
 
 @dataclasses.dataclass(frozen=True)
-class _PositionTable:
-    """The sinusoids that old files hold, for positions that are counted from `offset`."""
+class PositionTable:
+    """The sinusoids that files hold, for positions that are counted from `offset`."""
 
     config: Seq2SeqConfig
 
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return as many rows as a file has."""
-        assert isinstance(self.config.positions, dict)
-        fields = dict(self.config.positions)
+        chosen = self.config.positions
+        fields = dict(chosen) if isinstance(chosen, dict) else {}
         offset = fields.pop("offset", 0)
         layer = positions.SinusoidalPositions(
             self.config.hidden_dim,
             **{name: value for name, value in fields.items() if name != "name"},
         )
-        table = np.array(ops.convert_to_numpy(layer(np.arange(shape[0], dtype="int32"))))
-        # The row of padding, which is one before that of the first position.
-        table[offset - 1 : offset] = 0
-        return table
+        count = math.prod(shape) // self.config.hidden_dim
+        table = np.array(ops.convert_to_numpy(layer(np.arange(count, dtype="int32"))))
+        if offset:
+            # The row of padding, which is one before that of the first position.
+            table[offset - 1] = 0
+        return table.reshape(shape)
 
 
 def layers(config: Seq2SeqConfig) -> Iterator[tuple[str, int]]:
@@ -240,7 +243,7 @@ def _embeddings(config: Seq2SeqConfig, extras: list[Extra]) -> Iterator[Row]:
             )
         else:
             name = rf"model\.{side}\.embed_positions\.weights?"
-            extras.append(Extra(name, value=_PositionTable(config)))
+            extras.append(Extra(name, value=PositionTable(config)))
         if config.embedding_norm is not None:
             yield from norm_rows(
                 config, f"{side}_embedding.embedding_norm", f"model.{side}.layernorm_embedding"

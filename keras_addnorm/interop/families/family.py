@@ -58,6 +58,10 @@ class Family(abc.ABC):
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors of a model of such a config."""
 
+    def weights_of(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> WeightTable:
+        """Return the tensors of one checkpoint; of most families those of its config."""
+        return self.weights(config)
+
     @abc.abstractmethod
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
         """Return the tokenizers with their text format; `None` for a family that has no files."""

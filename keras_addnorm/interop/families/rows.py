@@ -104,6 +104,30 @@ class OneRow(Form):
         return numbers.reshape(1, -1)
 
 
+@dataclasses.dataclass(frozen=True)
+class PairsOfChannels(Form):
+    """Theirs turns neighbouring channels of a head, `2i` and `2i + 1`; ours `i` and `i + K/2`.
+
+    Attributes:
+        head_dim: Width of a head, K. Heads stand one below the other on the first axis.
+    """
+
+    head_dim: int
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Put the first channels of all pairs of a head before the second ones."""
+        return self._with_axes_swapped(numbers, (self.head_dim // 2, 2))
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Put the channels of a pair beside each other."""
+        return self._with_axes_swapped(numbers, (2, self.head_dim // 2))
+
+    @staticmethod
+    def _with_axes_swapped(numbers: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
+        heads = numbers.reshape(-1, *pair, *numbers.shape[1:])
+        return heads.swapaxes(1, 2).reshape(numbers.shape)
+
+
 TRANSPOSED = Transposed()
 ONE_ROW = OneRow()
 
@@ -122,7 +146,8 @@ class Row:
             parts of its first axis.
         theirs: The name in the file.
         forms: What changes between theirs and ours, in this order.
-        is_optional: Whether a file may lack it: ours are zeros then.
+        is_optional: Whether a file may lack it: ours are zeros then, such as biases that a model
+            does not have in every projection.
     """
 
     ours: tuple[str, ...]

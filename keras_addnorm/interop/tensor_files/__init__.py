@@ -14,6 +14,7 @@ from keras_addnorm.interop.tensor_files.computed_tensor import ComputedTensor
 from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
 from keras_addnorm.interop.tensor_files.safetensors import read_safetensors, write_safetensors
 from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError, StoredTensor
+from keras_addnorm.interop.tensor_files.tensorflow_checkpoint import read_tensorflow_checkpoint
 from keras_addnorm.interop.tensor_files.torch_zip import Options, read_torch, tensors_in
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "find_tensors",
     "read_npz",
     "read_safetensors",
+    "read_tensorflow_checkpoint",
     "read_tensors",
     "read_torch",
     "tensors_in",
