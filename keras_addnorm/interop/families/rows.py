@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_addnorm.interop.first_values import built_with
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.models.first_values import built_with
 
 Shape = tuple[int, ...]
 
