@@ -199,8 +199,7 @@ def load_pretrained(
     if pair is not None:
         require_tokenizers(config, pair)
         pair = _beginning_with(generation.forced_first, pair)
-    model = Seq2SeqTransformer(config, dtype=dtype)
-    table.load(model, tensors)
+    model = table.load(lambda: Seq2SeqTransformer(config, dtype=dtype), tensors)
     licence = _licence(checkpoint.folder)
     if licence is not None and _NOT_COMMERCIAL.search(licence):
         warnings.warn(

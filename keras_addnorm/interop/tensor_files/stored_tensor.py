@@ -72,11 +72,17 @@ class StoredTensor:
         return self.offset + (last + 1) * self.dtype.itemsize
 
     def read(self) -> np.ndarray:
-        """Return the numbers, read-only, from a map of the file that ends with the array."""
+        """Return a copy of the numbers: arrays of JAX would share a map of the file with it."""
         if 0 in self.shape:
             return np.zeros(self.shape, self.dtype)
-        count = (self.end - self.offset) // self.dtype.itemsize
-        flat = np.memmap(self.path, self.dtype, "r", self.offset, (count,))
+        size = self.end - self.offset
+        flat = np.fromfile(self.path, np.uint8, size, offset=self.offset)
+        if flat.size != size:
+            raise DamagedFileError(
+                f"'{self.path}' has become shorter since it was opened. Expected {self.end} bytes. "
+                "Leave it as it is while it is read."
+            )
+        flat = flat.view(self.dtype)
         if self.strides is None:
             return flat.reshape(self.shape)
         steps = [step * self.dtype.itemsize for step in self.strides]
