@@ -111,6 +111,8 @@ class AddNorm(keras.layers.Layer):
         hidden_dim = require_hidden_dim(residual_shape)
         for slot in self._plan.norm_slots:
             norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)
+            if slot == "post_norm":
+                norm.epsilon = self._epsilon_behind_the_sum(norm)
             norm.build(residual_shape)
             setattr(self, slot, norm)
         self.branch_scale = self._make_scale("branch_scale", self._plan.branch_scale, hidden_dim)
@@ -211,6 +213,18 @@ class AddNorm(keras.layers.Layer):
             initializer=keras.initializers.Constant(scale.initial_value),
             name=name,
         )
+
+    def _epsilon_behind_the_sum(self, norm: norms.Norm) -> float:
+        gain = self._plan.post_norm_gain
+        if gain == 1.0:
+            return norm.epsilon
+        if norm.epsilon_power is None:
+            raise ValueError(
+                f"The norm {self.norm!r} cannot make up for the gain that {self.scheme!r} has "
+                "folded away: no epsilon of it does. Expected a norm that can, such as "
+                "'layer_norm' or 'rms_norm', or the scheme as it is before `fold`."
+            )
+        return norm.epsilon / gain**norm.epsilon_power
 
     def _make_extra(self, extra: schemes.ExtraLayer, hidden_dim: int) -> keras.layers.Layer:
         if hasattr(self, extra.name):

@@ -14,11 +14,13 @@ from __future__ import annotations
 from keras_addnorm.basics import Table
 from keras_addnorm.schemes.admin import Admin
 from keras_addnorm.schemes.deep_norm import DeepNorm
+from keras_addnorm.schemes.keel import Keel
 from keras_addnorm.schemes.layer_scale import LayerScale
 from keras_addnorm.schemes.ln_scaling import LNScaling
 from keras_addnorm.schemes.mix_ln import MixLN
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.no_residual import NoResidual
+from keras_addnorm.schemes.orthogonal import Orthogonal
 from keras_addnorm.schemes.plain import Plain
 from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.pre_ln import PreLN
@@ -41,12 +43,14 @@ __all__ = [
     "DeepNorm",
     "ExtraLayer",
     "Folding",
+    "Keel",
     "LNScaling",
     "LayerScale",
     "LearnedScale",
     "MixLN",
     "NoNorm",
     "NoResidual",
+    "Orthogonal",
     "Plain",
     "PostLN",
     "PreLN",
@@ -77,9 +81,11 @@ _TABLE: Table[ResidualScheme] = Table(
         "mix_ln": MixLN,
         "ln_scaling": LNScaling,
         "deep_norm": DeepNorm,
+        "keel": Keel,
         "admin": Admin,
         "rezero": ReZero,
         "layer_scale": LayerScale,
+        "orthogonal": Orthogonal,
         "no_norm": NoNorm,
         "no_residual": NoResidual,
         "plain": Plain,

@@ -126,6 +126,8 @@ class ResidualPlan:
         input_gain: Constant factor on what the sublayer reads (LN-scaling's `1 / sqrt(l)`).
         inner_norm: Whether the sublayer normalises what its output projection reads (Sub-LN).
         extra_layers: Layers of the scheme's own.
+        post_norm_gain: Factor by which the input of `post_norm` is smaller than the scheme means;
+            the norm makes up for it with a smaller epsilon (folded gains).
 
     Raises:
         ValueError: If a norm slot is unknown, or a name is taken twice.
@@ -139,6 +141,7 @@ class ResidualPlan:
     input_gain: float = 1.0
     inner_norm: bool = False
     extra_layers: tuple[ExtraLayer, ...] = ()
+    post_norm_gain: float = 1.0
 
     def __post_init__(self) -> None:
         if unknown := [slot for slot in self.norm_slots if slot not in get_args(NormSlot)]:
@@ -191,7 +194,8 @@ class Folding:
             or one a channel.
         pre_norm_gain: Factor for the gain and offset of `pre_norm`.
         post_norm_gain: Factor by which the input of `post_norm` has become smaller. The norm has
-            to make up for it: most do with a smaller epsilon.
+            to make up for it: most do with a smaller epsilon, that of the plan of `scheme` if it
+            has this `post_norm_gain`, else that of all norms of the side.
     """
 
     scheme: ResidualScheme
