@@ -100,6 +100,11 @@ class AddNorm(keras.layers.Layer):
         """Factor that the scheme wants on the sublayer's initial kernels (as DeepNorm does)."""
         return self._plan.init_gain
 
+    @property
+    def query_key_init_gain(self) -> float:
+        """Factor that the scheme wants on the initial query and key kernels (as DS-Init does)."""
+        return self._plan.query_key_init_gain
+
     def make_inner_norm(self) -> norms.Norm | None:
         """Return a new norm for the inside of the sublayer, if the scheme wants one (Sub-LN)."""
         if not self._plan.inner_norm:

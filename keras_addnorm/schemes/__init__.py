@@ -14,6 +14,7 @@ from __future__ import annotations
 from keras_addnorm.basics import Table
 from keras_addnorm.schemes.admin import Admin
 from keras_addnorm.schemes.deep_norm import DeepNorm
+from keras_addnorm.schemes.ds_init import DSInit
 from keras_addnorm.schemes.keel import Keel
 from keras_addnorm.schemes.layer_scale import LayerScale
 from keras_addnorm.schemes.ln_scaling import LNScaling
@@ -37,9 +38,11 @@ from keras_addnorm.schemes.scheme import (
     StackPosition,
 )
 from keras_addnorm.schemes.sub_ln import SubLN
+from keras_addnorm.schemes.t_fixup import TFixup
 
 __all__ = [
     "Admin",
+    "DSInit",
     "DeepNorm",
     "ExtraLayer",
     "Folding",
@@ -62,6 +65,7 @@ __all__ = [
     "SandwichLN",
     "StackPosition",
     "SubLN",
+    "TFixup",
     "get",
     "names",
     "register",
@@ -81,9 +85,11 @@ _TABLE: Table[ResidualScheme] = Table(
         "mix_ln": MixLN,
         "ln_scaling": LNScaling,
         "deep_norm": DeepNorm,
+        "ds_init": DSInit,
         "keel": Keel,
         "admin": Admin,
         "rezero": ReZero,
+        "t_fixup": TFixup,
         "layer_scale": LayerScale,
         "orthogonal": Orthogonal,
         "no_norm": NoNorm,

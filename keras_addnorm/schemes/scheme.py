@@ -126,6 +126,7 @@ class ResidualPlan:
         input_gain: Constant factor on what the sublayer reads (LN-scaling's `1 / sqrt(l)`).
         inner_norm: Whether the sublayer normalises what its output projection reads (Sub-LN).
         extra_layers: Layers of the scheme's own.
+        query_key_init_gain: Factor on the initial query and key kernels (DS-Init).
         post_norm_gain: Factor by which the input of `post_norm` is smaller than the scheme means;
             the norm makes up for it with a smaller epsilon (folded gains).
 
@@ -141,6 +142,7 @@ class ResidualPlan:
     input_gain: float = 1.0
     inner_norm: bool = False
     extra_layers: tuple[ExtraLayer, ...] = ()
+    query_key_init_gain: float = 1.0
     post_norm_gain: float = 1.0
 
     def __post_init__(self) -> None:
@@ -234,6 +236,17 @@ class ResidualScheme(abc.ABC):
     @abc.abstractmethod
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return the residual stream with the sublayer's output merged into it."""
+
+    def embedding_gain(self, position: StackPosition) -> float:
+        """Return the factor on the initial token embeddings of one side of a model (T-Fixup).
+
+        Args:
+            position: A place on that side; with shared embeddings, the encoder's.
+
+        Returns:
+            1, unless the scheme wants others.
+        """
+        return 1.0
 
     def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
         """Return the scheme without its gains, and the factors that the weights take over.

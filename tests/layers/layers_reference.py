@@ -25,9 +25,11 @@ SCHEMES = (
     "mix_ln",
     "ln_scaling",
     "deep_norm",
+    "ds_init",
     "keel",
     "admin",
     "rezero",
+    "t_fixup",
     "layer_scale",
     "orthogonal",
     "no_norm",
@@ -146,7 +148,7 @@ def deep_norm_alpha(position):
 
 
 def merge(add_norm, name, x, f):
-    if name == "post_ln":
+    if name in ("post_ln", "ds_init"):
         return norm(add_norm.post_norm, x + f)
     if name in ("pre_ln", "sub_ln", "ln_scaling"):
         return x + f
@@ -165,7 +167,7 @@ def merge(add_norm, name, x, f):
         return norm(add_norm.post_norm, keel_alpha(place) * x + f)
     if name == "orthogonal":
         return orthogonal(x, f)
-    if name == "no_norm":
+    if name in ("no_norm", "t_fixup"):
         return x + f
     if name == "no_residual":
         return norm(add_norm.post_norm, f)

@@ -53,6 +53,7 @@ WEIGHTS = {
     "mix_ln": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0},
     "ln_scaling": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0},
     "deep_norm": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0},
+    "ds_init": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0},
     "keel": {
         "pre_norm/gamma": 1.0,
         "pre_norm/beta": 0.0,
@@ -61,6 +62,7 @@ WEIGHTS = {
     },
     "admin": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0, "skip_scale": 1.0},
     "rezero": {"branch_scale": 0.0},
+    "t_fixup": {},
     "layer_scale": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0, "branch_scale": 0.1},
     "orthogonal": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0},
     "no_norm": {},

@@ -39,9 +39,11 @@ NEEDS_FINAL_NORM = {
     "mix_ln": True,
     "ln_scaling": True,
     "deep_norm": False,
+    "ds_init": False,
     "keel": False,
     "admin": False,
     "rezero": False,
+    "t_fixup": False,
     "layer_scale": True,
     "orthogonal": True,
     "no_norm": False,
@@ -69,8 +71,9 @@ TRAINED = [
     *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
     *(("sandwich_ln", norm) for norm in OTHERS),
 ]
-# Keel has the parts of Sandwich-LN and DeepNorm.
-STEPPED = [(scheme, norm) for scheme, norm in TRAINED if scheme != "keel"]
+# They compute what others do: Post-LN, Sandwich-LN with DeepNorm, nothing.
+OF_KNOWN_PARTS = ("ds_init", "keel", "t_fixup")
+STEPPED = [(scheme, norm) for scheme, norm in TRAINED if scheme not in OF_KNOWN_PARTS]
 # The order of weights is the plan's; which weights there are is the norm's.
 STORED = [*((scheme, "layer_norm") for scheme in PLANS), ("post_ln", "none")]
 

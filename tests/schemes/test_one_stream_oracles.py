@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.layers import AddNorm
+from keras_addnorm.layers import AddNorm, TransformerEncoder
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.schemes import Keel, StackPosition
 
 B, T, D = 2, 3, 5
@@ -108,3 +109,43 @@ def test_a_stream_of_zeros_takes_the_whole_branch():
         y = add_norm(x, f)
     np.testing.assert_array_equal(y, f)
     assert all(np.isfinite(gradient).all() for gradient in tape.gradient(y, [x, f]))
+
+
+# T-Fixup and DS-Init: initial weights
+
+
+def test_t_fixup_starts_embeddings_smaller_and_is_no_norm_with_the_same_weights():
+    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 3, "hidden_dim": 64, "num_heads": 2}
+    sizes |= {"source_vocabulary_size": 300, "target_vocabulary_size": 300, "intermediate_dim": 8}
+    inputs = {"source": np.array([[4, 5, 2]]), "target": np.array([[1, 6, 7]])}
+
+    def build(scheme, **options):
+        return Seq2SeqTransformer(Seq2SeqConfig(**sizes, scheme=scheme, **options))
+
+    model, shared = build("t_fixup"), build("t_fixup", share_embeddings=True)
+    gains = {model.encoder_embedding: 2, model.decoder_embedding: 3, shared.decoder_embedding: 2}
+    for embedding, depth in gains.items():
+        # A sample of 19,200 has a standard deviation within 4 * 0.7 / sqrt(19,200), 2 %.
+        std = (9 * depth) ** -0.25 / np.sqrt(64)
+        assert array(embedding.embeddings).std() == pytest.approx(std, rel=0.02)
+    same = build("no_norm")
+    assert array(same.encoder_embedding.embeddings).std() == pytest.approx(1 / 8, rel=0.02)
+    same.set_weights(model.get_weights())
+    np.testing.assert_array_equal(same(inputs), model(inputs))
+
+
+def test_without_branches_t_fixups_encoder_is_the_identity():
+    names = ("0/self_attention", "0/feed_forward")
+    encoder = TransformerEncoder(1, 1, 7, scheme="t_fixup", pruned_sublayers=names)
+    x = X.astype("float32")
+    np.testing.assert_array_equal(encoder(x), x)
+    assert encoder.weights == []
+
+
+def test_ds_init_is_post_ln_with_the_same_weights():
+    options = {"num_layers": 2, "num_heads": 1, "intermediate_dim": 7}
+    ours, post_ln = (TransformerEncoder(**options, scheme=name) for name in ("ds_init", "post_ln"))
+    ours.build((B, T, D))
+    post_ln.build((B, T, D))
+    post_ln.set_weights(ours.get_weights())
+    np.testing.assert_array_equal(post_ln(X), ours(X))
