@@ -15,6 +15,7 @@ from keras_addnorm.basics import Table
 from keras_addnorm.schemes.admin import Admin
 from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.ds_init import DSInit
+from keras_addnorm.schemes.hybrid_norm import HybridNorm
 from keras_addnorm.schemes.keel import Keel
 from keras_addnorm.schemes.layer_scale import LayerScale
 from keras_addnorm.schemes.ln_scaling import LNScaling
@@ -46,6 +47,7 @@ __all__ = [
     "DeepNorm",
     "ExtraLayer",
     "Folding",
+    "HybridNorm",
     "Keel",
     "LNScaling",
     "LayerScale",
@@ -84,6 +86,7 @@ _TABLE: Table[ResidualScheme] = Table(
         "sub_ln": SubLN,
         "mix_ln": MixLN,
         "ln_scaling": LNScaling,
+        "hybrid_norm": HybridNorm,
         "deep_norm": DeepNorm,
         "ds_init": DSInit,
         "keel": Keel,

@@ -126,6 +126,10 @@ class ResidualPlan:
         input_gain: Constant factor on what the sublayer reads (LN-scaling's `1 / sqrt(l)`).
         inner_norm: Whether the sublayer normalises what its output projection reads (Sub-LN).
         extra_layers: Layers of the scheme's own.
+        settings: What the scheme wants to know again when it is called, such as where in its layer
+            the sublayer stands: plain numbers, for instance a `NamedTuple` of them.
+        query_key_norm: Whether an attention normalises queries and keys (HybridNorm).
+        value_norm: Whether an attention normalises values.
         query_key_init_gain: Factor on the initial query and key kernels (DS-Init).
         post_norm_gain: Factor by which the input of `post_norm` is smaller than the scheme means;
             the norm makes up for it with a smaller epsilon (folded gains).
@@ -142,6 +146,9 @@ class ResidualPlan:
     input_gain: float = 1.0
     inner_norm: bool = False
     extra_layers: tuple[ExtraLayer, ...] = ()
+    settings: Any = ()
+    query_key_norm: bool = False
+    value_norm: bool = False
     query_key_init_gain: float = 1.0
     post_norm_gain: float = 1.0
 

@@ -53,6 +53,7 @@ WEIGHTS = {
     "mix_ln": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0},
     "ln_scaling": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0},
     "deep_norm": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0},
+    "hybrid_norm": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0},
     "ds_init": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0},
     "keel": {
         "pre_norm/gamma": 1.0,

@@ -13,6 +13,7 @@ SCHEMES = (
     "sub_ln",
     "mix_ln",
     "ln_scaling",
+    "hybrid_norm",
     "deep_norm",
     "ds_init",
     "keel",

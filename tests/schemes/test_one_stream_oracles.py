@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.layers import AddNorm, TransformerEncoder
+from keras_addnorm.layers import AddNorm, TransformerDecoder, TransformerEncoder
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.schemes import Keel, StackPosition
 
@@ -149,3 +149,58 @@ def test_ds_init_is_post_ln_with_the_same_weights():
     post_ln.build((B, T, D))
     post_ln.set_weights(ours.get_weights())
     np.testing.assert_array_equal(post_ln(X), ours(X))
+
+
+# HybridNorm
+
+
+def hybrid(sublayer, **fields):
+    scheme = {"name": "hybrid_norm", **fields}
+    place = StackPosition(3, 2, "decoder", 0, sublayer)
+    return make(scheme, place, epsilon=1e-12)
+
+
+def test_hybrid_norms_feed_forward_does_not_see_how_long_the_stream_is():
+    add_norm = hybrid("feed_forward")
+    np.testing.assert_allclose(add_norm(7.0 * X, F), add_norm(X, F), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(add_norm(X, 0 * F), add_norm.branch_input(X), rtol=1e-12)
+
+
+def test_hybrid_norms_first_layer_may_be_pre_lns():
+    pre_ln = make("pre_ln", epsilon=1e-12)
+    for sublayer in ("self_attention", "feed_forward"):
+        add_norm = hybrid(sublayer, first_layer_pre_ln=True)
+        np.testing.assert_array_equal(add_norm.branch_input(X), pre_ln.branch_input(X))
+        np.testing.assert_array_equal(add_norm(X, F), X + F)
+    np.testing.assert_array_equal(hybrid("cross_attention").branch_input(X), X)
+
+
+def test_one_layer_of_starred_hybrid_norm_is_pre_ln_with_norms_in_the_attention():
+    norm = {"name": "layer_norm", "epsilon": 0.2}
+    options = {"num_layers": 1, "num_heads": 2, "intermediate_dim": 7, "epsilon": 0.2}
+    scheme = {"name": "hybrid_norm", "first_layer_pre_ln": True}
+    hybrid_norm = TransformerDecoder(**options, scheme=scheme)
+    attention = {"query_key_norm": norm, "value_norm": norm}
+    pre_ln = TransformerDecoder(**options, scheme="pre_ln", attention=attention)
+    x, memory = random(B, T, 6), random(B, 4, 6, seed=4)
+    hybrid_norm.build(x.shape, memory.shape)
+    pre_ln.build(x.shape, memory.shape)
+    for weight in pre_ln.weights:
+        weight.assign(weight + 0.3 * random(*weight.shape))
+    hybrid_norm.set_weights(pre_ln.get_weights())
+    np.testing.assert_array_equal(hybrid_norm(x, memory), pre_ln(x, memory))
+
+
+def test_the_config_of_the_attention_goes_before_the_scheme():
+    attention = {"value_norm": "rms_norm"}
+    encoder = TransformerEncoder(1, 2, 7, scheme="hybrid_norm", attention=attention)
+    encoder.build((B, T, 6))
+    found = encoder.layers[0].self_attention.attention
+    assert found.value_norm == "rms_norm"
+    assert found.query_key_norm == {"name": "layer_norm", "epsilon": 1e-6}
+
+
+def test_a_norm_that_mixes_positions_is_refused_inside_an_attention():
+    encoder = TransformerEncoder(1, 2, 7, scheme="hybrid_norm", norm="batch_norm")
+    with pytest.raises(ValueError, match="of the attention would mix positions"):
+        encoder.build((B, T, 6))

@@ -27,6 +27,7 @@ PLANS = {
     "ln_scaling": ResidualPlan(norm_slots=("pre_norm",), input_gain=3**-0.5),
     "ds_init": ResidualPlan(("post_norm",), init_gain=3**-0.5, query_key_init_gain=3**-0.5),
     "keel": ResidualPlan(("pre_norm", "post_norm"), skip_gain=12.0),
+    "hybrid_norm": ResidualPlan(norm_slots=("pre_norm",), settings=(1,)),
     "admin": ResidualPlan(("post_norm",), skip_scale=LearnedScale(1.0, per_channel=True)),
     "rezero": ResidualPlan(branch_scale=LearnedScale(0.0, per_channel=False)),
     "layer_scale": ResidualPlan(("pre_norm",), LearnedScale(0.1, per_channel=True)),
@@ -45,6 +46,7 @@ NEEDS_FINAL_NORM = {
     "sub_ln": True,
     "mix_ln": True,
     "ln_scaling": True,
+    "hybrid_norm": True,
     "deep_norm": False,
     "ds_init": False,
     "keel": False,
@@ -149,7 +151,9 @@ def test_sub_ln_takes_a_gain_of_your_own():
     assert schemes.get({"name": "sub_ln", "gain": 1.25}).plan(None).init_gain == 1.25
 
 
-@pytest.mark.parametrize("name", ["sub_ln", "mix_ln", "ln_scaling", "keel", "ds_init", "t_fixup"])
+@pytest.mark.parametrize(
+    "name", ["sub_ln", "mix_ln", "ln_scaling", "keel", "ds_init", "t_fixup", "hybrid_norm"]
+)
 def test_schemes_of_a_place_say_that_they_need_one(name):
     with pytest.raises(ValueError, match=r"where in the model.*Pass position=StackPosition"):
         schemes.get(name).plan(None)
@@ -201,6 +205,17 @@ def test_keels_first_layer_has_no_gain_and_its_first_sublayer_is_pre_lns(scheme)
     first, *others = (scheme.plan(place) for place in places)
     assert first == schemes.get("pre_ln").plan(places[0])
     assert set(others) == {ResidualPlan(("pre_norm", "post_norm"))}
+
+
+@pytest.mark.parametrize("sublayer", ["self_attention", "cross_attention"])
+def test_hybrid_norms_attention_has_norms_inside(sublayer):
+    scheme, place = schemes.get("hybrid_norm"), StackPosition(3, 3, "decoder", 0, sublayer)
+    plan = scheme.plan(place)
+    assert (plan.norm_slots, plan.query_key_norm, plan.value_norm) == ((), True, True)
+    starred = dataclasses.replace(scheme, first_layer_pre_ln=True)
+    assert starred.plan(place) == dataclasses.replace(plan, norm_slots=("pre_norm",))
+    second = dataclasses.replace(place, layer_index=1)
+    assert starred.plan(second) == scheme.plan(second) == plan
 
 
 # The spread of a Glorot kernel of 512 x 512, 0.0441942, in layers 1, 2, 6 and 12.
@@ -289,6 +304,7 @@ def test_rezero_may_start_elsewhere():
         {"name": "keel", "alpha": 3.0, "folded": True},
         {"name": "orthogonal", "epsilon": 0.1},
         {"name": "ds_init", "exponent": 0.25, "gain": 0.5},
+        {"name": "hybrid_norm", "first_layer_pre_ln": True},
     ],
     ids=str,
 )
