@@ -237,10 +237,10 @@ class AddNorm(keras.layers.Layer):
     def _require_streams(self, state: schemes.StreamState) -> None:
         if not self._has_streams:
             raise ValueError(
-                f"The Add & Norm '{self.name}' was given a state of several streams, and "
-                f"its scheme has one stream. Expected a tensor. Received: {len(state.streams)} streams "
-                f"and {len(state.memory)} memories, with {self.scheme!r}. All layers of a stack need "
-                "the same scheme."
+                f"The Add & Norm '{self.name}' was given a state of several streams, and its "
+                f"scheme has one stream. Expected a tensor. Received: {len(state.streams)} "
+                f"streams and {len(state.memory)} memories, with {self.scheme!r}. All layers of "
+                "a stack need the same scheme."
             )
         if not self.built:
             raise ValueError(
