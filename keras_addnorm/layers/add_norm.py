@@ -103,6 +103,11 @@ class AddNorm(keras.layers.Layer):
         """Factor that the scheme wants on the sublayer's initial kernels (as DeepNorm does)."""
         return self._plan.init_gain
 
+    @property
+    def query_key_init_gain(self) -> float:
+        """Factor that the scheme wants on the initial query and key kernels (as DS-Init does)."""
+        return self._plan.query_key_init_gain
+
     def make_inner_norm(self) -> norms.Norm | None:
         """Return a new norm for the inside of the sublayer, if the scheme wants one (Sub-LN)."""
         if not self._plan.inner_norm:
@@ -114,6 +119,8 @@ class AddNorm(keras.layers.Layer):
         hidden_dim = require_hidden_dim(residual_shape)
         for slot in self._plan.norm_slots:
             norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)
+            if slot == "post_norm":
+                norm.epsilon = self._epsilon_behind_the_sum(norm)
             norm.build(residual_shape)
             setattr(self, slot, norm)
         self.branch_scale = self._make_scale("branch_scale", self._plan.branch_scale, hidden_dim)
@@ -233,6 +240,18 @@ class AddNorm(keras.layers.Layer):
             initializer=keras.initializers.Constant(scale.initial_value),
             name=name,
         )
+
+    def _epsilon_behind_the_sum(self, norm: norms.Norm) -> float:
+        gain = self._plan.post_norm_gain
+        if gain == 1.0:
+            return norm.epsilon
+        if norm.epsilon_power is None:
+            raise ValueError(
+                f"The norm {self.norm!r} cannot make up for the gain that {self.scheme!r} has "
+                "folded away: no epsilon of it does. Expected a norm that can, such as "
+                "'layer_norm' or 'rms_norm', or the scheme as it is before `fold`."
+            )
+        return norm.epsilon / gain**norm.epsilon_power
 
     def _require_streams(self, state: schemes.StreamState) -> None:
         if not self._has_streams:

@@ -16,6 +16,7 @@ from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
+from keras_addnorm.layers.initializers import scaled
 from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
 
@@ -113,13 +114,14 @@ class TransformerBlock(ConfiguredLayer):
             return
         add_norm = self._build_add_norm(name, x_shape, self.scheme)
         kernel = self.kernel_initializer
+        query_key = scaled(kernel, add_norm.query_key_init_gain)
         sublayer = attention(
             num_heads=self.num_heads,
             head_dim=self.head_dim,
             dropout=self.attention_dropout,
             use_bias=self.use_bias,
-            query_initializer=kernel,
-            key_initializer=kernel,
+            query_initializer=query_key,
+            key_initializer=query_key,
             value_initializer=kernel,
             output_initializer=kernel,
             bias_initializer=self.bias_initializer,

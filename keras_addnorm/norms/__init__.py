@@ -17,12 +17,14 @@ from typing import Any, Literal
 
 from keras_addnorm.basics import Table
 from keras_addnorm.norms.batch_norm import BatchNorm
+from keras_addnorm.norms.derf import Derf
 from keras_addnorm.norms.dynamic_tanh import DynamicTanh
 from keras_addnorm.norms.layer_norm import LayerNorm
 from keras_addnorm.norms.none import NoNorm
 from keras_addnorm.norms.norm import Norm
 from keras_addnorm.norms.rms_norm import RMSNorm
 from keras_addnorm.norms.scale_norm import ScaleNorm
+from keras_addnorm.norms.seed_norm import SeedNorm
 from keras_addnorm.norms.std_layer_norm import StdLayerNorm
 
 NormLike = str | dict[str, Any]
@@ -35,6 +37,7 @@ Side = Literal["encoder", "decoder"]
 
 __all__ = [
     "BatchNorm",
+    "Derf",
     "DynamicTanh",
     "LayerNorm",
     "NoNorm",
@@ -43,6 +46,7 @@ __all__ = [
     "NormLike",
     "RMSNorm",
     "ScaleNorm",
+    "SeedNorm",
     "Side",
     "StdLayerNorm",
     "for_side",
@@ -58,7 +62,9 @@ _TABLE: Table[Norm] = Table(
         "layer_norm": LayerNorm,
         "rms_norm": RMSNorm,
         "scale_norm": ScaleNorm,
+        "seed_norm": SeedNorm,
         "dynamic_tanh": DynamicTanh,
+        "derf": Derf,
         "std_layer_norm": StdLayerNorm,
         "batch_norm": BatchNorm,
         "none": NoNorm,

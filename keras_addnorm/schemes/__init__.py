@@ -17,8 +17,10 @@ from keras_addnorm.schemes.attention_residuals import AttentionResiduals
 from keras_addnorm.schemes.b2t import B2T
 from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.dense_former import DenseFormer
+from keras_addnorm.schemes.ds_init import DSInit
 from keras_addnorm.schemes.frac_connections import FracConnections
 from keras_addnorm.schemes.hyper_connections import HyperConnections
+from keras_addnorm.schemes.keel import Keel
 from keras_addnorm.schemes.layer_scale import LayerScale
 from keras_addnorm.schemes.ln_scaling import LNScaling
 from keras_addnorm.schemes.mhc import MHC
@@ -26,6 +28,7 @@ from keras_addnorm.schemes.mhc_lite import MHCLite
 from keras_addnorm.schemes.mix_ln import MixLN
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.no_residual import NoResidual
+from keras_addnorm.schemes.orthogonal import Orthogonal
 from keras_addnorm.schemes.plain import Plain
 from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.pre_ln import PreLN
@@ -46,18 +49,21 @@ from keras_addnorm.schemes.scheme import (
 )
 from keras_addnorm.schemes.streams import StreamScheme, StreamState
 from keras_addnorm.schemes.sub_ln import SubLN
+from keras_addnorm.schemes.t_fixup import TFixup
 
 __all__ = [
     "B2T",
     "MHC",
     "Admin",
     "AttentionResiduals",
+    "DSInit",
     "DeepNorm",
     "DenseFormer",
     "ExtraLayer",
     "Folding",
     "FracConnections",
     "HyperConnections",
+    "Keel",
     "LNScaling",
     "LayerScale",
     "LearnedArray",
@@ -66,6 +72,7 @@ __all__ = [
     "MixLN",
     "NoNorm",
     "NoResidual",
+    "Orthogonal",
     "Plain",
     "PostLN",
     "PreLN",
@@ -81,6 +88,7 @@ __all__ = [
     "StreamScheme",
     "StreamState",
     "SubLN",
+    "TFixup",
     "get",
     "names",
     "register",
@@ -100,9 +108,13 @@ _TABLE: Table[ResidualScheme] = Table(
         "mix_ln": MixLN,
         "ln_scaling": LNScaling,
         "deep_norm": DeepNorm,
+        "ds_init": DSInit,
+        "keel": Keel,
         "admin": Admin,
         "rezero": ReZero,
+        "t_fixup": TFixup,
         "layer_scale": LayerScale,
+        "orthogonal": Orthogonal,
         "no_norm": NoNorm,
         "no_residual": NoResidual,
         "plain": Plain,

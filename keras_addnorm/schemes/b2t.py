@@ -23,8 +23,8 @@ class _Place(NamedTuple):
 class B2T(StreamScheme):
     """`y = LN(x + F(x))`, and in a layer's last sublayer `y = LN(x + F(x) + u)`, u its input.
 
-    The skip from bottom to top goes round all but one of the layer's norms. All kernels of value,
-    output and feed-forward start `N^-1/2` times smaller, N the layers of the stack.
+    The skip from bottom to top goes round all but one of the layer's norms. All kernels, those of
+    query and key too, start `N^-1/2` times smaller, N the layers of the stack.
 
     Raises:
         ValueError: On use without a position.
@@ -39,9 +39,11 @@ class B2T(StreamScheme):
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm after the sum and smaller initial kernels."""
         position = require_position(position, "B2T")
+        gain = position.depth**-0.5
         return ResidualPlan(
             norm_slots=("post_norm",),
-            init_gain=position.depth**-0.5,
+            init_gain=gain,
+            query_key_init_gain=gain,
             settings=_Place(position.is_first_in_layer, position.is_last_in_layer),
         )
 

@@ -203,6 +203,9 @@ class ResidualPlan:
         arrays: Learned arrays of the scheme's own; their order is that in files of weights.
         settings: What the scheme wants to know again when it is called, such as where in its layer
             the sublayer stands: plain numbers, for instance a `NamedTuple` of them.
+        query_key_init_gain: Factor on the initial query and key kernels (DS-Init).
+        post_norm_gain: Factor by which the input of `post_norm` is smaller than the scheme means;
+            the norm makes up for it with a smaller epsilon (folded gains).
 
     Raises:
         ValueError: If a norm slot is unknown, or a name is taken twice.
@@ -218,6 +221,8 @@ class ResidualPlan:
     extra_layers: tuple[ExtraLayer, ...] = ()
     arrays: tuple[LearnedArray, ...] = ()
     settings: Any = ()
+    query_key_init_gain: float = 1.0
+    post_norm_gain: float = 1.0
 
     def __post_init__(self) -> None:
         if unknown := [slot for slot in self.norm_slots if slot not in get_args(NormSlot)]:
@@ -272,7 +277,8 @@ class Folding:
             or one a channel.
         pre_norm_gain: Factor for the gain and offset of `pre_norm`.
         post_norm_gain: Factor by which the input of `post_norm` has become smaller. The norm has
-            to make up for it: most do with a smaller epsilon.
+            to make up for it: most do with a smaller epsilon, that of the plan of `scheme` if it
+            has this `post_norm_gain`, else that of all norms of the side.
     """
 
     scheme: ResidualScheme
@@ -311,6 +317,17 @@ class ResidualScheme(abc.ABC):
     @abc.abstractmethod
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return the residual stream with the sublayer's output merged into it."""
+
+    def embedding_gain(self, position: StackPosition) -> float:
+        """Return the factor on the initial token embeddings of one side of a model (T-Fixup).
+
+        Args:
+            position: A place on that side; with shared embeddings, the encoder's.
+
+        Returns:
+            1, unless the scheme wants others.
+        """
+        return 1.0
 
     def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
         """Return the scheme without its gains, and the factors that the weights take over.

@@ -31,7 +31,16 @@ SOME = (
     "decoder/0/self_attention",
     "decoder/0/cross_attention",
 )
-BARE = {"pre_ln", "layer_scale", "rezero", "ln_scaling", "sub_ln", "no_norm"}
+BARE = {
+    "pre_ln",
+    "layer_scale",
+    "rezero",
+    "ln_scaling",
+    "sub_ln",
+    "orthogonal",
+    "no_norm",
+    "t_fixup",
+}
 
 
 def zeroed(model, names):
