@@ -65,6 +65,9 @@ class TransformerBlock(ConfiguredLayer):
     sublayers: ClassVar[tuple[str, ...]]
     """The sublayers that it can have, in the order in which they run."""
 
+    built_sublayers: tuple[str, ...]
+    """Those that it has, pruned ones too; known once the layer is built."""
+
     @takes(BlockArguments)
     def __init__(self, arguments: BlockArguments) -> None:
         super().__init__(**arguments.for_keras())
@@ -76,6 +79,10 @@ class TransformerBlock(ConfiguredLayer):
     def call(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the sublayers."""
 
+    def position_of(self, sublayer: str) -> schemes.StackPosition | None:
+        """Return where a sublayer of this layer stands, if the layer knows where it stands."""
+        return None if self.position is None else self.position.at(sublayer, self.built_sublayers)
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
@@ -83,6 +90,16 @@ class TransformerBlock(ConfiguredLayer):
             "position": None if self.position is None else self.position.to_dict(),
             "pruned_sublayers": list(self.pruned_sublayers),
         }
+
+    def _open(self, x: Any) -> tuple[Any, bool]:
+        """Return the state that the sublayers hand on, and whether the stack gave it."""
+        if isinstance(x, schemes.StreamState) or not isinstance(self.scheme, schemes.StreamScheme):
+            return x, True
+        return self.scheme.open(x), False
+
+    def _close(self, x: Any, was_given: bool) -> Any:
+        """Return the state to the stack that gave it, or one stream where a tensor came in."""
+        return x if was_given else self.scheme.collapse(x)
 
     def _build_attention(
         self,
@@ -147,8 +164,7 @@ class TransformerBlock(ConfiguredLayer):
         self.feed_forward.build(x_shape)
 
     def _build_pruned(self, name: str, x_shape: Shape) -> None:
-        position = None if self.position is None else self.position.at(name)
-        self._build_add_norm(name, x_shape, self.scheme.without_branch(position))
+        self._build_add_norm(name, x_shape, self.scheme.without_branch(self.position_of(name)))
         sublayer = PRUNED[name](dtype=self.dtype_policy, name=name)
         sublayer.build(x_shape)
         setattr(self, name, sublayer)
@@ -162,7 +178,7 @@ class TransformerBlock(ConfiguredLayer):
             norm=self.norm,
             epsilon=self.epsilon,
             dropout=self.dropout,
-            position=None if self.position is None else self.position.at(sublayer),
+            position=self.position_of(sublayer),
             drop_path=self.drop_path,
             dtype=self.dtype_policy,
             name=name,
