@@ -17,8 +17,8 @@ class PieceIds:
     """The ids of a vocabulary: the name of the piece at each id, and which ones are special.
 
     A text is split by a model of its own (SentencePiece's, say); this says what id each of its
-    pieces has. A piece of the model that is not named here is the unknown one. A piece that is
-    named here alone never comes from a text.
+    pieces has. A piece of the model that is not named here is the unknown one. A run of characters
+    that the model lacks has the id of its name, if there is one here that is no control.
 
     Args:
         pieces: The name of each id, in the order of the ids; all different.
@@ -27,8 +27,7 @@ class PieceIds:
         end: The name of what ends a sequence.
         unknown: The name of what stands for all that the vocabulary lacks.
         controls: Names that say nothing in a text: languages, masks, rows that fill a table up.
-            The special four need not be among them. What is named here and unknown to the model
-            of pieces, and is no control, is text that is written but never read.
+            The special four need not be among them.
 
     Raises:
         TypeError: If a name is not a string.

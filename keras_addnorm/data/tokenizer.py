@@ -140,7 +140,8 @@ class Tokenizer(BaseTokenizer):
         self._id_of_model_piece = (
             None if ids is None else [unknown if i < 0 else i for i in self.model_ids]
         )
-        self.ids_of_runs = {} if has_bytes else _ids_of_runs(pieces, self.model_pieces)
+        has_list = ids is not None and not has_bytes
+        self.ids_of_runs = _ids_of_runs(pieces, self.model_pieces) if has_list else {}
         sentencepiece.set_min_log_level(2)
         self._processor = sentencepiece.SentencePieceProcessor(
             model_proto=_splitting_only(model, self.normalizer) or proto

@@ -177,7 +177,7 @@ def test_a_table_may_be_larger_than_the_vocabulary():
     tokenizer = Tokenizer.from_sentencepiece(model, ids)
     assert tokenizer.vocabulary_size == 6 and tokenizer.unused_ids == (4, 5)
     assert tokenizer.decode([3, 4, 5, 3]) == "aa"
-    # What stands behind in the list without being a piece of the model is written, never read.
+    # What stands in the list without being a piece of the model is written.
     foreign = Tokenizer.from_sentencepiece(model, PieceIds((*names, "b!"), start="<pad>"))
     assert foreign.decode([3, 4]) == "ab!" and foreign.unused_ids == ()
     with pytest.raises(ValueError, match=r"has 4 pieces.*received 3"):

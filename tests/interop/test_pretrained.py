@@ -459,6 +459,8 @@ def test_fairseq_has_the_same_mathematics_under_other_names(name, tmp_path):
         rtol=0,
         atol=1e-5,
     )
+    assert ours.generation.strategy == Beam(5, AveragePenalty(1.0), early_stopping=True)
+    assert (ours.generation.max_length, ours.generation.constraints) == (40, (MinLength(2),))
     with pytest.raises(ValueError, match=r"fairseq's checkpoints are only read"):
         save_pretrained(ours, tmp_path / "mine")
     options |= {"adaptive_input": True, "decoder_learned_pos": name != "bart"}

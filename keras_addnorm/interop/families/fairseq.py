@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data import TokenizerPair
+from keras_addnorm.decoding import AveragePenalty, Beam, MinLength
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.fairseq_options import IGNORED
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Field, SameAs, copied, fixed
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
+from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import Options, read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -171,6 +173,15 @@ class Fairseq(Family):
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
         """Return nothing: a checkpoint does not say how its texts were split."""
         return None
+
+    def generation(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> GenerationSettings:
+        """Return how fairseq searches unless it is told otherwise: a checkpoint does not say it."""
+        return GenerationSettings(
+            Beam(5, AveragePenalty(1.0), early_stopping=True),
+            min(201, config.max_length),
+            (MinLength(2),),  # the end token is counted here
+            early_stopping=True,
+        )
 
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Refuse: nothing writes such a file here."""

@@ -171,7 +171,7 @@ def _unquoted(key: str) -> str:
 def _vocabularies(checkpoint: Checkpoint) -> tuple[Path, Path] | None:
     """Return the file that says the ids of each side, if there is one."""
     folder = checkpoint.folder
-    listed = [Path(name).name for name in read_decoder_settings(checkpoint).get("vocabs", [])]
+    listed = [Path(name).name for name in read_decoder_settings(checkpoint).get("vocabs") or []]
     found = [folder / name for name in listed if (folder / name).is_file()]
     if len(found) != len(listed) or not found:
         lists = [path for suffix in _LISTS for path in folder.glob(f"*vocab*{suffix}")]
