@@ -144,7 +144,7 @@ def read(folder):
 def test_where_a_target_starts(mbart_folder, tmp_path):
     folder = copy_of(mbart_folder, tmp_path)
     message = (
-        r"does not say which token a target starts with.*language, in mBART-50 that of the end"
+        r"does not say which token a target starts with.*config\.json, 2 for a MBart50Tokenizer"
     )
     with pytest.raises(ValueError, match=message):
         read(folder)
@@ -216,6 +216,7 @@ def test_searches_of_folders_of_all_ages(mbart_folder, tmp_path):
     found = read(folder)[1]
     assert found.forced_first is None and found.strategy.num_return == 1 and found.max_length == 5
     assert found.not_followed == ("new_field = 7",)
+    assert found.to_dict() == {"max_length": 6, "new_field": 7, "old_field": None}
     (folder / "generation_config.json").write_text("{}")
     assert read(folder)[1] == GenerationSettings(Greedy(AveragePenalty(1.0)), 19)
 
