@@ -113,7 +113,7 @@ class Said:
     """What a checkpoint says of searches, for the way back.
 
     Attributes:
-        settings: All its fields.
+        settings: Its fields.
         followed: Those that are followed, as they are written here.
     """
 
@@ -187,7 +187,9 @@ class GenerationSettings:
             values.get("forced_bos_token_id"),
             tuple(not_followed),
         )
-        return dataclasses.replace(found, said=Said(dict(settings), found._followed(values)))
+        # A config says much else.
+        kept = {name: value for name, value in settings.items() if name in FIELDS}
+        return dataclasses.replace(found, said=Said(kept, found._followed(values)))
 
     def with_beams(self, num_beams: int) -> Strategy:
         """Return the same search with another number of hypotheses."""
@@ -270,8 +272,8 @@ def _require_types(values: Mapping[str, Any]) -> None:
     problems = []
     for name, types in _FOLLOWED.items():
         value = values.get(name)
-        is_number = bool not in types and isinstance(value, bool)
-        if value is not None and (is_number or not isinstance(value, types)):
+        is_other_bool = bool not in types and isinstance(value, bool)
+        if value is not None and (is_other_bool or not isinstance(value, types)):
             expected = " or ".join(kind.__name__ for kind in types)
             problems.append(f"{name} = {value!r:.60}; expected {expected}")
     stopping = values.get("early_stopping")

@@ -116,6 +116,7 @@ def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
         f"{config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
         f"{config.hidden_dim}, {config.target_vocabulary_size:,} pieces.",
         f"Licence: {loaded.licence or 'the folder names none; look at where it comes from'}.",
+        f"Outputs have {loaded.generation.max_length} tokens at most.",
     ]
     lines += [f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed]
     return "\n".join([*lines, f"Run: {path}"])

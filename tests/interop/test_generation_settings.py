@@ -134,6 +134,8 @@ def test_a_way_back_keeps_what_is_not_followed():
         **{"eos_token_id": [0, 3], "num_beams": 1, "do_sample": False, "length_penalty": 0.0},
         **{"max_length": 21, "bad_words_ids": [[5], [8, 9]], "min_length": 3},
     }
+    # The config of another toolkit says much else.
+    assert GenerationSettings.of({"num_beams": 2, "beam-size": 4}, 64).to_dict() == {"num_beams": 2}
     without = dataclasses.replace(found, constraints=(), strategy=Sample(0.7, top_k=None))
     assert without.to_dict() == {
         **{name: said[name] for name in same},

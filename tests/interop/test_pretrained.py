@@ -239,7 +239,8 @@ def test_a_training_step(name, tmp_path):
 
 
 SEARCHES = {
-    "marian": {"num_beams": 3, "bad_words_ids": [[29]], "length_penalty": 0.6},
+    # The end, 0, is no bad word.
+    "marian": {"num_beams": 3, "bad_words_ids": [[29], [0]], "length_penalty": 0.6},
     "m2m_100": {"num_beams": 4, "forced_bos_token_id": 9, "early_stopping": True},
     "bart": {
         **{"num_beams": 3, "forced_bos_token_id": 0, "early_stopping": "never"},

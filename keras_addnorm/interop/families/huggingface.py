@@ -95,7 +95,12 @@ class HuggingFaceFamily(Family):
             for name, value in sorted(said.items())
             if name not in _KNOWN and value is not None
         )
-        return dataclasses.replace(found, not_followed=(*found.not_followed, *unknown))
+        assert found.said is not None
+        return dataclasses.replace(
+            found,
+            not_followed=(*found.not_followed, *unknown),
+            said=dataclasses.replace(found.said, settings=said),
+        )
 
     def _special_ids(self, checkpoint: Checkpoint) -> dict[str, int]:
         """Return the ids that outputs start and end with: those of searches come first."""
@@ -106,12 +111,12 @@ class HuggingFaceFamily(Family):
             start = self.starts.get(tokenizer_class(checkpoint))
         (field,) = (f for f in self.config_file.fields if f.name == "decoder_start_token_id")
         if start is None and field.default is None:
+            known = "".join(f", {token} for a {name}" for name, token in self.starts.items())
             raise ValueError(
                 f"'{checkpoint.folder}' does not say which token a target starts with. Expected "
-                "decoder_start_token_id in generation_config.json or config.json: in the first "
-                "mBART the id of the target language, in mBART-50 that of the end, 2. Received: "
-                f"none, and the tokenizer_class {tokenizer_class(checkpoint)!r}. Add it to "
-                "config.json."
+                f"decoder_start_token_id in generation_config.json or config.json{known}, the id "
+                "of the target language where targets start with it. Received: none, and the "
+                f"tokenizer_class {tokenizer_class(checkpoint)!r}. Add it to config.json."
             )
         found = {"decoder_start_token_id": start, "eos_token_id": end}
         return {name: token for name, token in found.items() if token is not None}
