@@ -19,6 +19,7 @@ from keras_addnorm.data import (
     load_tokenizer,
     sentencepiece_pieces,
 )
+from keras_addnorm.data.tokenizer_documents import document
 
 TEXTS = families.fuzz(300, seed=3)
 SENTENCEPIECE = ["nllb", "mbart", "t5", "pegasus", "marian", "m2m"]
@@ -220,6 +221,10 @@ def test_damaged_files_are_refused(tokenizers, tmp_path):
     with pytest.raises(
         ValueError, match=r"no such tokenizer.*sentencepiece, bytes, byte_level_bpe"
     ):
+        load_tokenizer(path)
+    ByteTokenizer().save(path)
+    path.write_bytes(document("bytes", {"first": ["<pad>"]}))
+    with pytest.raises(ValueError, match=r"has no field 'last', which BaseTokenizer\.save writes"):
         load_tokenizer(path)
     ByteTokenizer().save(path)
     with pytest.raises(ValueError, match=r"another kind.*received 'bytes'.*load_tokenizer"):
