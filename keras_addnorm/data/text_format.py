@@ -163,9 +163,11 @@ class TextFormat:
             if name is not None
         }
         if unused := sorted(given.keys() - set(self.languages)):
+            places = " and ".join(f"a {side} language" for side in self.languages)
             raise ValueError(
-                f"The text format has no place for a {unused[0]} language. Expected one of "
-                f"{list(self.languages)}; received {unused[0]}_language={given[unused[0]]!r}."
+                f"The text format has no place for a {unused[0]} language: it has none, or one "
+                f"that is chosen already. Expected {places or 'no language'}; received "
+                f"{unused[0]}_language={given[unused[0]]!r}."
             )
         filled = functools.partial(_filled, languages=given)
         return replace(

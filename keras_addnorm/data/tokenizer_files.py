@@ -54,5 +54,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> BaseTokenizer:
             return Tokenizer(content)
         kind, _ = _TABLE.read(values.pop("name"))
         return kind.from_fields(values)
-    except (ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise ValueError(
+            f"Cannot load the tokenizer '{path}': it has no field {error}, which "
+            "BaseTokenizer.save writes. Expected the whole file; copy it again."
+        ) from error
+    except (ValueError, TypeError) as error:
         raise ValueError(f"Cannot load the tokenizer '{path}'. {error}") from error

@@ -86,7 +86,7 @@ def make_segments(
     joints: list[str] = []
     first_rows = [0]
     boundaries = None
-    inside = getattr(tokenizer, "ids_inside_characters", frozenset())
+    inside: frozenset[int] = getattr(tokenizer, "ids_inside_characters", frozenset())
     for prefix, parts in zip(prefixes, pieces, strict=True):
         for piece in parts:
             tokens = next(encoded)

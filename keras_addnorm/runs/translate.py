@@ -39,6 +39,8 @@ def n_best_translations(
     n_best: int = 1,
     *,
     done: Callable[[int], object] = lambda count: None,
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> list[list[tuple[str, float]]]:
     """Translates texts, each in several ways.
 
@@ -47,6 +49,8 @@ def n_best_translations(
         texts: The texts.
         n_best: The most translations of each, at most `evaluation.num_beams`.
         done: Takes the number of texts that are translated so far.
+        source_language: The language of the texts, where the run was imported without one.
+        target_language: The language to translate into, likewise.
 
     Returns:
         For each text, in order, its translations and their scores, the best first.
@@ -69,6 +73,8 @@ def n_best_translations(
                 constraints=search.constraints,
                 shortlist=run.shortlist,
                 splitting=run.config.splitting,
+                source_language=source_language,
+                target_language=target_language,
                 batch_size=batch_size,
             )
         for index, translations in zip(some, found.n_best, strict=True):
@@ -79,11 +85,15 @@ def n_best_translations(
 
 def load_export(
     directory: str | Path,
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> Callable[[Sequence[str]], list[tuple[str, float]]]:
     """Loads an exported model, whose search is part of it.
 
     Args:
         directory: The folder of the versions, or of one version.
+        source_language: The language of the texts, of an export whose input it is.
+        target_language: The language to translate into, likewise.
 
     Returns:
         A function from texts to the text and score of each translation, in order.
@@ -96,6 +106,6 @@ def load_export(
 
     def translations(texts: Sequence[str]) -> list[tuple[str, float]]:
         with as_user_errors():
-            return list(translator(texts))
+            return list(translator(texts, source_language, target_language))
 
     return translations

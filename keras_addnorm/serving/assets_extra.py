@@ -234,7 +234,7 @@ def warmup_records(
     """
     from tensorflow_serving.apis import prediction_log_pb2
 
-    text_of = functools.cache(functools.partial(_text_of, tokenizer))
+    of_length = functools.cache(functools.partial(text_of, tokenizer))
     others = [key for key in signatures if key != _DEFAULT and not key.endswith("_xla")]
     most_shapes = _MOST_WARMUP_RECORDS - len(others)
     shapes = [(_DEFAULT, *shape) for shape in buckets.shapes[:most_shapes]]
@@ -243,7 +243,7 @@ def warmup_records(
         request = log.predict_log.request
         request.model_spec.name = name
         request.model_spec.signature_name = signature
-        text = text_of(max(1, columns - num_around))
+        text = of_length(max(1, columns - num_around))
         for argument in _inputs(signatures[signature]):
             value = languages.get(argument, text)
             request.inputs[argument].CopyFrom(tf.make_tensor_proto([value] * rows))
@@ -289,7 +289,7 @@ def _example(languages: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _text_of(tokenizer: BaseTokenizer, count: int) -> str:
+def text_of(tokenizer: BaseTokenizer, count: int) -> str:
     """A text of so many tokens; of fewer, if the tokenizer does not make it of one word."""
     word = _word_of_one_token(tokenizer)
     for joint in (" ", ""):

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
+from keras_addnorm.data.text_format import some_of, unknown_language
+from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
 from keras_addnorm.serving.translation_result import Translation
 from keras_addnorm.serving.versions import existing_versions, version_number
 
@@ -72,15 +74,7 @@ class Translator:
         languages = self._languages(source_language, target_language)
         if not normal:
             return []
-        try:
-            out = self._translate(texts=tf.constant(normal), **languages)
-        except tf.errors.InvalidArgumentError as error:
-            if not languages:
-                raise
-            raise ValueError(
-                f"The export could not translate with {_named(languages)}. Expected languages that "
-                f"its model knows. {error.message}"
-            ) from error
+        out = self._translate(texts=tf.constant(normal), **languages)
         return [
             Translation(text.decode("utf-8"), float(score))
             for text, score in zip(out["translations"].numpy(), out["scores"].numpy(), strict=True)
@@ -88,23 +82,32 @@ class Translator:
 
     def _languages(self, source: str | None, target: str | None) -> dict[str, tf.Tensor]:
         """The languages as inputs of the signature."""
-        given = {"source_language": source, "target_language": target}
+        given = {
+            name: language
+            for name, language in zip(LANGUAGE_INPUTS.values(), (source, target), strict=True)
+            if language is not None
+        }
         _, inputs = self._translate.structured_input_signature
-        expected = [name for name in given if name in inputs]
-        received = [name for name, language in given.items() if language is not None]
-        if received != expected:
+        known = self.card.get("languages", {})
+        expected = [side for side, name in LANGUAGE_INPUTS.items() if name in inputs]
+        if given.keys() != {LANGUAGE_INPUTS[side] for side in expected}:
+            such = (f"a {side} language{_such_as(known.get(side))}" for side in expected)
             raise ValueError(
-                f"The inputs of an export are its texts and some languages. Expected {expected}; "
-                f"received {received}."
+                f"An export is told the languages that are its inputs, and no others. Expected "
+                f"{' and '.join(such) or 'no language'}; received {given or 'none'}."
             )
-        return {name: tf.constant([given[name]]) for name in expected}
+        for side in expected:
+            name = given[LANGUAGE_INPUTS[side]]
+            if side in known and name not in known[side]:
+                raise ValueError(unknown_language(side, name, known[side]))
+        return {name: tf.constant([language]) for name, language in given.items()}
 
     def __repr__(self) -> str:
         return f"Translator('{self.path}')"
 
 
-def _named(languages: dict[str, tf.Tensor]) -> str:
-    return ", ".join(f"{name}={value.numpy()[0].decode()!r}" for name, value in languages.items())
+def _such_as(names: list[str] | None) -> str:
+    return f", such as {some_of(names)}" if names else ""
 
 
 def load_translator(directory: str | os.PathLike[str]) -> Translator:

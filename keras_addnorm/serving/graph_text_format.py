@@ -54,7 +54,8 @@ class GraphTextFormat:
             for side in SIDES
             if side in (*self.source_languages, *self.target_languages)
         }
-        known = {side: some[0] for side, some in names.items()}
+        # An example of two languages is one of a translation.
+        known = {side: some[min(SIDES.index(side), len(some) - 1)] for side, some in names.items()}
         self.example_languages = known
         # Nothing that is asked below depends on which languages they are.
         bound = (

@@ -114,4 +114,7 @@ class TextEncoder:
         # The encoder needs at least one column, even without a text.
         width = tf.maximum(tf.reduce_max(lengths), 0) + 1
         rows = tokens.to_tensor(self._pad_id, shape=tf.stack([-1, width]))
-        return tf.where(tf.equal(tf.range(width), ends[:, None]), self._end_id, rows)
+        places = tf.range(width)
+        # A row that is cut at a character may be shorter than the others of its length.
+        rows = tf.where(places < lengths[:, None], rows, self._pad_id)
+        return tf.where(tf.equal(places, ends[:, None]), self._end_id, rows)

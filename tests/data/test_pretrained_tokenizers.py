@@ -19,6 +19,7 @@ from keras_addnorm.data import (
     load_tokenizer,
     sentencepiece_pieces,
 )
+from keras_addnorm.data.tokenizer_documents import document
 
 TEXTS = families.fuzz(300, seed=3)
 SENTENCEPIECE = ["nllb", "mbart", "t5", "pegasus", "marian", "m2m"]
@@ -111,11 +112,12 @@ def test_transformers_has_the_same_ids(tokenizers, tmp_path):
     import transformers
 
     warnings.simplefilter("ignore")
-    # U+2581 and names of special pieces are read there.
-    texts = [text for text in TEXTS if not any(mark in text for mark in ("</s>", "\u2581"))]
+    # U+2581 and names of special pieces are read there, and what U+200D joins is not normalised.
+    odd = ("</s>", "\u2581", "\u200d")
+    texts = [text for text in TEXTS if not any(mark in text for mark in odd)]
     # White space at the end, which SentencePiece leaves out, is a piece there, but for one kind.
     keep_space_at_the_end = ("nllb", "mbart", "pegasus")
-    spaces = " \t\n\u200d\u2028\u3000"  # what their normaliser makes spaces of, too
+    spaces = " \t\n\u2028\u3000"
     assert sum(text != text.rstrip(spaces) for text in texts) > 9
     files = {
         "nllb": ("NllbTokenizer", "sentencepiece.bpe.model"),
@@ -235,6 +237,10 @@ def test_damaged_files_are_refused(tokenizers, tmp_path):
     with pytest.raises(
         ValueError, match=r"no such tokenizer.*sentencepiece, bytes, byte_level_bpe"
     ):
+        load_tokenizer(path)
+    ByteTokenizer().save(path)
+    path.write_bytes(document("bytes", {"first": ["<pad>"]}))
+    with pytest.raises(ValueError, match=r"has no field 'last', which BaseTokenizer\.save writes"):
         load_tokenizer(path)
     ByteTokenizer().save(path)
     with pytest.raises(ValueError, match=r"another kind.*received 'bytes'.*load_tokenizer"):

@@ -107,7 +107,8 @@ def test_languages_are_asked_for_and_looked_up(nllb, marian):
     with pytest.raises(ValueError, match=r"no piece 'deu'.*such as .*'eng_Latn'"):
         _ = nllb.with_languages("eng_Latn", "deu").bound_format
     with pytest.raises(
-        ValueError, match=r"no place for a source language.*received source_language='a'"
+        ValueError,
+        match=r"no place for a source language.*Expected a target language",
     ):
         marian.with_languages("a")
     # A text says it itself.

@@ -1,7 +1,9 @@
 """What an export writes beside the graph."""
 
+import json
 from pathlib import Path
 
+import pretrained_vocabularies
 import pytest
 import tensorflow as tf
 from exported import make_model, make_tokenizers
@@ -12,9 +14,12 @@ from google.protobuf import (
     text_format,
     wrappers_pb2,
 )
+from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_addnorm.serving.assets_extra import FOLDER, write_extras
+from keras_addnorm.data import TextFormat, TokenizerPair
+from keras_addnorm.serving.assets_extra import FOLDER, text_of, write_extras
+from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
 from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.text_encoder import TEXTS
 
@@ -83,6 +88,52 @@ def test_the_readme_names_no_signature_that_is_not_there(write, tmp_path):
     readme = (write(tmp_path / "mine" / "1", "quick", "quick_xla") / "README.md").read_text("utf-8")
     assert "| `quick_xla` | `texts`: string [?] |" in readme
     assert "ends in `_xla`" in readme and "translate_xla" not in readme
+
+
+def test_languages_stand_in_the_readme_and_in_the_warm_up(tmp_path):
+    tokenizer = pretrained_vocabularies.FAMILIES["nllb"]()
+    around = TextFormat(source_prefix=("{source}",), target_prefix=("{target}",))
+    pair = TokenizerPair(tokenizer, tokenizer, around)
+    specs = [
+        tf.TensorSpec([None], tf.string, name) for name in ("texts", *LANGUAGE_INPUTS.values())
+    ]
+
+    def translate(texts, source_language, target_language):
+        return {"translations": texts}
+
+    size = tokenizer.vocabulary_size
+    write_extras(
+        *(tmp_path, tmp_path / "mine" / "1", make_model(size, size, pad_id=1, start_id=2), pair),
+        {"serving_default": tf.function(translate, specs).get_concrete_function()},
+        Buckets(ROWS, (5, 11)),
+        {"decoding": {"shortlist": None, "splitting": {"name": "none"}}},
+        {},
+        {"source_language": "eng_Latn", "target_language": "deu_Latn"},
+    )
+    extras = tmp_path / FOLDER
+    readme = (extras / "README.md").read_text("utf-8")
+    assert "more than 9 tokens is cut" in readme  # of 11, a language and the end
+    languages = '"source_language": "eng_Latn", "target_language": "deu_Latn"'
+    assert f'{{"instances": [{{"texts": "a text", {languages}}}]}}' in readme
+    assert '(["a text"], source_language="eng_Latn", target_language="deu_Latn")' in readme
+    assert 'inputs["target_language"].CopyFrom(tf.make_tensor_proto(["deu_Latn"]))' in readme
+    card = json.loads((extras / "model.json").read_text("utf-8"))
+    assert card["languages"] == {key: ["eng_Latn", "deu_Latn"] for key in ("source", "target")}
+    found = set()
+    records = tf.data.TFRecordDataset(str(extras / "tf_serving_warmup_requests"))
+    for record in records.as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        values = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
+        assert set(values["target_language"]) == {b"deu_Latn"}
+        found.add((len(values["texts"]), len(tokenizer.encode(values["texts"][0].decode()))))
+    assert found == {(rows, columns - 2) for rows in ROWS for columns in (5, 11)}
+
+
+@pytest.mark.parametrize("name", ["byt5", "bart", "nllb"])
+def test_texts_of_a_warm_up_have_the_tokens_of_their_bucket(name):
+    tokenizer = pretrained_vocabularies.FAMILIES[name]()
+    counts = 1, 2, 15, 63
+    assert [len(tokenizer.encode(text_of(tokenizer, count))) for count in counts] == list(counts)
 
 
 def test_an_export_into_the_current_folder_has_its_name(write, tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from keras_addnorm.runs.terminal import StatusLine, bar
 
 # Lines of a file translated at once: enough that lines of similar length share batches.
 _LINES_AT_ONCE = 1024
+_SIDES = ("source", "target")
 
 _DESCRIPTION = """\
 Translates the given texts, or each line of the standard input, with a run or an exported model.
@@ -34,6 +35,8 @@ examples:
   keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
   keras-addnorm translate --model saved_models/mine --output lines.de < lines.en
   keras-addnorm translate --run-dir runs/mine --num-beams 8 --n-best 3 --no-repeat-ngram 3 "A dog."
+  keras-addnorm translate --model saved_models/nllb --source-language eng_Latn \\
+      --target-language deu_Latn "A dog runs."
 """
 
 
@@ -54,6 +57,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write to a file, which appears when all is translated",
     )
+    for side in _SIDES:
+        parser.add_argument(
+            f"--{side}-language",
+            metavar="NAME",
+            help=f"the {side} language, where the model is told it: as its vocabulary names it",
+        )
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
     add_search_settings(parser, without=("samples", "bleu_tokenizer"))
 
@@ -119,17 +128,18 @@ def _translator(
     options: argparse.Namespace, config: RunConfig | None, progress: Callable[[int], None]
 ) -> Callable[[Sequence[str], int], Iterable[Sequence[tuple[str, float]]]]:
     """Returns the function from texts, and how many were before, to the translations of each."""
+    languages = {f"{side}_language": getattr(options, f"{side}_language") for side in _SIDES}
     if config is None:
         from keras_addnorm.runs.translate import load_export
 
-        translate = load_export(options.model)
+        translate = load_export(options.model, **languages)
         return lambda texts, before: [[found] for found in translate(texts)]
     run = load(options.run_dir, config)
 
     from keras_addnorm.runs.translate import n_best_translations
 
     return lambda texts, before: n_best_translations(
-        run, texts, options.n_best or 1, done=lambda count: progress(before + count)
+        run, texts, options.n_best or 1, done=lambda count: progress(before + count), **languages
     )
 
 
