@@ -10,7 +10,6 @@ from typing import Any
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import (
-    AveragePenalty,
     Beam,
     ForbiddenTokens,
     MinLength,
@@ -162,8 +161,7 @@ def _evaluation_settings(search: GenerationSettings) -> dict[str, Any]:
     if isinstance(strategy, Beam):
         found["num_beams"] = strategy.num_beams
     penalty = getattr(strategy, "length_penalty", NoPenalty())
-    has_alpha = isinstance(penalty, AveragePenalty | GNMTPenalty)
-    found["length_penalty"] = penalty.alpha if has_alpha else 0.0
+    found["length_penalty"] = getattr(penalty, "alpha", 0.0)
     found["length_penalty_kind"] = "gnmt" if isinstance(penalty, GNMTPenalty) else "average"
     for constraint in search.constraints:
         if isinstance(constraint, MinLength):

@@ -260,7 +260,7 @@ def _flat(model: Settings) -> dict[str, Any]:
     """Return the settings by the names of the fields: `"encoder.heads"`, `"share_embeddings"`."""
     known = {field.name for field in _CONFIG_FILE.fields}
     parts = {part: model.get(part) or {} for part in ("embeddings", *_SIDES)}
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in model.items():
         places = [f"{part}.{name}" for part in parts if f"{part}.{name}" in known]
         if name not in parts:

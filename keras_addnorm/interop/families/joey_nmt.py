@@ -224,12 +224,11 @@ class JoeyNMT(Family):
             "end": special["eos_token"],
             "unknown": special["unk_token"],
         }
-        return TokenizerPair(
-            *(
-                by_mapping(model, {name: i for i, name in enumerate(each)}, size, **named)
-                for (model, _, size), each in zip(found, tokens, strict=True)
-            )
+        source, target = (
+            by_mapping(model, {name: i for i, name in enumerate(each)}, size, **named)
+            for (model, _, size), each in zip(found, tokens, strict=True)
         )
+        return TokenizerPair(source, target)
 
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Refuse: nothing writes such a folder here."""

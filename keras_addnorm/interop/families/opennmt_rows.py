@@ -251,4 +251,5 @@ def tokenizers_of(
             )
         ids = {name: index for index, name in enumerate(vocabularies[side])}
         found.append(by_mapping(model, ids, size, **special_names(vocabularies)))
-    return TokenizerPair(*found, TextFormat(source_suffix=()))
+    source, target = found
+    return TokenizerPair(source, target, TextFormat(source_suffix=()))

@@ -142,7 +142,8 @@ class OpenNMTTF(Family):
             ids = {token: index for index, token in enumerate((*tokens, _UNKNOWN))}
             special = {"pad": "<blank>", "start": "<s>", "end": "</s>", "unknown": _UNKNOWN}
             found.append(by_mapping(checkpoint.folder / model, ids, size, **special))
-        return TokenizerPair(*found, TextFormat(source_suffix=()))
+        source, target = found
+        return TokenizerPair(source, target, TextFormat(source_suffix=()))
 
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Refuse: nothing writes such a checkpoint here."""
