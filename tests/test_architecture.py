@@ -89,6 +89,7 @@ HOUSE = {
         backend_files=frozenset(
             {
                 *("interop/graphs.py", "interop/onnx.py", "interop/litert.py"),
+                "interop/random_folder/other_toolkits.py",
                 "interop/tensor_files/tensorflow_checkpoint.py",
             }
         ),

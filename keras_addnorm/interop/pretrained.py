@@ -150,9 +150,10 @@ def load_pretrained(
     after the other, and computed with in float32.
 
     Args:
-        name: A folder of Hugging Face's; a folder or an `.npz` of Marian's; a file of PyTorch's or
-            of safetensors, for a family without a `config.json`; or the name of a model at
-            huggingface.co, such as `"Helsinki-NLP/opus-mt-en-de"`.
+        name: A folder of Hugging Face's; a folder or an `.npz` of Marian's; a folder or a file of
+            OpenNMT's, Eole's or Joey NMT's; a file of PyTorch's or of safetensors, for a family
+            without a `config.json`; or the name of a model at huggingface.co, such as
+            `"Helsinki-NLP/opus-mt-en-de"`.
         family: The kind of the files: a name of `keras_addnorm.interop.families`, its dict or
             object; `None` for what `config.json` says.
         tokenizers: `"folder"` for the folder's own; `None` for none; or tokenizers that you have.

@@ -10,7 +10,6 @@ from typing import Any
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import (
-    AveragePenalty,
     Beam,
     ForbiddenTokens,
     MaxLength,
@@ -18,7 +17,7 @@ from keras_addnorm.decoding import (
     NoRepeatNgram,
     Sample,
 )
-from keras_addnorm.decoding.length_penalties import NoPenalty
+from keras_addnorm.decoding.length_penalties import GNMTPenalty, NoPenalty
 from keras_addnorm.interop import GenerationSettings, Pretrained, families, load_pretrained
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs.directory import RunDirectory
@@ -166,8 +165,8 @@ def _evaluation_settings(search: GenerationSettings) -> dict[str, Any]:
     if isinstance(strategy, Beam):
         found["num_beams"] = strategy.num_beams
     penalty = getattr(strategy, "length_penalty", NoPenalty())
-    found["length_penalty"] = penalty.alpha if isinstance(penalty, AveragePenalty) else 0.0
-    found["length_penalty_kind"] = "average"
+    found["length_penalty"] = getattr(penalty, "alpha", 0.0)
+    found["length_penalty_kind"] = "gnmt" if isinstance(penalty, GNMTPenalty) else "average"
     for constraint in search.constraints:
         if isinstance(constraint, MinLength):
             found["min_length"] = min(constraint.length, search.max_length)

@@ -48,13 +48,21 @@ def test_a_run_is_the_model(run, folder):
     assert "nllb: m2m_100, 1" in summary("nllb", loaded, path)
 
 
-@pytest.mark.parametrize("name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz"])
+@pytest.mark.parametrize(
+    "name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz", "joey_nmt"]
+)
 def test_settings_of_every_family_lead_to_its_model(name, tmp_path):
     make_random_folder(name, tmp_path / "folder")
     languages = {"source_language": "en_XX", "target_language": "de_DE"} if name == "mbart" else {}
-    import_pretrained(str(tmp_path / "folder"), tmp_path / "run", **languages)
+    family = name if name == "joey_nmt" else None
+    loaded = import_pretrained(
+        str(tmp_path / "folder"), tmp_path / "run", family=family, **languages
+    )
     found = load_run(tmp_path / "run")
     assert model_config(found.config, found.tokenizers) == found.model.config
+    searches = found.config.evaluation.strategy(), loaded.generation.strategy
+    divisors = [float(to_numpy(search.length_penalty.divisor(7))) for search in searches]
+    assert divisors[0] == pytest.approx(divisors[1])
 
 
 def test_a_search_of_the_settings():

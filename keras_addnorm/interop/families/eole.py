@@ -27,7 +27,7 @@ from keras_addnorm.interop.families.opennmt_rows import (
     tokenizers_of,
 )
 from keras_addnorm.interop.families.rows import WeightTable
-from keras_addnorm.interop.tensor_files import StoredTensor, read_safetensors
+from keras_addnorm.interop.tensor_files import read_safetensors
 from keras_addnorm.models import Seq2SeqConfig
 
 _SIDES = ("encoder", "decoder")
@@ -100,6 +100,7 @@ _POSITIONS: Mapping[str, Callable[[Settings, int], Any]] = {
     "Rotary": _rotary,
     "Relative": lambda _, count: {"name": "shaw", "max_distance": count},
     "Alibi": lambda *_: "alibi",
+    "None": lambda *_: "none",
 }
 
 
@@ -212,26 +213,26 @@ class Eole(Family):
         vocabularies = checkpoint.settings["vocab"]
         found = {
             **_flat(model),
-            **_positions(model, tensors),
+            **_positions(model),
             **special_ids(vocabularies),
             "source_vocabulary": len(vocabularies["src"]),
             "target_vocabulary": len(vocabularies["tgt"]),
             "use_bias": have_biases(tensors),
-            "logits_bias": "generator.bias" in tensors,
+            "logits_bias": model.get("generator_bias", True),
         }
         return _CONFIG_FILE.read(found)
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors, with rotary positions that pair channels as ours do."""
-        return _NAMES.weight_table(config, turns_pairs=False)
+        return _NAMES.weight_table(config, ())
 
     def weights_of(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors, with rotary positions as the checkpoint pairs the channels."""
         model = checkpoint.settings["model"]
-        is_rotary = _value(model, "embeddings", "position_encoding_type") == "Rotary"
-        rotary = _value(model, "encoder", "rope_config") or {}
-        turns_pairs = is_rotary and rotary.get("rotary_interleave", True)
-        return _NAMES.weight_table(config, turns_pairs=turns_pairs)
+        rotary = {side: _value(model, side, "rope_config", {}) for side in _SIDES}
+        return _NAMES.weight_table(
+            config, tuple(s for s in _SIDES if rotary[s].get("rotary_interleave", True))
+        )
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
         """Read the SentencePiece models that are named, with the ids of `vocab.json`."""
@@ -259,7 +260,7 @@ def _flat(model: Settings) -> dict[str, Any]:
     """Return the settings by the names of the fields: `"encoder.heads"`, `"share_embeddings"`."""
     known = {field.name for field in _CONFIG_FILE.fields}
     parts = {part: model.get(part) or {} for part in ("embeddings", *_SIDES)}
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in model.items():
         places = [f"{part}.{name}" for part in parts if f"{part}.{name}" in known]
         if name not in parts:
@@ -278,10 +279,12 @@ def _flat(model: Settings) -> dict[str, Any]:
     }
 
 
-def _positions(model: Settings, tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
+def _positions(model: Settings) -> dict[str, Any]:
     """Return what several settings say of positions, scale and heads."""
     found: dict[str, Any] = {}
-    kind = _value(model, "embeddings", "position_encoding_type", "SinusoidalInterleaved")
+    # Null is a kind of its own there: no positions at all.
+    name, default = "position_encoding_type", "SinusoidalInterleaved"
+    kind = str((model.get("embeddings") or {}).get(name, model.get(name, default)))
     is_scaled = _value(model, "embeddings", "normalize", False)
     count = _value(model, "embeddings", "n_positions", 0)
     if kind == "Learned":
@@ -295,7 +298,7 @@ def _positions(model: Settings, tensors: Mapping[str, StoredTensor]) -> dict[str
         heads = _value(model, side, "heads", 8)
         groups = _value(model, side, "heads_kv", heads)
         found[f"{side}.attention"] = None if groups == heads else {"num_key_value_heads": groups}
-        rotary = _value(model, side, "rope_config") or {}
+        rotary = _value(model, side, "rope_config", {})
         found[f"{side}.positions"] = _POSITIONS.get(kind, lambda *_: "none")(rotary, count)
         width = _value(model, side, "head_dim", _value(model, side, "hidden_size", 512) // heads)
         is_whole = kind != "Rotary" or rotary.get("rotary_dim", 0) in (0, width)

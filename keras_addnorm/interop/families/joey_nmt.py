@@ -29,7 +29,7 @@ from keras_addnorm.interop.families.fields import (
     names,
 )
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
-from keras_addnorm.interop.families.text_files import by_mapping
+from keras_addnorm.interop.families.text_files import by_mapping, read_tokens
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
@@ -209,7 +209,7 @@ class JoeyNMT(Family):
         tokens: list[list[str]] = []
         if not problems:
             for model, vocabulary, _ in found:
-                tokens.append(vocabulary.read_text(encoding="utf-8").splitlines())
+                tokens.append(read_tokens(vocabulary))
                 problems += _pieces_left_out(model, tokens[-1])
         if problems:
             raise ValueError(
@@ -224,12 +224,11 @@ class JoeyNMT(Family):
             "end": special["eos_token"],
             "unknown": special["unk_token"],
         }
-        return TokenizerPair(
-            *(
-                by_mapping(model, {name: i for i, name in enumerate(each)}, size, **named)
-                for (model, _, size), each in zip(found, tokens, strict=True)
-            )
+        source, target = (
+            by_mapping(model, {name: i for i, name in enumerate(each)}, size, **named)
+            for (model, _, size), each in zip(found, tokens, strict=True)
         )
+        return TokenizerPair(source, target)
 
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Refuse: nothing writes such a folder here."""

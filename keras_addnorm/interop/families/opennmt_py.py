@@ -145,14 +145,12 @@ class OpenNMTPy(Family):
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors, with rotary positions that pair channels as ours do."""
-        return _NAMES.weight_table(config, turns_pairs=False)
+        return _NAMES.weight_table(config, ())
 
     def weights_of(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors, with rotary positions as the checkpoint pairs the channels."""
-        options = checkpoint.settings
-        is_rotary = options.get("max_relative_positions", 0) == _ROTARY
-        turns_pairs = is_rotary and options.get("rotary_interleave", True)
-        return _NAMES.weight_table(config, turns_pairs=turns_pairs)
+        turns_pairs = checkpoint.settings.get("rotary_interleave", True)
+        return _NAMES.weight_table(config, ("encoder", "decoder") if turns_pairs else ())
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
         """Read the SentencePiece models that are named, with the ids of the checkpoint."""

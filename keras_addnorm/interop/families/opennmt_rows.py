@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,13 @@ class Names:
     divides_distances: bool = True
     unread: tuple[str, ...] = ()
 
-    def weight_table(self, config: Seq2SeqConfig, *, turns_pairs: bool) -> WeightTable:
+    def weight_table(self, config: Seq2SeqConfig, turns_pairs: Collection[str]) -> WeightTable:
         """Return the tensors of a model.
 
         Args:
             config: The model's config.
-            turns_pairs: Whether rotary positions turn neighbouring channels.
+            turns_pairs: The sides whose rotary positions, if they have some, turn neighbouring
+                channels.
 
         Returns:
             The tensors.
@@ -92,7 +93,7 @@ class Names:
             _SIDES, (config.num_encoder_layers, config.num_decoder_layers), strict=True
         ):
             for index in range(count):
-                rows += self._layer(config, side, index, turns_pairs)
+                rows += self._layer(config, side, index, side in turns_pairs)
             rows += norm_rows(config, f"{side}.final_norm", f"{side}.layer_norm")
         extras = list(map(Extra, self.unread))
         rows += self._embeddings(config, extras)
@@ -109,7 +110,8 @@ class Names:
         for name, norm in zip(sublayers, self.norms[side], strict=True):
             yield from norm_rows(config, f"{ours}.{name}_add_norm.pre_norm", f"{theirs}.{norm}")
         head_dim = config.head_dim or config.hidden_dim // config.num_heads
-        pairs = PairsOfChannels(head_dim)
+        is_rotary = turns_pairs and _kind(config.positions) == "rotary"
+        pairs = (PairsOfChannels(head_dim),) if is_rotary else ()
         for name, their_name in attentions.items():
             for part, their_part in _ATTENTION.items():
                 is_turned = name == "self_attention" and part in ("query", "key")
@@ -117,7 +119,7 @@ class Names:
                     config,
                     f"{ours}.{name}.{part}_projection",
                     f"{theirs}.{their_name}.{their_part}",
-                    (pairs,) if turns_pairs and is_turned else (),
+                    pairs if is_turned else (),
                 )
         if _kind(config.positions) == "shaw":
             # One table for keys and values, where ours has two.
@@ -249,4 +251,5 @@ def tokenizers_of(
             )
         ids = {name: index for index, name in enumerate(vocabularies[side])}
         found.append(by_mapping(model, ids, size, **special_names(vocabularies)))
-    return TokenizerPair(*found, TextFormat(source_suffix=()))
+    source, target = found
+    return TokenizerPair(source, target, TextFormat(source_suffix=()))

@@ -17,7 +17,7 @@ from keras_addnorm.interop.families.rows import (
     Row,
     WeightTable,
 )
-from keras_addnorm.interop.families.text_files import by_mapping
+from keras_addnorm.interop.families.text_files import by_mapping, read_tokens
 from keras_addnorm.interop.tensor_files import StoredTensor, read_tensorflow_checkpoint
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -79,7 +79,9 @@ class OpenNMTTF(Family):
     target_sentencepiece: str | None = None
 
     def open(self, path: Path) -> Checkpoint:
-        """Read the variables of the model."""
+        """Read the variables of the newest checkpoint of a folder, or of that of an `.index`."""
+        if path.suffix == ".index":
+            path = path.with_suffix("")
         variables = read_tensorflow_checkpoint(path)
         tensors = {
             name.removeprefix(_PREFIX): each
@@ -135,12 +137,13 @@ class OpenNMTTF(Family):
         lists = (self.source_vocabulary, self.target_vocabulary or self.source_vocabulary)
         found = []
         for model, name, size in zip(models, lists, sizes, strict=True):
-            tokens = (checkpoint.folder / name).read_text(encoding="utf-8").splitlines()
+            tokens = read_tokens(checkpoint.folder / name)
             # What is in no list has the id behind it.
             ids = {token: index for index, token in enumerate((*tokens, _UNKNOWN))}
             special = {"pad": "<blank>", "start": "<s>", "end": "</s>", "unknown": _UNKNOWN}
             found.append(by_mapping(checkpoint.folder / model, ids, size, **special))
-        return TokenizerPair(*found, TextFormat(source_suffix=()))
+        source, target = found
+        return TokenizerPair(source, target, TextFormat(source_suffix=()))
 
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
         """Refuse: nothing writes such a checkpoint here."""

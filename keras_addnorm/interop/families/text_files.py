@@ -29,6 +29,17 @@ def write_json(path: Path, settings: Mapping[str, Any]) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
+def read_tokens(path: Path) -> list[str]:
+    """Return a list of tokens, one a line; only a line feed ends one."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no file '{path}'. Expected the list of tokens that the settings name. Pass "
+            "tokenizers=None to load the weights alone."
+        )
+    lines = path.read_bytes().decode("utf-8").split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
 def require_text_file(folder: Path, *names: str) -> Path:
     """Return the first of some files that a folder has.
 

@@ -26,6 +26,7 @@ from keras_addnorm.interop.families.languages import M2M_100, MBART_50
 from keras_addnorm.interop.families.text_files import write_json
 from keras_addnorm.interop.folders import require_new
 from keras_addnorm.interop.generation_settings import special_ids
+from keras_addnorm.interop.random_folder import other_toolkits
 from keras_addnorm.interop.tensor_files import write_safetensors
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
@@ -65,6 +66,7 @@ class _Recipe:
         settings: Fields of `config.json` besides the sizes.
         search: Fields of `generation_config.json`.
         pad_is_last: Whether the last id is that of padding, and starts targets.
+        write: Writes everything but the tokenizer's files, in a toolkit's own form.
     """
 
     family: str
@@ -72,6 +74,7 @@ class _Recipe:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     pad_is_last: bool = False
+    write: Callable[[Path, Mapping[str, Any], other_toolkits.MakeModel], None] | None = None
 
 
 def make_random_folder(
@@ -85,7 +88,9 @@ def make_random_folder(
 
     Args:
         name: `"marian"`, `"marian_multilingual"`, `"m2m_100"`, `"nllb"`, `"mbart"`, `"bart"`,
-            `"pegasus"`, `"t5"`, `"t5_v1_1"`, `"mt5"`, `"byt5"` or `"marian_npz"`.
+            `"pegasus"`, `"t5"`, `"t5_v1_1"`, `"mt5"`, `"byt5"`, `"marian_npz"`, `"opennmt_py"`,
+            `"eole"`, `"joey_nmt"` or `"opennmt_tf"`; the last two and `"opennmt_py"` need torch or
+            TensorFlow.
         directory: The folder to make; it appears whole or not at all.
         seed: Another one gives other weights.
         **fields: Sizes of the model as fields of `Seq2SeqConfig`, such as `hidden_dim=512`;
@@ -114,9 +119,13 @@ def make_random_folder(
             f"Received: {name!r}"
         )
     recipe = _RECIPES[name]
-    family = families.get(recipe.family)
     text_files, number = recipe.text_files()
     size = fields.pop("vocabulary_size", number)
+    if recipe.write is not None and size != number:
+        raise ValueError(
+            f"The table of a random folder of {name} has one row for each token. Expected no "
+            f"vocabulary_size. Received: {size}"
+        )
     if unknown := sorted(set(fields) - set(_SIZES)):
         raise ValueError(
             f"A random folder has no such size. Expected some of {', '.join(_SIZES)} and "
@@ -134,8 +143,12 @@ def make_random_folder(
     with atomic_folder(directory) as folder:
         for file, content in text_files.items():
             (folder / file).write_bytes(content)
-        write = _write_huggingface if isinstance(family, HuggingFaceFamily) else _write_npz
-        write(folder, family, sizes, recipe, seed)
+        if recipe.write is not None:
+            recipe.write(folder, sizes, lambda config: _random_model(config, seed))
+        else:
+            family = families.get(recipe.family)
+            write = _write_huggingface if isinstance(family, HuggingFaceFamily) else _write_npz
+            write(folder, family, sizes, recipe, seed)
     return directory
 
 
@@ -229,6 +242,15 @@ def _marian_npz() -> tuple[TextFiles, int]:
     return {"vocab.spm": model}, len(sentencepiece_pieces(model)) + 1
 
 
+def _list_of_tokens(*first: str) -> tuple[TextFiles, int]:
+    """Return a model of pieces, and their names one a line behind special ones."""
+    model = _sentencepiece()
+    pieces = [p for p in sentencepiece_pieces(model) if p not in ("<s>", "</s>", "<unk>")]
+    names = [*first, *pieces]
+    text = "".join(f"{name}\n" for name in names).encode()
+    return {"vocab.spm": model, other_toolkits.VOCABULARY: text}, len(names)
+
+
 def _m2m_100() -> tuple[TextFiles, int]:
     model = _sentencepiece("bpe")
     pieces = [p for p in sentencepiece_pieces(model) if p not in ("<s>", "</s>", "<unk>")]
@@ -311,6 +333,26 @@ _RECIPES: dict[str, _Recipe] = {
     ),
     "bart": _Recipe("bart", _bart, {"forced_bos_token_id": 0}, {**_BEAM, "forced_bos_token_id": 0}),
     "pegasus": _Recipe("pegasus", _pegasus, {"scale_embedding": True}, _BEAM),
+    "opennmt_py": _Recipe(
+        "opennmt_py",
+        lambda: _list_of_tokens("<unk>", "<blank>", "<s>", "</s>"),
+        write=other_toolkits.write_opennmt_py,
+    ),
+    "eole": _Recipe(
+        "eole",
+        lambda: _list_of_tokens("<unk>", "<blank>", "<s>", "</s>"),
+        write=other_toolkits.write_eole,
+    ),
+    "joey_nmt": _Recipe(
+        "joey_nmt",
+        lambda: _list_of_tokens("<unk>", "<pad>", "<s>", "</s>"),
+        write=other_toolkits.write_joey_nmt,
+    ),
+    "opennmt_tf": _Recipe(
+        "opennmt_tf",
+        lambda: _list_of_tokens("<blank>", "<s>", "</s>"),
+        write=other_toolkits.write_opennmt_tf,
+    ),
 }
 names = tuple(_RECIPES)
 """The folders that can be made."""

@@ -31,7 +31,10 @@ class _Variable(StoredTensor):
 
     def read(self) -> np.ndarray:
         """Return the numbers."""
-        return np.asarray(self.reader.get_tensor(self.name))
+        try:
+            return np.asarray(self.reader.get_tensor(self.name))
+        except Exception as error:  # TensorFlow's own kinds of errors
+            raise _damaged(self.path, error) from error
 
 
 def read_tensorflow_checkpoint(path: Path) -> dict[str, StoredTensor]:
@@ -66,9 +69,7 @@ def read_tensorflow_checkpoint(path: Path) -> dict[str, StoredTensor]:
     try:
         reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise DamagedFileError(
-            f"The checkpoint '{prefix}' is damaged: {error}. Copy or download its files again."
-        ) from error
+        raise _damaged(Path(prefix), error) from error
     shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     return {
         name.removesuffix(_VALUE): _Variable(
@@ -82,3 +83,9 @@ def read_tensorflow_checkpoint(path: Path) -> dict[str, StoredTensor]:
         for name in sorted(shapes)
         if name.endswith(_VALUE) and _OF_OPTIMIZERS not in name
     }
+
+
+def _damaged(prefix: Path, error: Exception) -> DamagedFileError:
+    return DamagedFileError(
+        f"The checkpoint '{prefix}' is damaged: {error}. Copy or download its files again."
+    )

@@ -16,10 +16,11 @@ from keras_addnorm.runs.terminal import StatusLine
 _DESCRIPTION = """\
 Makes a run directory of a pretrained model, for evaluate, translate, inspect, export, and for a
 fine-tuning: train --start-from. NAME is a folder that transformers or Marian wrote (Marian and
-OPUS-MT, T5, mT5, M2M-100, NLLB, mBART, BART, Pegasus), or a name at huggingface.co. Nothing in it
-is run; neither torch nor transformers is needed. A model of several languages is imported for one
-direction, --source-language and --target-language, as its vocabulary names them. The pairs to
-evaluate and inspect with are those of --data. See docs/pretrained.md.
+OPUS-MT, T5, mT5, M2M-100, NLLB, mBART, BART, Pegasus), a folder of Joey NMT with --family
+joey_nmt, or a name at huggingface.co. Nothing in it is run; neither torch nor transformers is
+needed. A model of several languages is imported for one direction, --source-language and
+--target-language, as its vocabulary names them. The pairs to evaluate and inspect with are those
+of --data. See docs/pretrained.md.
 
 examples:
   keras-addnorm import opus-mt-en-de --run-dir runs/opus
