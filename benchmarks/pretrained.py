@@ -55,8 +55,14 @@ class Size:
     batch_size: int = 32
 
     def make(self, folder: Path) -> Path:
-        """Make the folder of such a model."""
-        return make_random_folder(self.kind, folder, **self.fields)
+        """Make the folder of such a model, with a piece for each id."""
+        make_random_folder(self.kind, folder, **self.fields)
+        path = folder / "vocab.json"
+        if path.is_file():  # Else the pieces are those of a small model of pieces.
+            ids = json.loads(path.read_text(encoding="utf-8"))
+            more = range(len(ids), self.fields["vocabulary_size"])
+            path.write_text(json.dumps({**ids, **{f"w{number}": number for number in more}}))
+        return folder
 
 
 def fields(layers: int, width: int, inner: int, heads: int, vocabulary_size: int) -> dict[str, int]:

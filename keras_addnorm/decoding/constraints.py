@@ -17,6 +17,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import Table
@@ -230,8 +231,10 @@ class ForbiddenTokens(Constraint):
     def allowed(self, view: View) -> Tensor:
         """Allow all other tokens: `(1, V)`."""
         beyond = max(self.tokens) + 1
-        allowed = ops.convert_to_tensor([token not in self.tokens for token in range(beyond + 1)])
-        return ops.expand_dims(ops.take(allowed, ops.minimum(view.tokens, beyond)), 0)
+        allowed = np.ones(beyond + 1, "bool")
+        allowed[list(self.tokens)] = False
+        table = ops.convert_to_tensor(allowed)
+        return ops.expand_dims(ops.take(table, ops.minimum(view.tokens, beyond)), 0)
 
     def check(self, vocabulary_size: int, max_length: int) -> None:
         """Raise a `ValueError` if a token lies outside the vocabulary."""

@@ -306,3 +306,29 @@ def test_serving_asks_a_server_and_writes_what_it_saw(tmp_path):
         assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
     (first,) = figures["first"]
     assert first["warm_up"] and first["start_s"] > 0 and first["first_ms"] > 0
+
+
+@pytest.mark.slow
+def test_an_imported_model_translates_alike_everywhere(tmp_path):
+    figures = run_pretrained("search", tmp_path, "--batch-sizes", "1")
+    assert figures["export"]["mb"] > 0
+    for search in ("greedy", "beam 4"):
+        assert set(figures[f"1 × {search}"].pop("equal").values()) == {1}
+        assert len(figures[f"1 × {search}"]) == 4
+
+
+@pytest.mark.slow
+def test_imports_and_fine_tuning_are_measured(tmp_path):
+    imported = run_pretrained("import", tmp_path, "--backends", "torch")["torch"]
+    assert imported["peak_of_all_mb"] > imported["before_mb"] > imported["weights_mb"] > 0
+    tuned = run_pretrained("fine-tuning", tmp_path)
+    all_weights, lora = (tuned[name] for name in ("all weights", "LoRA of rank 8"))
+    assert all_weights["trained"] > lora["trained"] > 0
+    assert all_weights["checkpoint_mb"] > 0
+
+
+def run_pretrained(part, folder, *arguments):
+    path = folder / "figures.json"
+    script = str(ROOT / "benchmarks" / "pretrained.py")
+    run_on("tensorflow", script, part, "--smoke", "--json", str(path), *arguments)
+    return json.loads(path.read_text(encoding="utf-8"))
