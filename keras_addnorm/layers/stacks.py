@@ -119,12 +119,13 @@ class TransformerStack(ConfiguredLayer):
             self.final_norm.build(shapes[0])
         self.stream_ends = None
         if isinstance(self.scheme, schemes.StreamScheme):
-            top = self.layers[-1]
-            position = top.position_of(top.built_sublayers[-1])
+            names = self.layers[-1].built_sublayers
+            position = self._position(self.num_layers - 1).at(names[-1], names)
             self.stream_ends = StreamEnds(
                 self.scheme, position, dtype=self.dtype_policy, name="stream_ends"
             )
-            self.stream_ends.build(shapes[0])
+            x_shape: Any = shapes[0]
+            self.stream_ends.build(x_shape)
 
     def _open(self, x: Tensor) -> Any:
         """Return what the layers hand on: the stream, or the state of several."""
@@ -144,8 +145,9 @@ class TransformerStack(ConfiguredLayer):
 
     def _finish(self, x: Any, padding_mask: Tensor | None, training: bool | None) -> Tensor:
         norm = None
-        if self.final_norm is not None:
-            norm = functools.partial(self.final_norm, padding_mask=padding_mask, training=training)
+        final_norm: Any = self.final_norm
+        if final_norm is not None:
+            norm = functools.partial(final_norm, padding_mask=padding_mask, training=training)
         if self.stream_ends is not None:
             return self.stream_ends(x, final_norm=norm)
         return x if norm is None else norm(x)

@@ -26,7 +26,7 @@ def tokenizer():
 
 @functools.cache
 def model_of(scheme):
-    return tiny_model(scheme=scheme, num_encoder_layers=1, dropout=0.0)
+    return tiny_model(scheme=scheme, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -57,6 +57,7 @@ def test_a_search_scores_as_the_full_pass(scheme):
         np.testing.assert_allclose((found * (ids != 0)).sum(-1), scores, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_files_hold_all_of_it(scheme, tmp_path):
     model = model_of(scheme)
@@ -82,6 +83,7 @@ def test_a_layer_alone_opens_and_collapses(scheme):
     assert np.isfinite(array(deep(X))).all()
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_gradient_checkpointing_changes_no_number(scheme):
     found = []
