@@ -310,6 +310,11 @@ class ResidualScheme(abc.ABC):
         A class attribute will do where it does not depend on the scheme's fields.
         """
 
+    @property
+    def needs_embedding_norm(self) -> bool:
+        """Whether the stack has to begin with a norm of what it is given (residual scalars)."""
+        return False
+
     @abc.abstractmethod
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Say which parts are needed at this place of the stack."""

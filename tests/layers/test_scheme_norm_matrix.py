@@ -43,6 +43,7 @@ NEEDS_FINAL_NORM = {
     "ds_init": False,
     "keel": False,
     "admin": False,
+    "gpas": True,
     "rezero": False,
     "t_fixup": False,
     "layer_scale": True,
