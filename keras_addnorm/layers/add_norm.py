@@ -266,11 +266,6 @@ class AddNorm(keras.layers.Layer):
                 f"streams and {len(state.memory)} memories, with {self.scheme!r}. All layers of "
                 "a stack need the same scheme."
             )
-        if not self.built:
-            raise ValueError(
-                f"The Add & Norm '{self.name}' is not built, and a state does not say how wide the "
-                "stream is. Call its `build` with the shape of the stream, (B, T, D)."
-            )
 
     def _shape_of_state(self, state: schemes.StreamState) -> tuple[int | None, ...]:
         # A stream may be a part of the width.
