@@ -108,6 +108,11 @@ class AddNorm(keras.layers.Layer):
         """Factor that the scheme wants on the initial query and key kernels (as DS-Init does)."""
         return self._plan.query_key_init_gain
 
+    @property
+    def attention_norms(self) -> tuple[str, ...]:
+        """Fields of `AttentionConfig` whose norms the scheme wants (as HybridNorm does)."""
+        return tuple(name for name in ("query_key_norm", "value_norm") if getattr(self._plan, name))
+
     def make_inner_norm(self) -> norms.Norm | None:
         """Return a new norm for the inside of the sublayer, if the scheme wants one (Sub-LN)."""
         if not self._plan.inner_norm:

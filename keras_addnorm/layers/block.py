@@ -128,7 +128,7 @@ class TransformerBlock(ConfiguredLayer):
             output_initializer=kernel,
             bias_initializer=self.bias_initializer,
             init_gain=add_norm.init_gain,
-            attention=self.attention,
+            attention=self._attention_with(add_norm.attention_norms),
             inner_norm=add_norm.make_inner_norm(),
             dtype=self.dtype_policy,
             name=name,
@@ -136,6 +136,15 @@ class TransformerBlock(ConfiguredLayer):
         )
         sublayer.build(x_shape, *memory_shape)
         setattr(self, name, sublayer)
+
+    def _attention_with(self, norms_wanted: tuple[str, ...]) -> AttentionConfig:
+        """Return how to attend, with the norms that the scheme wants and the config lacks."""
+        missing = [name for name in norms_wanted if getattr(self.attention, name) is None]
+        if not missing:
+            return self.attention
+        fields = self.norm if isinstance(self.norm, dict) else {"name": self.norm}
+        norm = {"epsilon": self.epsilon, **fields}
+        return dataclasses.replace(self.attention, **dict.fromkeys(missing, norm))
 
     def _build_feed_forward(self, x_shape: Shape) -> None:
         if "feed_forward" in self.pruned_sublayers:

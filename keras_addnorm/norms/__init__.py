@@ -51,6 +51,7 @@ __all__ = [
     "StdLayerNorm",
     "for_side",
     "get",
+    "mixes_positions",
     "names",
     "register",
 ]
@@ -110,8 +111,7 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
     """
     if isinstance(identifier, dict) and identifier.keys() == {"encoder", "decoder"}:
         identifier = identifier[side]
-    norm, _ = _TABLE.read(identifier)
-    if norm.mixes_positions and side == "decoder":
+    if mixes_positions(identifier) and side == "decoder":
         raise ValueError(
             "This norm leaks in a decoder: while training, its statistics are taken over all "
             "positions, so each position would see the tokens that it has to predict, and not "
@@ -120,6 +120,22 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
             f"norm={{'encoder': {identifier!r}, 'decoder': 'layer_norm'}}."
         )
     return identifier
+
+
+def mixes_positions(identifier: NormLike) -> bool:
+    """Tell whether what a norm gives at one position depends on others.
+
+    Args:
+        identifier: What `get` takes.
+
+    Returns:
+        Whether it does: such a norm must not stand in a decoder.
+
+    Raises:
+        ValueError: If the name or a field is unknown.
+    """
+    norm, _ = _TABLE.read(identifier)
+    return norm.mixes_positions
 
 
 def _make(norm: type[Norm], fields: dict[str, Any], **arguments: Any) -> Norm:

@@ -203,6 +203,8 @@ class ResidualPlan:
         arrays: Learned arrays of the scheme's own; their order is that in files of weights.
         settings: What the scheme wants to know again when it is called, such as where in its layer
             the sublayer stands: plain numbers, for instance a `NamedTuple` of them.
+        query_key_norm: Whether an attention normalises queries and keys (HybridNorm).
+        value_norm: Whether an attention normalises values.
         query_key_init_gain: Factor on the initial query and key kernels (DS-Init).
         post_norm_gain: Factor by which the input of `post_norm` is smaller than the scheme means;
             the norm makes up for it with a smaller epsilon (folded gains).
@@ -221,6 +223,8 @@ class ResidualPlan:
     extra_layers: tuple[ExtraLayer, ...] = ()
     arrays: tuple[LearnedArray, ...] = ()
     settings: Any = ()
+    query_key_norm: bool = False
+    value_norm: bool = False
     query_key_init_gain: float = 1.0
     post_norm_gain: float = 1.0
 
@@ -305,6 +309,11 @@ class ResidualScheme(abc.ABC):
 
         A class attribute will do where it does not depend on the scheme's fields.
         """
+
+    @property
+    def needs_embedding_norm(self) -> bool:
+        """Whether the stack has to begin with a norm of what it is given (residual scalars)."""
+        return False
 
     @abc.abstractmethod
     def plan(self, position: StackPosition | None) -> ResidualPlan:

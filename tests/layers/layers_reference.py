@@ -24,10 +24,12 @@ SCHEMES = (
     "sub_ln",
     "mix_ln",
     "ln_scaling",
+    "hybrid_norm",
     "deep_norm",
     "ds_init",
     "keel",
     "admin",
+    "gpas",
     "rezero",
     "t_fixup",
     "layer_scale",
@@ -107,10 +109,12 @@ def norm(layer, x):
 
 
 def branch_input(add_norm, name, x):
-    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln", "keel", "orthogonal"):
+    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln", "keel", "orthogonal", "gpas"):
         return norm(add_norm.pre_norm, x)
     if name == "ln_scaling":
         return norm(add_norm.pre_norm, x) / np.sqrt(add_norm.position.layer_index + 1)
+    if name == "hybrid_norm" and not is_attention(add_norm):
+        return norm(add_norm.pre_norm, x)
     if name == "mix_ln" and not is_early(add_norm):
         return norm(add_norm.pre_norm, x)
     return x
@@ -119,6 +123,10 @@ def branch_input(add_norm, name, x):
 def is_early(add_norm):
     """Whether Mix-LN is Post-LN here."""
     return add_norm.position.layer_index < np.floor(add_norm.scheme.share * add_norm.position.depth)
+
+
+def is_attention(add_norm):
+    return "attention" in str(add_norm.position.sublayer)
 
 
 def keel_alpha(position):
@@ -165,6 +173,11 @@ def merge(add_norm, name, x, f):
         if (place.layer_index, place.sublayer) == (0, "self_attention"):
             return x + f
         return norm(add_norm.post_norm, keel_alpha(place) * x + f)
+    if name == "gpas":
+        gate = array(add_norm.gate)
+        return (1 - gate / (1 + np.exp(-gate))) * (x + f)
+    if name == "hybrid_norm":
+        return (x if is_attention(add_norm) else norm(add_norm.pre_norm, x)) + f
     if name == "orthogonal":
         return orthogonal(x, f)
     if name in ("no_norm", "t_fixup"):
@@ -200,6 +213,14 @@ def masked_softmax(logits, mask):
     return weights
 
 
+def by_head(layer, name, x, width):
+    """The norm of each head, where the attention has one."""
+    if not hasattr(layer, name):
+        return x
+    heads = [x[..., start : start + width] for start in range(0, x.shape[-1], width)]
+    return np.concatenate([norm(getattr(layer, name), head) for head in heads], -1)
+
+
 def attention(layer, x, memory, mask=True, heads=H):
     """Return the output `(B, T, D)` and the weights `(B, H, T, S)`, one head at a time."""
     q, k, v = (
@@ -211,6 +232,10 @@ def attention(layer, x, memory, mask=True, heads=H):
         )
     )
     width = q.shape[-1] // heads
+    q, k, v = (
+        by_head(layer, name, rows, width)
+        for name, rows in (("query_norm", q), ("key_norm", k), ("value_norm", v))
+    )
     mask = np.broadcast_to(mask, (x.shape[0], x.shape[1], memory.shape[1]))
     contexts, weights = [], []
     for head in range(heads):

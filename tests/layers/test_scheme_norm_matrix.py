@@ -38,10 +38,12 @@ NEEDS_FINAL_NORM = {
     "sub_ln": True,
     "mix_ln": True,
     "ln_scaling": True,
+    "hybrid_norm": True,
     "deep_norm": False,
     "ds_init": False,
     "keel": False,
     "admin": False,
+    "gpas": True,
     "rezero": False,
     "t_fixup": False,
     "layer_scale": True,
@@ -57,15 +59,14 @@ FIELDS = {"mix_ln": {"name": "mix_ln", "share": 0.5}}
 # a trained skip, a trained branch.
 PLANS = ("post_ln", "sandwich_ln", "deep_norm", "admin", "layer_scale")
 OTHERS = norms.names()[1:]
-PRODUCT = list(
-    dict.fromkeys(
-        [
-            *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
-            *zip(NEEDS_FINAL_NORM, itertools.cycle(OTHERS), strict=False),
-            *itertools.product(PLANS, OTHERS),
-        ]
-    )
-)
+# HybridNorm has norms inside the attention, where none may mix positions.
+IMPOSSIBLE = ("hybrid_norm", "batch_norm")
+PAIRS = [
+    *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
+    *zip(NEEDS_FINAL_NORM, itertools.cycle(OTHERS), strict=False),
+    *itertools.product(PLANS, OTHERS),
+]
+PRODUCT = [pair for pair in dict.fromkeys(PAIRS) if pair != IMPOSSIBLE]
 # Each scheme and each norm: a scheme calls its norms without knowing which they are.
 TRAINED = [
     *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),

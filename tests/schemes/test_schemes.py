@@ -4,10 +4,12 @@ import pytest
 
 from keras_addnorm import schemes
 from keras_addnorm.schemes import (
+    GPAS,
     DeepNorm,
     DSInit,
     ExtraLayer,
     Keel,
+    LearnedArray,
     LearnedScale,
     MixLN,
     ResidualPlan,
@@ -27,7 +29,9 @@ PLANS = {
     "ln_scaling": ResidualPlan(norm_slots=("pre_norm",), input_gain=3**-0.5),
     "ds_init": ResidualPlan(("post_norm",), init_gain=3**-0.5, query_key_init_gain=3**-0.5),
     "keel": ResidualPlan(("pre_norm", "post_norm"), skip_gain=12.0),
+    "hybrid_norm": ResidualPlan(norm_slots=("pre_norm",), settings=(1,)),
     "admin": ResidualPlan(("post_norm",), skip_scale=LearnedScale(1.0, per_channel=True)),
+    "gpas": ResidualPlan(("pre_norm",), arrays=(LearnedArray("gate", (), 0.0),)),
     "rezero": ResidualPlan(branch_scale=LearnedScale(0.0, per_channel=False)),
     "layer_scale": ResidualPlan(("pre_norm",), LearnedScale(0.1, per_channel=True)),
     "t_fixup": ResidualPlan(init_gain=0.67 * 6**-0.25),
@@ -45,10 +49,12 @@ NEEDS_FINAL_NORM = {
     "sub_ln": True,
     "mix_ln": True,
     "ln_scaling": True,
+    "hybrid_norm": True,
     "deep_norm": False,
     "ds_init": False,
     "keel": False,
     "admin": False,
+    "gpas": True,
     "rezero": False,
     "t_fixup": False,
     "layer_scale": True,
@@ -155,7 +161,9 @@ def test_sub_ln_takes_a_gain_of_your_own():
     assert schemes.get({"name": "sub_ln", "gain": 1.25}).plan(None).init_gain == 1.25
 
 
-@pytest.mark.parametrize("name", ["sub_ln", "mix_ln", "ln_scaling", "keel", "ds_init", "t_fixup"])
+@pytest.mark.parametrize(
+    "name", ["sub_ln", "mix_ln", "ln_scaling", "keel", "ds_init", "t_fixup", "hybrid_norm"]
+)
 def test_schemes_of_a_place_say_that_they_need_one(name):
     with pytest.raises(ValueError, match=r"where in the model.*Pass position=StackPosition"):
         schemes.get(name).plan(None)
@@ -207,6 +215,46 @@ def test_keels_first_layer_has_no_gain_and_its_first_sublayer_is_pre_lns(scheme)
     first, *others = (scheme.plan(place) for place in places)
     assert first == schemes.get("pre_ln").plan(places[0])
     assert set(others) == {ResidualPlan(("pre_norm", "post_norm"))}
+
+
+@pytest.mark.parametrize("sublayer", ["self_attention", "cross_attention"])
+def test_hybrid_norms_attention_has_norms_inside(sublayer):
+    scheme, place = schemes.get("hybrid_norm"), StackPosition(3, 3, "decoder", 0, sublayer)
+    plan = scheme.plan(place)
+    assert (plan.norm_slots, plan.query_key_norm, plan.value_norm) == ((), True, True)
+    starred = dataclasses.replace(scheme, first_layer_pre_ln=True)
+    assert starred.plan(place) == dataclasses.replace(plan, norm_slots=("pre_norm",))
+    second = dataclasses.replace(place, layer_index=1)
+    assert starred.plan(second) == scheme.plan(second) == plan
+
+
+def test_gpas_holds_another_scheme_by_its_name():
+    scheme = schemes.get({"name": "gpas", "of": "post_ln"})
+    assert scheme == GPAS(schemes.PostLN()) != GPAS()
+    assert schemes.serialize(scheme)["of"] == schemes.serialize(schemes.PostLN())
+    assert not scheme.needs_final_norm
+    with pytest.raises(ValueError, match=r"no such residual scheme.*Received: 'postln'"):
+        schemes.get({"name": "gpas", "of": "postln"})
+
+
+@pytest.mark.parametrize("of", ["gpas", "resi_dual"])
+def test_gpas_goes_around_one_stream_once(of):
+    with pytest.raises(ValueError, match=r"GPAS scales one stream, once.*Received: of="):
+        schemes.get({"name": "gpas", "of": of})
+
+
+def test_gpas_goes_around_a_scheme():
+    with pytest.raises(TypeError, match=r"Expected a ResidualScheme.*Received: of='post_ln'"):
+        GPAS(of="post_ln")
+
+
+def test_gpas_leaves_the_initial_weights_to_the_scheme_inside():
+    place = StackPosition(2, 3, "decoder", 1, "feed_forward")
+    for inner in (TFixup(), DeepNorm(), DSInit()):
+        scheme = GPAS(inner)
+        assert scheme.embedding_gain(place) == inner.embedding_gain(place)
+        plan, bare = scheme.plan(place), inner.plan(place)
+        assert dataclasses.replace(plan, arrays=()) == bare
 
 
 # The spread of a Glorot kernel of 512 x 512, 0.0441942, in layers 1, 2, 6 and 12.
@@ -295,6 +343,8 @@ def test_rezero_may_start_elsewhere():
         {"name": "keel", "alpha": 3.0, "folded": True},
         {"name": "orthogonal", "epsilon": 0.1},
         {"name": "ds_init", "exponent": 0.25, "gain": 0.5},
+        {"name": "hybrid_norm", "first_layer_pre_ln": True},
+        {"name": "gpas", "of": {"name": "deep_norm", "alpha": 2.0, "beta": 0.5}},
     ],
     ids=str,
 )
