@@ -11,6 +11,10 @@ from keras_addnorm.basics.suggestions import did_you_mean
 
 T = TypeVar("T")
 
+ENTRY = {"is_entry": True}
+"""Metadata of a dataclass's field that holds another entry of the same table: configs have its
+name, or its config."""
+
 
 class UnknownNameError(ValueError):
     """A name is not in a table.
@@ -119,7 +123,8 @@ class Table(Generic[T]):
         if self._takes_instances and isinstance(identifier, self._base):
             return identifier
         entry, fields = self.read(identifier)
-        return entry(**fields)
+        inner = {name: self.get(fields[name]) for name in _inner_entries(entry) if name in fields}
+        return entry(**fields | inner)
 
     def read(self, identifier: Any) -> tuple[type[T], dict[str, Any]]:
         """Return the class and the fields that a name or a dict stands for.
@@ -188,10 +193,9 @@ class Table(Generic[T]):
             ValueError: If the class is not in the table.
         """
         name = self.name_of(entry)
-        return {
-            "name": name,
-            **{field: getattr(entry, field) for field in self._fields(type(entry))},
-        }
+        values = {field: getattr(entry, field) for field in self._fields(type(entry))}
+        inner = {field: self.serialize(values[field]) for field in _inner_entries(type(entry))}
+        return {"name": name, **values, **inner}
 
 
 def _own_fields(entry: type) -> list[str]:
@@ -201,6 +205,13 @@ def _own_fields(entry: type) -> list[str]:
     _, *parameters = inspect.signature(entry.__init__).parameters.values()  # type: ignore[misc]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [parameter.name for parameter in parameters if parameter.kind not in variadic]
+
+
+def _inner_entries(entry: type) -> list[str]:
+    """Return the fields that hold another entry."""
+    if not dataclasses.is_dataclass(entry):
+        return []
+    return [field.name for field in dataclasses.fields(entry) if field.metadata.get("is_entry")]
 
 
 def _is_frozen_dataclass(entry: type) -> bool:

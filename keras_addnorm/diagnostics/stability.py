@@ -107,6 +107,11 @@ class StabilityForecast:
     token_signal_after_step: np.ndarray
     loss: float
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the thresholds were set on schemes of this kind: of one stream."""
+        return not isinstance(schemes.get(self.looked_at.scheme), schemes.StreamScheme)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON (numbers that are none are `None`)."""
         values: dict[str, Any] = {}
@@ -124,7 +129,10 @@ class StabilityForecast:
         )
         if self.verdict is Stability.WILL_NOT_TRAIN:
             head += f" at this depth without {self.reasons[0].remedy}"
-        return "\n".join([head, *(f"- {reason}" for reason in self.reasons)])
+        lines = [head, *(f"- {reason}" for reason in self.reasons)]
+        if not self.is_calibrated:
+            lines.append("- the thresholds were set on schemes of one stream: take it as a hint")
+        return "\n".join(lines)
 
 
 def predict_stability(

@@ -110,24 +110,32 @@ class TransformerStack(ConfiguredLayer):
                 )
             layer.build(*shapes)
             self.layers.append(layer)
-        self.final_norm = None
-        if self.scheme.needs_final_norm:
-            make_norm = norms.get(self.norm)
-            self.final_norm = make_norm(
-                epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
-            )
-            self.final_norm.build(shapes[0])
+        scheme = self.scheme
+        self.embedding_norm = self._make_norm(
+            "embedding_norm", scheme.needs_embedding_norm, shapes[0]
+        )
+        self.final_norm = self._make_norm("final_norm", scheme.needs_final_norm, shapes[0])
         self.stream_ends = None
         if isinstance(self.scheme, schemes.StreamScheme):
-            top = self.layers[-1]
-            position = top.position_of(top.built_sublayers[-1])
+            names = self.layers[-1].built_sublayers
+            position = self._position(self.num_layers - 1).at(names[-1], names)
             self.stream_ends = StreamEnds(
                 self.scheme, position, dtype=self.dtype_policy, name="stream_ends"
             )
-            self.stream_ends.build(shapes[0])
+            x_shape: Any = shapes[0]
+            self.stream_ends.build(x_shape)
 
-    def _open(self, x: Tensor) -> Any:
+    def _make_norm(self, name: str, is_needed: bool, shape: Shape | None) -> norms.Norm | None:
+        if not is_needed:
+            return None
+        norm = norms.get(self.norm)(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+        norm.build(shape)
+        return norm
+
+    def _open(self, x: Tensor, padding_mask: Tensor | None, training: bool | None) -> Any:
         """Return what the layers hand on: the stream, or the state of several."""
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x, padding_mask=padding_mask, training=training)
         return x if self.stream_ends is None else self.stream_ends(x)
 
     def _run(self, layer: TransformerBlock, *inputs: Any, **options: Any) -> Any:
@@ -144,8 +152,9 @@ class TransformerStack(ConfiguredLayer):
 
     def _finish(self, x: Any, padding_mask: Tensor | None, training: bool | None) -> Tensor:
         norm = None
-        if self.final_norm is not None:
-            norm = functools.partial(self.final_norm, padding_mask=padding_mask, training=training)
+        final_norm: Any = self.final_norm
+        if final_norm is not None:
+            norm = functools.partial(final_norm, padding_mask=padding_mask, training=training)
         if self.stream_ends is not None:
             return self.stream_ends(x, final_norm=norm)
         return x if norm is None else norm(x)
@@ -173,8 +182,8 @@ class TransformerEncoder(TransformerStack):
 
     Weights:
         `layers/transformer_encoder_layer`, `layers/transformer_encoder_layer_1`, ...;
-        `final_norm/...` where the scheme needs it; `stream_ends/...` where a scheme of several
-        streams has weights at the end of the stack.
+        `embedding_norm/...` and `final_norm/...` where the scheme needs them; `stream_ends/...`
+        where a scheme of several streams has weights at the end of the stack.
 
     Example:
     ```python
@@ -214,7 +223,7 @@ class TransformerEncoder(TransformerStack):
             `(B, T, D)`; with `return_attention_scores`, also a list of weights, one a layer.
         """
         padding_mask = explicit_or_implicit(padding_mask, x)
-        x, scores = self._open(x), []
+        x, scores = self._open(x, padding_mask, training), []
         for layer in self.layers:
             outputs = self._run(
                 layer,
@@ -243,7 +252,7 @@ class TransformerDecoder(TransformerStack):
 
     Weights:
         `layers/transformer_decoder_layer`, `layers/transformer_decoder_layer_1`, ...;
-        `final_norm/...` where the scheme needs it.
+        `embedding_norm/...` and `final_norm/...` where the scheme needs them.
 
     Example:
     ```python
@@ -296,7 +305,7 @@ class TransformerDecoder(TransformerStack):
         if cache is None:
             padding_mask = explicit_or_implicit(padding_mask, x)
         memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
-        x, scores, new_cache = self._open(x), [], []
+        x, scores, new_cache = self._open(x, padding_mask, training), [], []
         for index, layer in enumerate(self.layers):
             outputs = self._run(
                 layer,

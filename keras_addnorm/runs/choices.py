@@ -33,6 +33,7 @@ SCHEMES = (
     "ds_init",
     "keel",
     "admin",
+    "gpas",
     "rezero",
     "t_fixup",
     "layer_scale",
@@ -40,6 +41,15 @@ SCHEMES = (
     "no_norm",
     "no_residual",
     "plain",
+    "b2t",
+    "resi_dual",
+    "hyper_connections",
+    "mhc_lite",
+    "mhc",
+    "attention_residuals",
+    "residual_scalars",
+    "dense_former",
+    "frac_connections",
 )
 # `norms`, but for batch_norm, which an encoder alone can have: `--set model.norm=...`
 NORMS = (

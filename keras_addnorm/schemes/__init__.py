@@ -19,6 +19,7 @@ from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.dense_former import DenseFormer
 from keras_addnorm.schemes.ds_init import DSInit
 from keras_addnorm.schemes.frac_connections import FracConnections
+from keras_addnorm.schemes.gpas import GPAS
 from keras_addnorm.schemes.hybrid_norm import HybridNorm
 from keras_addnorm.schemes.hyper_connections import HyperConnections
 from keras_addnorm.schemes.keel import Keel
@@ -54,6 +55,7 @@ from keras_addnorm.schemes.t_fixup import TFixup
 
 __all__ = [
     "B2T",
+    "GPAS",
     "MHC",
     "Admin",
     "AttentionResiduals",
@@ -114,6 +116,7 @@ _TABLE: Table[ResidualScheme] = Table(
         "ds_init": DSInit,
         "keel": Keel,
         "admin": Admin,
+        "gpas": GPAS,
         "rezero": ReZero,
         "t_fixup": TFixup,
         "layer_scale": LayerScale,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_addnorm.schemes.mixing import precise, total, weigh
+from keras_addnorm.schemes.mixing import precise, shares, total, weigh
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
     ResidualParts,
@@ -144,4 +144,4 @@ def _attention(sources: tuple[Tensor, ...], query: Tensor) -> Tensor:
     for source in map(precise, sources):
         scale = ops.rsqrt(ops.mean(ops.square(source), axis=-1) + _EPSILON)
         logits.append(ops.sum(source * query, axis=-1) * scale)
-    return ops.softmax(ops.stack(logits, axis=-1), axis=-1)
+    return shares(ops.stack(logits, axis=-1))

@@ -33,7 +33,7 @@ class FracConnections(StreamScheme):
         (arXiv:2503.14125), equations 6 to 8 and 15.
     """
 
-    num_streams: int = 4
+    num_streams: int = 2
     needs_final_norm = True
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.schemes.manifold import ManifoldScheme
-from keras_addnorm.schemes.mixing import basis_vector
+from keras_addnorm.schemes.mixing import basis_vector, shares
 from keras_addnorm.schemes.scheme import Tensor, Values
 
 _LARGEST = 4
@@ -37,8 +37,7 @@ class MHCLite(ManifoldScheme):
             use of `"one_hot"` without a position.
 
     Reference:
-        Yang and Gao, "mHC-lite: You Don't Need 20 Sinkhorn-Knopp Iterations", 2026
-        (arXiv:2601.05732); the authors' code.
+        "mHC-lite", 2026 (arXiv:2601.05732); the authors' code.
     """
 
     def __post_init__(self) -> None:
@@ -65,7 +64,7 @@ class MHCLite(ManifoldScheme):
     def _matrix(self, logits: Tensor) -> Tensor:
         n = self.num_streams
         matrices = ops.convert_to_tensor(_permutations(n), dtype=logits.dtype)
-        weights = ops.softmax(logits, axis=-1)
+        weights = shares(logits)
         return ops.stack([ops.matmul(weights, matrices[:, i]) for i in range(n)], axis=-2)
 
 

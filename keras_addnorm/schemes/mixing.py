@@ -35,6 +35,11 @@ def weigh(weights: Tensor, streams: Sequence[Tensor]) -> Tensor:
     return total([weights[..., i : i + 1] * x for i, x in enumerate(streams)])
 
 
+def shares(logits: Tensor) -> Tensor:
+    """Return the softmax over the last axis; one logit alone, of which Keras warns, gives 1."""
+    return ops.softmax(logits, axis=-1) if logits.shape[-1] > 1 else ops.ones_like(logits)
+
+
 def mix(matrix: Tensor, streams: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the streams `sum_j matrix[..., i, j] * streams[j]`, one for each row i."""
     return tuple(weigh(matrix[..., i, :], streams) for i in range(matrix.shape[-2]))

@@ -6,6 +6,7 @@ import keras
 import pytest
 
 from keras_addnorm.basics import Table
+from keras_addnorm.basics.table import ENTRY
 
 
 class Shape:
@@ -137,3 +138,20 @@ def test_of_a_layer_the_fields_are_its_own_arguments():
         table.get(Scale())
     table.register("other", type("Other", (keras.layers.Layer,), {}))  # no dataclass is asked for
     assert table.names() == ("scale", "other")
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame(Shape):
+    of: Shape = dataclasses.field(default_factory=Circle, metadata=ENTRY)
+
+
+def test_an_entry_may_hold_another_by_its_name(shapes):
+    shapes.register("frame", Frame)
+    box = {"name": "box", "width": 1.0}
+    for inner, entry in ((box, Box(1.0)), ("disc", Circle()), (Box(2.0), Box(2.0))):
+        assert shapes.get({"name": "frame", "of": inner}) == Frame(entry)
+    twice = Frame(Frame(Box(1.0)))
+    assert shapes.get(shapes.serialize(twice)) == twice
+    assert shapes.serialize(Frame()) == {"name": "frame", "of": {"name": "circle", "radius": 2.0}}
+    with pytest.raises(ValueError, match=r"no such shape.*Received: 'square'"):
+        shapes.get({"name": "frame", "of": "square"})

@@ -29,6 +29,7 @@ SCHEMES = (
     "ds_init",
     "keel",
     "admin",
+    "gpas",
     "rezero",
     "t_fixup",
     "layer_scale",
@@ -108,7 +109,7 @@ def norm(layer, x):
 
 
 def branch_input(add_norm, name, x):
-    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln", "keel", "orthogonal"):
+    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln", "keel", "orthogonal", "gpas"):
         return norm(add_norm.pre_norm, x)
     if name == "ln_scaling":
         return norm(add_norm.pre_norm, x) / np.sqrt(add_norm.position.layer_index + 1)
@@ -172,6 +173,9 @@ def merge(add_norm, name, x, f):
         if (place.layer_index, place.sublayer) == (0, "self_attention"):
             return x + f
         return norm(add_norm.post_norm, keel_alpha(place) * x + f)
+    if name == "gpas":
+        gate = array(add_norm.gate)
+        return (1 - gate / (1 + np.exp(-gate))) * (x + f)
     if name == "hybrid_norm":
         return (x if is_attention(add_norm) else norm(add_norm.pre_norm, x)) + f
     if name == "orthogonal":

@@ -62,6 +62,7 @@ WEIGHTS = {
         "post_norm/beta": 0.0,
     },
     "admin": {"post_norm/gamma": 1.0, "post_norm/beta": 0.0, "skip_scale": 1.0},
+    "gpas": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0, "gate": 0.0},
     "rezero": {"branch_scale": 0.0},
     "t_fixup": {},
     "layer_scale": {"pre_norm/gamma": 1.0, "pre_norm/beta": 0.0, "branch_scale": 0.1},
@@ -79,7 +80,8 @@ def test_has_the_weights_of_its_scheme_and_no_more(scheme):
     found = {w.path.removeprefix("a/"): array(w) for w in add_norm.weights}
     assert found.keys() == WEIGHTS[scheme].keys()
     for path, values in found.items():
-        assert values.shape == (() if (scheme, path) == ("rezero", "branch_scale") else (D,))
+        scalars = (("rezero", "branch_scale"), ("gpas", "gate"))
+        assert values.shape == (() if (scheme, path) in scalars else (D,))
         np.testing.assert_allclose(values, WEIGHTS[scheme][path], rtol=1e-7)
 
 

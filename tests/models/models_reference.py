@@ -18,6 +18,7 @@ SCHEMES = (
     "ds_init",
     "keel",
     "admin",
+    "gpas",
     "rezero",
     "t_fixup",
     "layer_scale",

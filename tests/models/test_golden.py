@@ -18,11 +18,12 @@ import h5py
 import pytest
 from models_reference import SCHEMES, SOURCE, TARGET, V_TARGET, config
 
-from keras_addnorm import norms
+from keras_addnorm import norms, schemes
 from keras_addnorm.models import Seq2SeqTransformer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 MODELS = {scheme: {"scheme": scheme} for scheme in SCHEMES}
+MODELS["gpas_of_deep_norm"] = {"scheme": {"name": "gpas", "of": "deep_norm"}}
 MODELS["hybrid_norm_starred"] = {
     "scheme": {"name": "hybrid_norm", "first_layer_pre_ln": True},
     "norm": "rms_norm",
@@ -48,6 +49,10 @@ MODELS["t5_query_key_norm"] = {
     "positions": {"name": "t5", "num_buckets": 8, "max_distance": 11},
     "attention": {"query_key_norm": "layer_norm"},
 }
+STREAM_SCHEMES = [
+    name for name in schemes.names() if isinstance(schemes.get(name), schemes.StreamScheme)
+]
+MODELS |= {name: {"scheme": name} for name in STREAM_SCHEMES}
 MODELS["shared"] = {"share_embeddings": True, "source_vocabulary_size": V_TARGET}
 MODELS["shared_table_with_sides"] = {
     **MODELS["shared"],

@@ -1,13 +1,16 @@
 """What the papers' formulas imply for schemes of one stream; tests/layers has the formulas."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_addnorm import schemes
 from keras_addnorm.layers import AddNorm, TransformerDecoder, TransformerEncoder
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.schemes import Keel, StackPosition
+from keras_addnorm.schemes import GPAS, Keel, PostLN, StackPosition, StreamScheme
 
 B, T, D = 2, 3, 5
 PLACE = StackPosition(3, 2, "decoder", 1, "feed_forward")
@@ -204,3 +207,102 @@ def test_a_norm_that_mixes_positions_is_refused_inside_an_attention():
     encoder = TransformerEncoder(1, 2, 7, scheme="hybrid_norm", norm="batch_norm")
     with pytest.raises(ValueError, match="of the attention would mix positions"):
         encoder.build((B, T, 6))
+
+
+# GPAS
+
+ONE_STREAM = [
+    name
+    for name in schemes.names()
+    if not isinstance(schemes.get(name), StreamScheme | GPAS) and name != "peri_ln"
+]
+
+
+def forward_and_gradients(add_norm):
+    """The output, and the gradients to stream and branch."""
+    x, f = tf.constant(X), tf.constant(F)
+    with tf.GradientTape() as tape:
+        tape.watch([x, f])
+        y = add_norm(x, f) + add_norm.branch_input(x)
+        value = tf.reduce_sum(tf.cos(y))
+    return [array(y), *(array(gradient) for gradient in tape.gradient(value, [x, f]))]
+
+
+@pytest.mark.parametrize("name", ONE_STREAM)
+def test_gpas_starts_as_the_scheme_inside_to_the_bit(name):
+    inner, outer = make(name), make({"name": "gpas", "of": name})
+    same = [weight for weight in outer.weights if weight is not outer.gate]
+    for weight, other in zip(inner.weights, same, strict=True):
+        weight.assign(weight + 0.3 * random(*weight.shape))
+        other.assign(weight)
+    if name == "no_residual":  # which has no stream to differentiate by
+        np.testing.assert_array_equal(outer(X, F), inner(X, F))
+        return
+    for found, expected in zip(*map(forward_and_gradients, (outer, inner)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_gpas_scales_forwards_and_not_backwards():
+    add_norm = make({"name": "gpas", "of": "no_norm"})
+    add_norm.gate.assign(1.0)
+    x, f, gate = tf.constant(X), tf.constant(F), add_norm.gate.value
+    upstream = random(B, T, D, seed=5)
+    with tf.GradientTape() as tape:
+        tape.watch([x, f])
+        y = add_norm(x, f)
+    np.testing.assert_allclose(y, 0.2689414 * (X + F), rtol=1e-6)
+    dx, df, dgate = tape.gradient(y, [x, f, gate], tf.constant(upstream))
+    np.testing.assert_allclose(dx, upstream, rtol=1e-12)
+    np.testing.assert_allclose(df, upstream, rtol=1e-12)
+    slope = 1 / (1 + np.exp(-1)) * (1 + 1 / (1 + np.exp(1)))
+    np.testing.assert_allclose(dgate, -slope * (upstream * (X + F)).sum(), rtol=1e-6)
+
+
+def test_gpas_scales_the_skip_alone_where_a_norm_follows_the_sum():
+    add_norm = make({"name": "gpas", "of": {"name": "deep_norm", "alpha": 3.0, "beta": 1.0}})
+    add_norm.gate.assign(1.0)
+    post_ln = make("post_ln")
+    np.testing.assert_allclose(add_norm(X, F), post_ln(3 * 0.26894142 * X, F), rtol=1e-6)
+    np.testing.assert_array_equal(add_norm.branch_input(X), X)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_gpas_gate_is_float32_in_half_precision(policy):
+    add_norm = make("gpas", dtype=policy)
+    assert add_norm.gate.dtype == "float32"
+    half = policy.removeprefix("mixed_")
+    add_norm.gate.assign(0.3)
+    y = add_norm(tf.cast(X, half), tf.cast(F, half))
+    assert y.dtype == half
+    np.testing.assert_allclose(
+        array(y).astype("float64"), (1 - 0.3 / (1 + np.exp(-0.3))) * (X + F), atol=0.05
+    )
+
+
+# A norm at the start of a stack
+
+
+@dataclasses.dataclass(frozen=True)
+class NormedStart(PostLN):
+    """Post-LN behind a norm of the embeddings."""
+
+    needs_embedding_norm = True
+
+
+@pytest.mark.parametrize("stack", [TransformerEncoder, TransformerDecoder])
+def test_a_stack_may_begin_with_a_norm(stack):
+    options = {"num_layers": 1, "num_heads": 1, "intermediate_dim": 7, "norm": "rms_norm"}
+    normed, post_ln = (stack(**options, scheme=scheme()) for scheme in (NormedStart, PostLN))
+    x = X.astype("float32")
+    for each in (normed, post_ln):
+        each.build(x.shape)
+    assert post_ln.embedding_norm is None
+    paths = [weight.path for weight in normed.embedding_norm.weights]
+    assert paths == [f"{normed.name}/embedding_norm/scale"]
+    start = normed.embedding_norm(x)
+    np.testing.assert_allclose(np.square(start).mean(-1), 1, rtol=1e-4)
+    own = {id(weight) for weight in normed.embedding_norm.weights}
+    others = [weight for weight in normed.weights if id(weight) not in own]
+    for weight, other in zip(post_ln.weights, others, strict=True):
+        weight.assign(other)
+    np.testing.assert_allclose(normed(x), post_ln(start), rtol=1e-5, atol=1e-6)

@@ -4,10 +4,12 @@ import pytest
 
 from keras_addnorm import schemes
 from keras_addnorm.schemes import (
+    GPAS,
     DeepNorm,
     DSInit,
     ExtraLayer,
     Keel,
+    LearnedArray,
     LearnedScale,
     MixLN,
     ResidualPlan,
@@ -29,6 +31,7 @@ PLANS = {
     "keel": ResidualPlan(("pre_norm", "post_norm"), skip_gain=12.0),
     "hybrid_norm": ResidualPlan(norm_slots=("pre_norm",), settings=(1,)),
     "admin": ResidualPlan(("post_norm",), skip_scale=LearnedScale(1.0, per_channel=True)),
+    "gpas": ResidualPlan(("pre_norm",), arrays=(LearnedArray("gate", (), 0.0),)),
     "rezero": ResidualPlan(branch_scale=LearnedScale(0.0, per_channel=False)),
     "layer_scale": ResidualPlan(("pre_norm",), LearnedScale(0.1, per_channel=True)),
     "t_fixup": ResidualPlan(init_gain=0.67 * 6**-0.25),
@@ -51,6 +54,7 @@ NEEDS_FINAL_NORM = {
     "ds_init": False,
     "keel": False,
     "admin": False,
+    "gpas": True,
     "rezero": False,
     "t_fixup": False,
     "layer_scale": True,
@@ -62,7 +66,13 @@ NEEDS_FINAL_NORM = {
 
 
 def test_the_table_has_these_names():
-    assert set(schemes.names()) == {*PLANS, "deep_norm", "sub_ln"} == set(NEEDS_FINAL_NORM)
+    # Those of several streams stand in `streams_reference.CASES`.
+    streams = {
+        name for name in schemes.names() if isinstance(schemes.get(name), schemes.StreamScheme)
+    }
+    assert (
+        set(schemes.names()) - streams == {*PLANS, "deep_norm", "sub_ln"} == set(NEEDS_FINAL_NORM)
+    )
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -218,6 +228,35 @@ def test_hybrid_norms_attention_has_norms_inside(sublayer):
     assert starred.plan(second) == scheme.plan(second) == plan
 
 
+def test_gpas_holds_another_scheme_by_its_name():
+    scheme = schemes.get({"name": "gpas", "of": "post_ln"})
+    assert scheme == GPAS(schemes.PostLN()) != GPAS()
+    assert schemes.serialize(scheme)["of"] == schemes.serialize(schemes.PostLN())
+    assert not scheme.needs_final_norm
+    with pytest.raises(ValueError, match=r"no such residual scheme.*Received: 'postln'"):
+        schemes.get({"name": "gpas", "of": "postln"})
+
+
+@pytest.mark.parametrize("of", ["gpas", "resi_dual"])
+def test_gpas_goes_around_one_stream_once(of):
+    with pytest.raises(ValueError, match=r"GPAS scales one stream, once.*Received: of="):
+        schemes.get({"name": "gpas", "of": of})
+
+
+def test_gpas_goes_around_a_scheme():
+    with pytest.raises(TypeError, match=r"Expected a ResidualScheme.*Received: of='post_ln'"):
+        GPAS(of="post_ln")
+
+
+def test_gpas_leaves_the_initial_weights_to_the_scheme_inside():
+    place = StackPosition(2, 3, "decoder", 1, "feed_forward")
+    for inner in (TFixup(), DeepNorm(), DSInit()):
+        scheme = GPAS(inner)
+        assert scheme.embedding_gain(place) == inner.embedding_gain(place)
+        plan, bare = scheme.plan(place), inner.plan(place)
+        assert dataclasses.replace(plan, arrays=()) == bare
+
+
 # The spread of a Glorot kernel of 512 x 512, 0.0441942, in layers 1, 2, 6 and 12.
 DS_INIT = {
     0.5: [0.0441942, 0.0312500, 0.0180422, 0.0127578],
@@ -305,6 +344,7 @@ def test_rezero_may_start_elsewhere():
         {"name": "orthogonal", "epsilon": 0.1},
         {"name": "ds_init", "exponent": 0.25, "gain": 0.5},
         {"name": "hybrid_norm", "first_layer_pre_ln": True},
+        {"name": "gpas", "of": {"name": "deep_norm", "alpha": 2.0, "beta": 0.5}},
     ],
     ids=str,
 )

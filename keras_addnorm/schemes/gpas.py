@@ -1,0 +1,96 @@
+"""GPAS: another scheme whose stream is scaled down, while gradients pass as if it were not."""
+
+import dataclasses
+
+from keras import ops
+
+from keras_addnorm.basics.table import ENTRY
+from keras_addnorm.schemes.pre_ln import PreLN
+from keras_addnorm.schemes.scheme import (
+    LearnedArray,
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+)
+from keras_addnorm.schemes.streams import StreamScheme
+
+
+@dataclasses.dataclass(frozen=True)
+class GPAS(ResidualScheme):
+    """Another scheme with `G(x) = x - SiLU(g) stop_gradient(x)` around its stream; g starts at 0.
+
+    Forwards the stream is `1 - SiLU(g)` times as large, backwards `G` is the identity whatever
+    `g`. Where the scheme normalises the sum, `G` acts on the skip alone, before its factor:
+    `y = LN(alpha G(x) + F(x))`. Elsewhere it acts on what is merged: `y = G(x + F(LN(x)))`. At the
+    start a model computes what it would without, to the bit.
+
+    Each sublayer has its gate here, where the authors' code has one for both sublayers of a layer.
+    For models of a billion weights the authors clip the gates' gradients at 0.01.
+
+    Args:
+        of: The scheme inside, one of one stream; in a config its name, or a dict with its fields:
+            `{"name": "gpas", "of": "post_ln"}`.
+
+    Raises:
+        TypeError: If `of` is no scheme.
+        ValueError: If `of` has several streams, or is GPAS itself.
+
+    Reference:
+        Chen et al., "GPAS: Accelerating Convergence of LLM Pretraining via Gradient-Preserving
+        Activation Scaling", 2025 (arXiv:2506.22049).
+    """
+
+    of: ResidualScheme = dataclasses.field(default_factory=PreLN, metadata=ENTRY)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.of, ResidualScheme):
+            raise TypeError(
+                "GPAS goes around another scheme. Expected a ResidualScheme, such as PostLN(). "
+                f"Received: of={self.of!r}. By name: keras_addnorm.schemes.get("
+                "{'name': 'gpas', 'of': 'post_ln'})."
+            )
+        if isinstance(self.of, GPAS | StreamScheme):
+            raise ValueError(
+                "GPAS scales one stream, once. Expected a scheme of one stream without GPAS. "
+                f"Received: of={self.of!r}"
+            )
+
+    @property
+    def needs_final_norm(self) -> bool:
+        """Whether the scheme inside needs a norm at the end of the stack."""
+        return self.of.needs_final_norm
+
+    @property
+    def needs_embedding_norm(self) -> bool:
+        """Whether the scheme inside needs a norm at the start of the stack."""
+        return self.of.needs_embedding_norm
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for what the scheme inside needs, and a gate."""
+        plan = self.of.plan(position)
+        return dataclasses.replace(plan, arrays=(*plan.arrays, LearnedArray("gate", (), 0.0)))
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return what the scheme inside reads."""
+        return self.of.branch_input(x, parts)
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Scale the skip where a norm follows the sum, and what is merged elsewhere."""
+        if "post_norm" in parts.plan.norm_slots:
+            return self.of.merge(_scaled(residual, parts), branch, parts)
+        return _scaled(self.of.merge(residual, branch, parts), parts)
+
+    def embedding_gain(self, position: StackPosition) -> float:
+        """Return that of the scheme inside."""
+        return self.of.embedding_gain(position)
+
+    def without_branch(self, position: StackPosition | None) -> ResidualScheme:
+        """Keep the gate around what remains of the scheme inside."""
+        return GPAS(self.of.without_branch(position))
+
+
+def _scaled(x: Tensor, parts: ResidualParts) -> Tensor:
+    # The gate is float32: its SiLU is rounded once.
+    return x - ops.cast(ops.silu(parts.gate), ops.dtype(x)) * ops.stop_gradient(x)

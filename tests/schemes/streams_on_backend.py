@@ -1,0 +1,46 @@
+"""Runs every case of `streams_reference` on whatever backend is set, and stores what came out.
+
+Run as a program by `test_stream_schemes.py`, for JAX and torch.
+"""
+
+import sys
+
+import keras
+import numpy as np
+from streams_reference import CASES, Stack, array, gradients, random
+
+from keras_addnorm.layers import TransformerEncoder
+
+
+def run():
+    x, found = random(2, 3, 8), {}
+    for case, scheme in CASES.items():
+        stack = Stack(scheme, "float32", noise=0.3, layers=1)
+        found[f"{case}/output"] = array(stack(x))
+        _, of_weights = gradients(stack, x)
+        for index, gradient in enumerate(of_weights):
+            found[f"{case}/{index}"] = gradient
+    return found
+
+
+def checkpointing(scheme):
+    """Return the outputs and weights after two steps, with activations kept and made again."""
+    found = []
+    for again in (False, True):
+        keras.utils.set_random_seed(2)
+        stack = TransformerEncoder(2, 2, 5, scheme=scheme, gradient_checkpointing=again)
+        inputs = keras.Input((3, 8))
+        model = keras.Model(inputs, stack(inputs))
+        model.compile("sgd", "mse", jit_compile=False)
+        x = random(4, 3, 8).astype("float32")
+        model.fit(x, np.cos(x), epochs=2, batch_size=4, verbose=0)
+        found.append([array(weight) for weight in model.weights])
+    return found
+
+
+if __name__ == "__main__":
+    results = run()
+    # Its state grows from layer to layer.
+    for kept, again in zip(*checkpointing("attention_residuals"), strict=True):
+        np.testing.assert_allclose(kept, again, rtol=1e-5, atol=1e-6)
+    np.savez(sys.argv[1], **results)

@@ -1,0 +1,293 @@
+"""Stacks of toy sublayers around real Add & Norms, and the papers' formulas for them in NumPy.
+
+A sublayer is `F(h) = tanh(h W)`. The formulas are written as the papers have them, on arrays
+`(..., n, D)`, one matrix at a time, and share nothing with the schemes but the weights.
+"""
+
+import itertools
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_addnorm import schemes
+from keras_addnorm.layers import AddNorm
+from keras_addnorm.layers.stream_ends import StreamEnds
+from keras_addnorm.norms import LayerNorm
+from keras_addnorm.schemes import StackPosition
+
+B, T, D, LAYERS, EPSILON = 2, 3, 8, 2, 1e-6
+SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
+
+CASES = {
+    "resi_dual": {"name": "resi_dual"},
+    "b2t": {"name": "b2t"},
+    "hyper_connections": {"name": "hyper_connections"},
+    "hyper_connections static": {
+        "name": "hyper_connections",
+        "num_streams": 2,
+        "dynamic": False,
+    },
+    "mhc_lite": {"name": "mhc_lite", "num_streams": 3, "off_diagonal": -1.0},
+    "mhc": {"name": "mhc", "num_streams": 2, "off_diagonal": -1.0},
+    "mhc one_hot": {"name": "mhc", "num_streams": 3, "start": "one_hot", "iterations": 3},
+    "attention_residuals": {"name": "attention_residuals"},
+    "attention_residuals of 2": {"name": "attention_residuals", "block_size": 2},
+    "attention_residuals of 4": {"name": "attention_residuals", "block_size": 4},
+    "residual_scalars": {"name": "residual_scalars"},
+    "residual_scalars decreasing": {"name": "residual_scalars", "start": "decreasing"},
+    "dense_former": {"name": "dense_former"},
+    "frac_connections": {"name": "frac_connections", "num_streams": 4},
+}
+
+
+def random(*shape, seed=3):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def array(tensor):
+    return np.asarray(ops.convert_to_numpy(ops.cast(tensor, "float64")))
+
+
+class Stack:
+    """Layers of three toy sublayers, as a stack runs them."""
+
+    def __init__(self, scheme, dtype="float64", noise=0.0, layers=LAYERS, **options):
+        self.scheme = schemes.get(scheme)
+        places = [
+            StackPosition(3, layers, "decoder", index).at(name, SUBLAYERS)
+            for index in range(layers)
+            for name in SUBLAYERS
+        ]
+        self.add_norms = [
+            AddNorm(self.scheme, dtype=dtype, position=place, **options) for place in places
+        ]
+        self.final_norm = LayerNorm(dtype=dtype)
+        self.ends = None
+        if isinstance(self.scheme, schemes.StreamScheme):
+            self.ends = StreamEnds(self.scheme, places[-1], dtype=dtype)
+        self.parts = [*self.add_norms, self.final_norm, *([self.ends] if self.ends else [])]
+        for part in self.parts:
+            part.build((B, T, D))
+        self.kernels = [random(D, D, seed=index) / 2 for index in range(len(places))]
+        self.dtype = self.final_norm.compute_dtype
+        rng = np.random.default_rng(4)
+        for weight in self.weights:
+            start = array(weight)
+            weight.assign(start + noise * rng.normal(size=start.shape))
+
+    @property
+    def weights(self):
+        return [weight for part in self.parts for weight in part.weights]
+
+    def states(self, x, training=False):
+        """Return the state before each sublayer, and the last one."""
+        x = ops.cast(x, self.dtype)
+        found = [x if self.ends is None else self.ends(x)]
+        for add_norm, kernel in zip(self.add_norms, self.kernels, strict=True):
+            h = add_norm(found[-1])
+            f = ops.tanh(ops.matmul(h, ops.cast(kernel, self.dtype)))
+            found.append(add_norm(found[-1], f, training=training))
+        return found
+
+    def __call__(self, x, training=False):
+        top = self.states(x, training)[-1]
+        norm = self.final_norm if self.scheme.needs_final_norm else None
+        if self.ends is not None:
+            return self.ends(top, final_norm=norm)
+        return top if norm is None else norm(top)
+
+    def by_formula(self, x):
+        return FORMULAS[type(self.scheme).__name__](self, x)
+
+    def branches(self):
+        """Yield each Add & Norm, what the sublayer is, and whether it is first or last."""
+        for index, (add_norm, kernel) in enumerate(zip(self.add_norms, self.kernels, strict=True)):
+            place = index % len(SUBLAYERS)
+            yield add_norm, lambda h, w=kernel: np.tanh(h @ w), place == 0, place == 2
+
+
+def norm(layer, x):
+    centred = x - x.mean(-1, keepdims=True)
+    scale = np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+    return array(layer.gamma) * centred / scale + array(layer.beta)
+
+
+def resi_dual(stack, x):
+    p = d = x
+    for add_norm, sublayer, _, _ in stack.branches():
+        f = sublayer(p)
+        p, d = norm(add_norm.post_norm, p + f), d + f
+    return p + norm(stack.final_norm, d)
+
+
+def b2t(stack, x):
+    bottom = None
+    for add_norm, sublayer, is_first, is_last in stack.branches():
+        bottom = x if is_first else bottom
+        x = norm(add_norm.post_norm, x + sublayer(x) + is_last * bottom)
+    return x
+
+
+def hyper_connections(stack, x):
+    n = stack.scheme.num_streams
+    streams = np.repeat(x[..., None, :], n, axis=-2)
+    for a, sublayer, _, _ in stack.branches():
+        read, mixing, write = map(array, (a.read_weights, a.mixing_weights, a.write_weights))
+        if stack.scheme.dynamic:
+            scale, write_scale = array(a.read_and_mixing_scale), array(a.write_scale)
+            centred = streams - streams.mean(-1, keepdims=True)
+            seen = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+            read = read + scale * np.tanh(seen @ array(a.read_projection))[..., 0]
+            mixing = mixing + scale * np.tanh(seen @ array(a.mixing_projection))
+            write = write + write_scale * np.tanh(seen @ array(a.write_projection))[..., 0]
+        f = sublayer(norm(a.pre_norm, np.einsum("...i,...id->...d", read * np.ones(n), streams)))
+        streams = np.einsum("...ji,...jd->...id", mixing, streams)
+        streams = streams + (write * np.ones((*f.shape[:-1], n)))[..., None] * f[..., None, :]
+    return norm(stack.final_norm, streams.mean(-2))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def sinkhorn(logits, iterations):
+    matrix = np.exp(logits)
+    for _ in range(iterations):
+        matrix = matrix / matrix.sum(0)
+        matrix = matrix / matrix.sum(1)[:, None]
+    return matrix
+
+
+def manifold(make_matrix):
+    def run(stack, x):
+        n = stack.scheme.num_streams
+        streams = np.repeat(x[..., None, :], n, axis=-2)
+        for a, sublayer, _, _ in stack.branches():
+            vector = streams.reshape(*x.shape[:-1], n * D)
+            vector = vector / np.sqrt((vector**2).mean(-1, keepdims=True) + EPSILON)
+            scales = array(a.scales)
+
+            def made(name, index, a=a, vector=vector, scales=scales):
+                projection = array(getattr(a, f"{name}_projection"))
+                flat = projection.reshape(n * D, -1)
+                return scales[index] * vector @ flat + array(getattr(a, f"{name}_bias"))
+
+            read, write = sigmoid(made("read", 0)), 2 * sigmoid(made("write", 1))
+            logits = made("mixing", 2)
+            f = sublayer(norm(a.pre_norm, np.einsum("...i,...id->...d", read, streams)))
+            after = np.empty_like(streams)
+            for place in np.ndindex(x.shape[:-1]):
+                matrix = make_matrix(logits[place], stack.scheme)
+                after[place] = matrix @ streams[place] + np.outer(write[place], f[place])
+            streams = after
+        return norm(stack.final_norm, streams.mean(-2))
+
+    return run
+
+
+def permutation_mean(logits, scheme):
+    weights = np.exp(logits) / np.exp(logits).sum()
+    matrix = np.zeros((scheme.num_streams,) * 2)
+    permutations = itertools.permutations(range(scheme.num_streams))
+    for weight, permutation in zip(weights, permutations, strict=True):
+        for row, column in enumerate(permutation):
+            matrix[row, column] += weight
+    return matrix
+
+
+def attend(query, sources):
+    sizes = [np.sqrt((v**2).mean(-1) + EPSILON) for v in sources]
+    logits = np.stack([(v @ query) / s for v, s in zip(sources, sizes, strict=True)], -1)
+    weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    return sum(weights[..., [i]] * v for i, v in enumerate(sources))
+
+
+def attention_residuals(stack, x):
+    size = stack.scheme.block_size or math.ceil(len(stack.add_norms) / 8)
+    blocks, begun = [x], []
+    for index, (a, sublayer, _, _) in enumerate(stack.branches()):
+        sources = [*blocks, *([sum(begun)] if begun else [])]
+        h = attend(array(a.query), sources) if index else x
+        begun.append(sublayer(norm(a.pre_norm, h)))
+        if len(begun) == size:
+            blocks, begun = [*blocks, sum(begun)], []
+    sources = [*blocks, *([sum(begun)] if begun else [])]
+    (query,) = stack.ends.weights
+    return norm(stack.final_norm, attend(array(query), sources))
+
+
+def residual_scalars(stack, x):
+    start = x
+    for a, sublayer, is_first, _ in stack.branches():
+        if is_first:
+            x = array(a.stream_weight) * x + array(a.start_weight) * start
+        x = x + sublayer(norm(a.pre_norm, x))
+    return norm(stack.final_norm, x)
+
+
+def dense_former(stack, x):
+    outputs = [x]
+    for a, sublayer, _, is_last in stack.branches():
+        x = x + sublayer(norm(a.pre_norm, x))
+        if is_last:
+            outputs.append(x)
+            x = sum(w * r for w, r in zip(array(a.depth_weights), outputs, strict=True))
+    return norm(stack.final_norm, x)
+
+
+def frac_connections(stack, x):
+    m = stack.scheme.num_streams
+    parts = x.reshape(*x.shape[:-1], m, D // m)
+    for a, sublayer, _, _ in stack.branches():
+        h = np.einsum("ji,...jd->...id", array(a.read_weights), parts).reshape(x.shape)
+        f = sublayer(norm(a.pre_norm, h)).reshape(parts.shape)
+        parts = np.einsum("ji,...jd->...id", array(a.mixing_weights), parts)
+        parts = parts + array(a.write_weights)[:, None] * f
+    return norm(stack.final_norm, parts.reshape(x.shape))
+
+
+FORMULAS = {
+    "ResiDual": resi_dual,
+    "B2T": b2t,
+    "HyperConnections": hyper_connections,
+    "MHC": manifold(lambda logits, s: sinkhorn(logits.reshape(s.num_streams, -1), s.iterations)),
+    "MHCLite": manifold(permutation_mean),
+    "AttentionResiduals": attention_residuals,
+    "ResidualScalars": residual_scalars,
+    "DenseFormer": dense_former,
+    "FracConnections": frac_connections,
+}
+
+
+def gradients(stack, x):
+    """Return a number that depends on everything, and its derivatives, on any backend."""
+    values = [weight.value for weight in stack.weights]
+    direction = np.cos(np.arange(B * T * D)).reshape(B, T, D)
+
+    def number(values):
+        scope = keras.StatelessScope(list(zip(stack.weights, values, strict=True)))
+        with scope:
+            return ops.sum(stack(x) * ops.cast(direction, stack.dtype))
+
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        value, found = jax.value_and_grad(number)(values)
+    elif backend == "torch":
+        import torch
+
+        values = [value.detach().requires_grad_() for value in values]
+        value = number(values)
+        found = torch.autograd.grad(value, values, materialize_grads=True)
+        value = value.detach()
+    else:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            value = number(values)
+        found = tape.gradient(value, values, unconnected_gradients="zero")
+    return array(value), [array(gradient) for gradient in found]

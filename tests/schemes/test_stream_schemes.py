@@ -1,0 +1,467 @@
+"""Schemes of several streams or with a memory: one test a property, over a table of schemes.
+
+What a whole model adds (layers, caches, files) is in `tests/models/test_stream_models.py`.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from streams_reference import CASES, SUBLAYERS, B, D, Stack, T, array, gradients, random
+
+from keras_addnorm import schemes
+from keras_addnorm.layers import AddNorm
+from keras_addnorm.schemes import LearnedArray, ResidualPlan, StackPosition, StreamState
+from keras_addnorm.schemes.mhc import sinkhorn
+
+HERE = pathlib.Path(__file__).parent
+X = random(B, T, D)
+LAST = StackPosition(3, 2, "decoder", 1).at("feed_forward", SUBLAYERS)
+WITH_COEFFICIENTS = [case for case in CASES if not case.startswith(("resi", "b2t"))]
+# What the model computes at the start, how exactly, and for which norm; the others are Post-LN's.
+START_OF_PRE_LN = {
+    "hyper_connections": 0.0,
+    "hyper_connections static": 0.0,
+    "mhc_lite": 1e-6,
+    "mhc": 1e-6,
+    "attention_residuals": 1e-4,
+    "attention_residuals of 2": 1e-4,
+    "attention_residuals of 4": 1e-4,
+    "residual_scalars": 0.0,
+    "dense_former": 0.0,
+    "frac_connections": 0.0,
+}
+
+
+def made(case, **overrides):
+    return {**CASES[case], **overrides}
+
+
+def test_no_stream_scheme_is_left_out():
+    found = {name for name in schemes.names() if _has_streams(name)}
+    assert found == {scheme["name"] for scheme in CASES.values()}
+
+
+def _has_streams(name):
+    return isinstance(schemes.get(name), schemes.StreamScheme)
+
+
+def dtype_of(tensor):
+    return keras.backend.standardize_dtype(tensor.dtype)
+
+
+# Formula, gradients, start
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_stack_computes_the_formula(case):
+    stack = Stack(CASES[case], noise=0.3)
+    np.testing.assert_allclose(array(stack(X)), stack.by_formula(X), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.fast_cases(6)
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_central_differences(case):
+    stack = Stack(CASES[case], noise=0.3)
+    _, found = gradients(stack, X)
+    rng = np.random.default_rng(7)
+    starts = [array(weight) for weight in stack.weights]
+    directions = [rng.normal(size=start.shape) for start in starts]
+    values = []
+    for step in (1e-5, -1e-5):
+        for weight, start, direction in zip(stack.weights, starts, directions, strict=True):
+            weight.assign(start + step * direction)
+        weighted = stack.by_formula(X) * np.cos(np.arange(X.size)).reshape(X.shape)
+        values.append(weighted.sum())
+    slope = sum((g * d).sum() for g, d in zip(found, directions, strict=True))
+    np.testing.assert_allclose(slope, (values[0] - values[1]) / 2e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", START_OF_PRE_LN)
+def test_the_start_is_pre_ln(case):
+    scheme = made(case, num_streams=4) if "num_streams" in CASES[case] else CASES[case]
+    dtype = "float64" if START_OF_PRE_LN[case] else "float32"
+    found, expected = (array(Stack(each, dtype)(X)) for each in (scheme, "pre_ln"))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=START_OF_PRE_LN[case])
+
+
+@pytest.mark.parametrize(
+    "case", ["hyper_connections", "hyper_connections static", "mhc", "mhc_lite"]
+)
+def test_streams_differ_after_one_step(case):
+    stack = Stack(CASES[case])
+    _, found = gradients(stack, X)
+    for weight, gradient in zip(stack.weights, found, strict=True):
+        weight.assign(array(weight) - 0.1 * gradient)
+    streams = np.stack([array(x) for x in stack.states(X)[-1].streams])
+    assert streams.std(axis=0).min() > 1e-9 and streams.std(axis=0).max() > 1e-4
+
+
+# Precision, compilation, backends, files
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"), list(zip(CASES, 7 * ("mixed_float16", "mixed_bfloat16"), strict=True))
+)
+def test_coefficients_stay_float32_in_16_bits(case, dtype):
+    stack, exact = Stack(CASES[case], dtype, noise=0.3), Stack(CASES[case], noise=0.3)
+    states = stack.states(X)
+    tensors = [x for state in states for x in (*state.streams, *state.memory)]
+    assert set(map(dtype_of, tensors)) == {dtype.removeprefix("mixed_")}
+    for add_norm, state in zip(stack.add_norms, states[:-1], strict=True):
+        parts = add_norm._parts(None, None)
+        for name, value in add_norm.scheme.coefficients(state, parts).items():
+            assert dtype_of(value) == "float32", name
+    assert set(map(dtype_of, stack.weights)) == {"float32"}
+    np.testing.assert_allclose(array(stack(X)), array(exact(X)), atol=0.15)
+
+
+@pytest.mark.slow
+def test_all_under_xla_and_in_a_saved_model(tmp_path):
+    """One layer of each scheme, in one program, as a compilation costs seconds."""
+    stacks = {
+        case: Stack(scheme, "float32", noise=0.3, layers=1)
+        for case, scheme in CASES.items()
+        if case in (*schemes.names(), "hyper_connections static")
+    }
+    expected = {case: array(stack(X)) for case, stack in stacks.items()}
+
+    def run(x):
+        return {case: stack(x) for case, stack in stacks.items()}
+
+    x = tf.constant(X, "float32")
+    compiled = tf.function(run, jit_compile=True)(x)
+    module = tf.Module()
+    module.parts = [stack.parts for stack in stacks.values()]
+    module.run = tf.function(run, input_signature=[tf.TensorSpec((None, None, D))])
+    tf.saved_model.save(module, tmp_path / "all")
+    reloaded = tf.saved_model.load(tmp_path / "all")
+    for found in (compiled, reloaded.run(x)):
+        for case, value in expected.items():
+            np.testing.assert_allclose(found[case], value, rtol=1e-4, atol=1e-5, err_msg=case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_numbers_and_gradients_are_those_of_tensorflow(backend, tmp_path):
+    path = tmp_path / "found.npz"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", HERE / "streams_on_backend.py", path],
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(HERE.parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = dict(np.load(path))
+    for case, scheme in CASES.items():
+        stack = Stack(scheme, "float32", noise=0.3, layers=1)
+        np.testing.assert_allclose(
+            found[f"{case}/output"], array(stack(X)), rtol=1e-4, atol=1e-5, err_msg=case
+        )
+        for index, gradient in enumerate(gradients(stack, X)[1]):
+            np.testing.assert_allclose(
+                found[f"{case}/{index}"], gradient, rtol=1e-3, atol=1e-4, err_msg=case
+            )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_scheme_is_saved_with_its_fields(case):
+    scheme = schemes.get(CASES[case])
+    assert schemes.get(schemes.serialize(scheme)) == scheme
+    add_norm = Stack(scheme).add_norms[-1]
+    assert AddNorm.from_config(add_norm.get_config())._plan == add_norm._plan
+
+
+# Dropout, one Add & Norm alone
+
+
+@pytest.mark.parametrize("case", ["attention_residuals", "mhc", "resi_dual", "dense_former"])
+def test_dropped_branches_are_finite(case):
+    """A source of attention residuals may be all zeros."""
+    stack = Stack(CASES[case], "float32", noise=0.3, dropout=0.5, drop_path=0.5)
+    for _ in range(3):
+        assert np.isfinite(array(stack(X, training=True))).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_add_norm_alone_is_a_stack_of_one_sublayer(case):
+    scheme = schemes.get(CASES[case])
+    first = StackPosition(0, 1, "decoder").at("feed_forward", ("feed_forward",))
+    add_norm = AddNorm(scheme, position=first)
+    x, f = X.astype("float32"), random(B, T, D, seed=5).astype("float32")
+    add_norm.build(x.shape)
+    state = add_norm(scheme.open(x), f)
+    alone = array(add_norm(x, f))
+    np.testing.assert_array_equal(alone, array(scheme.collapse(state)))
+    if case in START_OF_PRE_LN:
+        np.testing.assert_allclose(alone, x + f, atol=1e-5)
+    np.testing.assert_array_equal(
+        array(add_norm.branch_input(x)), array(add_norm.branch_input(scheme.open(x)))
+    )
+
+
+# Oracles of single schemes
+
+
+def test_resi_dual_is_a_post_ln_stack_beside_a_sum():
+    stack, post_ln = Stack("resi_dual", noise=0.3), Stack("post_ln", noise=0.3)
+    states, expected = stack.states(X), post_ln.states(X)
+    for state, y in zip(states[1:], expected[1:], strict=True):
+        np.testing.assert_array_equal(array(state.streams[0]), array(y))
+    p, d = states[-1].streams
+    branches = [np.tanh(array(y) @ w) for y, w in zip(expected[:-1], stack.kernels, strict=True)]
+    np.testing.assert_allclose(array(d) - X, sum(branches), rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(array(stack(X)), array(p) + array(stack.final_norm(d)))
+
+
+def test_b2t_without_branches_and_without_its_skip():
+    stack, post_ln = Stack("b2t"), Stack("post_ln")
+    zeros = ops.zeros_like(X)
+    state = stack.ends(ops.cast(X, "float64"))
+    for add_norm in stack.add_norms[:3]:
+        state = add_norm(state, zeros)
+    norm = post_ln.final_norm
+    # One norm a sublayer, and the layer's input once more in front of the last.
+    expected = norm(norm(norm(X)) + X)
+    np.testing.assert_allclose(array(state.streams[0]), array(expected), rtol=1e-12, atol=1e-12)
+    assert state.memory == ()
+
+    state, y = stack.ends(ops.cast(X, "float64")), X
+    for add_norm, other in zip(stack.add_norms[:3], post_ln.add_norms[:3], strict=True):
+        state, y = add_norm(state, zeros + 0.5), other(y, zeros + 0.5)
+        state = state._replace(memory=tuple(ops.zeros_like(x) for x in state.memory))
+    np.testing.assert_array_equal(array(state.streams[0]), array(y))
+
+
+def test_b2t_starts_all_kernels_smaller():
+    plan = schemes.get("b2t").plan(LAST)
+    assert plan.init_gain == plan.query_key_init_gain == pytest.approx(2**-0.5)
+
+
+def test_one_hyper_connection_is_pre_ln():
+    found = Stack({"name": "hyper_connections", "num_streams": 1}, "float32")(X)
+    np.testing.assert_array_equal(array(found), array(Stack("pre_ln", "float32")(X)))
+
+
+def test_hyper_connections_do_not_know_the_order_of_streams():
+    one, other = (Stack(CASES["hyper_connections"], noise=0.3) for _ in range(2))
+    order = [2, 0, 3, 1]
+    for add_norm in other.add_norms:
+        add_norm.read_weights.assign(array(add_norm.read_weights)[order])
+        add_norm.write_weights.assign(array(add_norm.write_weights)[order])
+        add_norm.mixing_weights.assign(array(add_norm.mixing_weights)[order][:, order])
+        projection = array(add_norm.mixing_projection)
+        add_norm.mixing_projection.assign(projection[:, order])
+    np.testing.assert_allclose(array(one(X)), array(other(X)), rtol=1e-10, atol=1e-12)
+
+
+def test_hyper_connections_to_one_stream_leave_the_others():
+    stack = Stack(made("hyper_connections static", num_streams=3))
+    for add_norm in stack.add_norms:
+        add_norm.read_weights.assign([0.0, 1.0, 0.0])
+        add_norm.write_weights.assign([0.0, 1.0, 0.0])
+    streams = [array(x) for x in stack.states(X)[-1].streams]
+    np.testing.assert_array_equal(streams[0], X)
+    np.testing.assert_array_equal(streams[2], X)
+    assert np.abs(streams[1] - X).min() > 1e-6
+
+
+@pytest.mark.parametrize("scheme", ["mhc", "mhc_lite"])
+def test_mixing_is_doubly_stochastic_and_reads_and_writes_are_bounded(scheme):
+    stack = Stack({"name": scheme, "off_diagonal": -1.0}, "float32", noise=0.5)
+    product = np.eye(4)
+    for add_norm, state in zip(stack.add_norms, stack.states(X)[:-1], strict=True):
+        found = add_norm.scheme.coefficients(state, add_norm._parts(None, None))
+        read, write, mixing = (array(found[name]) for name in ("read", "write", "mixing"))
+        assert mixing.shape == (B, T, 4, 4) and read.shape == write.shape == (B, T, 4)
+        np.testing.assert_allclose(mixing.sum(-1), 1, atol=1e-6)
+        np.testing.assert_allclose(mixing.sum(-2), 1, atol=1e-3 if scheme == "mhc" else 1e-6)
+        assert np.linalg.norm(mixing, 2, axis=(-2, -1)).max() < 1 + 1e-3
+        assert read.min() > 0 and read.max() < 1 and write.min() > 0 and write.max() < 2
+        product = mixing @ product
+    np.testing.assert_allclose(product.sum(-1), 1, atol=1e-5)
+
+
+def test_sinkhorn_on_matrices_that_are_known():
+    # [[a, b], [c, d]] -> p = 1 / (1 + sqrt(b c / (a d))) on the diagonal
+    np.testing.assert_allclose(
+        array(sinkhorn(ops.convert_to_tensor([[0.0, 1.0], [0.0, 0.0]]), 20)),
+        [[0.3775407, 0.6224593], [0.6224593, 0.3775407]],
+        atol=1e-6,
+    )
+    mild = ops.convert_to_tensor([[0.0, 3.0, 1.0], [2.0, 0.0, 0.5], [1.0, 1.0, 3.0]], "float64")
+    errors = [np.abs(array(sinkhorn(mild, i)).sum(0) - 1).max() for i in (1, 5, 20)]
+    assert errors[0] > 1e-2 > errors[1] > 1e-5 > errors[2]
+    np.testing.assert_array_equal(array(sinkhorn(ops.convert_to_tensor([[[7.0]]]), 3)), [[[1.0]]])
+
+
+@pytest.mark.parametrize("scheme", ["mhc", "mhc_lite"])
+def test_one_stream_has_nothing_to_mix(scheme):
+    found = Stack({"name": scheme, "num_streams": 1}, "float32")(X)
+    np.testing.assert_allclose(array(found), array(Stack("pre_ln", "float32")(X)), atol=1e-6)
+
+
+def test_mhc_lite_takes_any_logits():
+    scheme = schemes.get("mhc_lite")
+    matrix = array(scheme._matrix(ops.cast(30 * random(5, 24), "float64")))
+    np.testing.assert_allclose(matrix.sum(-1), 1, atol=1e-12)
+    np.testing.assert_allclose(matrix.sum(-2), 1, atol=1e-12)
+    # A single permutation, the second in the order of `itertools`: the last two change places.
+    one = array(scheme._matrix(ops.cast(1000 * np.eye(24)[1], "float64")))
+    np.testing.assert_array_equal(one, np.eye(4)[[0, 1, 3, 2]])
+    two = array(
+        schemes.get({"name": "mhc_lite", "num_streams": 2})._matrix(
+            ops.convert_to_tensor([0.4, -0.3], "float64")
+        )
+    )
+    share = 1 / (1 + np.exp(-0.7))
+    np.testing.assert_allclose(two, [[share, 1 - share], [1 - share, share]], rtol=1e-12)
+
+
+def test_attention_residuals_weigh_values_by_normed_keys():
+    stack = Stack("attention_residuals", noise=0.3)
+    assert not stack.add_norms[0]._plan.arrays
+    place = 3
+    add_norm, state = stack.add_norms[place], stack.states(X)[place]
+
+    def weights(state):
+        return array(add_norm.scheme.coefficients(state, add_norm._parts(None, None))["depth"])
+
+    found = weights(state)
+    assert found.shape == (B, T, 4)
+    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
+    longer = state._replace(memory=(state.memory[0], 50 * state.memory[1], *state.memory[2:]))
+    np.testing.assert_allclose(weights(longer), found, rtol=1e-3)
+    add_norm.query.assign(0 * array(add_norm.query))
+    expected = array(add_norm.pre_norm(sum(map(array, longer.memory)) / 4))
+    np.testing.assert_allclose(array(add_norm.branch_input(longer)), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["attention_residuals", "attention_residuals of 2"])
+def test_queries_that_start_at_zero_have_gradients(case):
+    stack = Stack(CASES[case])
+    found = gradients(stack, X)[1]
+    queries = [g for g, weight in zip(found, stack.weights, strict=True) if weight.name == "query"]
+    assert len(queries) == 6 and min(np.abs(query).max() for query in queries) > 1e-6
+
+
+def test_dense_former_can_start_again_from_the_embedding():
+    stack = Stack("dense_former")
+    stack.add_norms[2].depth_weights.assign([1.0, 0.0])
+    np.testing.assert_array_equal(array(stack.states(X)[3].streams[0]), X)
+    places = [StackPosition(6, 6, "encoder", i).at("feed_forward", SUBLAYERS) for i in range(6)]
+    arrays = [schemes.get("dense_former").plan(place).arrays[0] for place in places]
+    assert sum(np.prod(array.shape) for array in arrays) == 27
+
+
+def test_residual_scalars_decrease_with_depth():
+    scheme = schemes.get(CASES["residual_scalars decreasing"])
+    places = [StackPosition(3, 3, "encoder", i).at("self_attention", SUBLAYERS) for i in range(3)]
+    starts = [[a.initial_value for a in scheme.plan(place).arrays] for place in places]
+    np.testing.assert_allclose(starts, [[1.15, 0.2], [1.1, 0.125], [1.05, 0.05]])
+    assert scheme.plan(LAST).arrays == ()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "count"),
+    [
+        ({"name": "hyper_connections", "dynamic": False}, 24),
+        ("hyper_connections", 3098),
+        ("mhc", 49179),
+        ("mhc_lite", 65571),
+        ({"name": "frac_connections", "num_streams": 4}, 36),
+        ("attention_residuals", 512),
+        ("residual_scalars", 0),
+        ("resi_dual", 0),
+        ("b2t", 0),
+    ],
+)
+def test_numbers_of_weights_a_sublayer(scheme, count):
+    plan = schemes.get(scheme).plan(LAST)
+    assert sum(int(np.prod(each.sizes(512))) for each in plan.arrays) == count
+
+
+# Places and refusals
+
+
+@pytest.mark.parametrize("sublayers", [SUBLAYERS, ("self_attention", "feed_forward")])
+def test_places_among_the_sublayers_of_a_stack(sublayers):
+    layer = StackPosition(0, 3, "decoder", 2)
+    places = [layer.at(name, sublayers) for name in sublayers]
+    count = len(sublayers)
+    assert [place.sublayer_index for place in places] == [2 * count + i for i in range(count)]
+    assert [place.num_sublayers for place in places] == [3 * count] * count
+    assert [place.is_first_in_layer for place in places] == [True] + [False] * (count - 1)
+    assert [place.is_last_in_layer for place in places] == [False] * (count - 1) + [True]
+    assert StackPosition.get(places[0].to_dict()) == places[0]
+    with pytest.raises(ValueError, match=r"Expected a position with `sublayer`.*sublayers=\(\)"):
+        _ = layer.at("feed_forward").sublayer_index
+
+
+def test_a_state_at_the_wrong_place_is_an_error():
+    x = X.astype("float32")
+    one_stream, many = AddNorm("pre_ln"), AddNorm("mhc_lite")
+    for add_norm in (one_stream, many):
+        add_norm.build(x.shape)
+    with pytest.raises(ValueError, match=r"has one stream.*Received: 2 streams and 1 memories"):
+        one_stream(StreamState((x, x), (x,)), x)
+    with pytest.raises(ValueError, match=r"Expected 4 streams and 0 memories. Received: 2 and 0"):
+        many(StreamState((x, x)), x)
+    with pytest.raises(ValueError, match=r"Expected both of one shape.*\(2, 3, 8\).*\(2, 3, 7\)"):
+        many(StreamState((x,) * 4), x[..., :7])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        ({"name": "hyper_connections", "num_streams": 0}, "num_streams >= 1. Received: 0"),
+        ({"name": "mhc", "num_streams": 0}, "mHC needs streams"),
+        ({"name": "mhc", "iterations": 0}, "iterations >= 1. Received: 0"),
+        ({"name": "mhc_lite", "num_streams": 5}, "num_streams <= 4. Received: 5"),
+        ({"name": "mhc_lite", "start": "uniform"}, "one of mean, one_hot. Received: 'uniform'"),
+        ({"name": "frac_connections", "num_streams": -1}, "num_streams >= 1"),
+        ({"name": "attention_residuals", "block_size": 0}, "block_size >= 1"),
+        ({"name": "residual_scalars", "start": "x"}, "one of pre_ln, decreasing"),
+    ],
+)
+def test_fields_that_do_not_fit(scheme, message):
+    with pytest.raises(ValueError, match=message):
+        schemes.get(scheme)
+
+
+def test_parts_that_do_not_divide_the_width():
+    with pytest.raises(ValueError, match=r"divides its width, 8. Received: 3"):
+        schemes.get({"name": "frac_connections", "num_streams": 3}).open(X)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "b2t",
+        "hyper_connections",
+        {"name": "mhc", "start": "one_hot"},
+        "attention_residuals",
+        "residual_scalars",
+        "dense_former",
+    ],
+)
+def test_schemes_of_a_place_say_that_they_need_one(scheme):
+    for position in (None, StackPosition(2, 2, "encoder")):
+        with pytest.raises(ValueError, match=r"Expected a (StackP|p)osition"):
+            schemes.get(scheme).plan(position)
+
+
+def test_arrays_that_do_not_fit():
+    assert LearnedArray("a", (2, "D", "D/4"), 0.0).sizes(8) == (2, 8, 2)
+    for size in ("E", "D/3", "D/0"):
+        with pytest.raises(ValueError, match=f"divides D = 8. Received: '{size}'"):
+            LearnedArray("a", (size,), 0.0).sizes(8)
+    with pytest.raises(ValueError, match=r"more than once: \['a'\]"):
+        ResidualPlan(arrays=(LearnedArray("a", (), 0.0),) * 2)
