@@ -25,18 +25,20 @@ CORPUS = [
 XLMR = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
 T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 MARIAN = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1}
+# A list of ids names pieces of the other side's model, too.
+UNKNOWN_TO_THE_MODEL = ("日", "日本", "語", "🙂", "?", "?!", "0", "\u2047", "e日")
 _CHARACTERS = [
     *map(chr, range(0x20, 0x7F)),
     *"äöüßéàñ日本語한국어ﬁ½…‚„“”’–—٣अก🙂👩ＡＢ①\u00ad\u200d\u2028\x85\u2581",
+    *("  ", "\t", "\n", "\u3000"),
     *("the", "dog", " ", "Katzen ", "e\u0301", "u\u0308", "日日", "</s>", " small"),
 ]
 
 
 def fuzz(count, seed):
-    """Texts of many scripts, with single spaces."""
+    """Texts of many scripts, with white space of all kinds, also at their ends."""
     draw = random.Random(seed)
-    texts = ("".join(draw.choices(_CHARACTERS, k=draw.randint(1, 20))) for _ in range(count))
-    return [text for text in (" ".join(text.split()) for text in texts) if text]
+    return ["".join(draw.choices(_CHARACTERS, k=draw.randint(1, 20))) for _ in range(count)]
 
 
 @functools.cache
@@ -96,6 +98,7 @@ def marian():
     """A vocabulary file of its own, whose last id is padding."""
     model = spm("unigram", tuple(MARIAN.items()))
     names = vocabulary(model, ("</s>", "<unk>"), 8, seed=1)
+    names |= {name: len(names) + index for index, name in enumerate(UNKNOWN_TO_THE_MODEL)}
     names |= {">>de<<": len(names), "<pad>": len(names) + 1}
     ids = PieceIds.of_mapping(names, start="<pad>", controls=(">>de<<",))
     return Tokenizer.from_sentencepiece(model, ids)
@@ -105,6 +108,7 @@ def m2m(languages):
     """A vocabulary file of its own, with languages and made-up words behind it."""
     model = spm("bpe", tuple(XLMR.items()))
     names = vocabulary(model, ("<s>", "<pad>", "</s>", "<unk>"), 5, seed=2)
+    names |= {name: len(names) + index for index, name in enumerate(UNKNOWN_TO_THE_MODEL)}
     names |= {name: len(names) + index for index, name in enumerate(languages)}
     ids = PieceIds.of_mapping(names, start="</s>", controls=tuple(languages))
     return Tokenizer.from_sentencepiece(model, ids.filled_up_to(len(names) + 8))

@@ -86,7 +86,12 @@ HOUSE = {
         "decoding",
         "models",
         "data",
-        backend_files=frozenset({"interop/graphs.py", "interop/onnx.py", "interop/litert.py"}),
+        backend_files=frozenset(
+            {
+                *("interop/graphs.py", "interop/onnx.py", "interop/litert.py"),
+                "interop/tensor_files/tensorflow_checkpoint.py",
+            }
+        ),
     ),
     "runs": _room(
         "basics",

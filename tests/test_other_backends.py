@@ -1,4 +1,4 @@
-"""What users of Keras do, LoRA, int8 and other floats: the default tier's tests on JAX and torch.
+"""What users of Keras do, LoRA, int8, floats, first values: default-tier tests on JAX and torch.
 
 Each backend has a process of its own, since Keras chooses its backend when it is imported.
 """
@@ -19,6 +19,7 @@ FILES = (
     "models/test_quantize.py",
     "decoding/test_changed_layers.py",
     "test_floatx.py",
+    "models/test_first_values.py",
 )
 
 

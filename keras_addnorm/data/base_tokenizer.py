@@ -232,6 +232,17 @@ class BaseTokenizer(abc.ABC):
         return {piece.text: token for token, piece in enumerate(self.pieces)}
 
     @functools.cached_property
+    def ids_inside_characters(self) -> frozenset[int]:
+        """The ids of pieces that begin inside of a character; none if no piece is a part of one."""
+        if not self.joins_bytes:
+            return frozenset()
+        # UTF-8 marks the bytes that go on with a character.
+        goes_on = range(0x80, 0xC0)
+        return frozenset(
+            token for token, found in enumerate(self.surface_bytes) if found and found[0] in goes_on
+        )
+
+    @functools.cached_property
     def unused_ids(self) -> tuple[int, ...]:
         """The ids of no piece: rows of a table that is larger than the vocabulary."""
         return tuple(token for token, piece in enumerate(self.pieces) if is_filler(piece.text))

@@ -146,7 +146,7 @@ class PieceIds:
             )
         size = max(names, default=-1) + 1
         missing = [index for index in range(size) if index not in names]
-        fillers = {index: _filler(index) for index in missing}
+        fillers = {index: filler(index) for index in missing}
         names |= fillers
         pieces = tuple(names[index] for index in range(size))
         controls = *special.pop("controls", ()), *fillers.values()
@@ -169,7 +169,7 @@ class PieceIds:
                 f"The vocabulary has {len(self.pieces)} pieces. Expected a table with a row for "
                 f"each; received {size}. Were the files of two models mixed?"
             )
-        fillers = tuple(map(_filler, range(len(self.pieces), size)))
+        fillers = tuple(map(filler, range(len(self.pieces), size)))
         return replace(self, pieces=self.pieces + fillers, controls=self.controls + fillers)
 
     def id_of(self, name: str) -> int:
@@ -200,7 +200,8 @@ class PieceIds:
         return cls(**{**values, **lists})
 
 
-def _filler(index: int) -> str:
+def filler(index: int) -> str:
+    """The name of an id without a piece."""
     # With a space, which no piece has.
     return f"<unused {index}>"
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
+from keras_addnorm.data.piece_ids import is_filler
 from keras_addnorm.data.strings import describe
 from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
 
@@ -17,6 +20,10 @@ END = "{end}"
 DEFAULT_IDS = (), (), (END_ID,), (), PAD_ID, START_ID, END_ID
 _LANGUAGES = ("source", "target")
 _PIECES = ("source_prefix", "source_suffix", "target_prefix")
+# What a piece may be that names a language. None of them is made of the characters of a text.
+_TYPES_OF_LANGUAGES = ("control", "unused", "user_defined")
+_SHOWN = 5
+_SOME_TEXTS = ("a", "A", "the", "The", "1")
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,8 @@ class TextFormat:
         is_prefix_free: Whether `target_prefix` adds nothing to the score of a translation.
 
     Raises:
-        ValueError: If a placeholder is unknown, or stands where it means nothing.
+        ValueError: If a placeholder is unknown, or stands where it means nothing, or a value is of
+            another type.
 
     Example:
         ```python
@@ -77,6 +85,11 @@ class TextFormat:
                     f"{describe(pieces)}."
                 )
             object.__setattr__(self, name, tuple(pieces))
+        if not isinstance(self.text_prefix, str):
+            raise ValueError(
+                f"Expected text_prefix as a string; received {describe(self.text_prefix)}."
+            )
+        self._check_leading_piece()
         known = {*_LANGUAGES, "end"}
         for template in self._templates():
             if not set(_placeholders(template)) <= known:
@@ -89,6 +102,21 @@ class TextFormat:
                 "The end token stands behind a source, and behind every target. Expected {end} in "
                 f"source_suffix only; received {self}."
             )
+
+    def _check_leading_piece(self) -> None:
+        ends = self.leading_piece
+        if ends is None:
+            return
+        if (
+            isinstance(ends, str)
+            or len(ends) != 2
+            or not all(isinstance(end, str) and end for end in ends)
+        ):
+            raise ValueError(
+                "Expected leading_piece as how a piece begins and how it ends, such as "
+                f'(">>", "<<"); received {describe(ends)}.'
+            )
+        object.__setattr__(self, "leading_piece", tuple(ends))
 
     def _templates(self) -> tuple[str, ...]:
         return (
@@ -159,15 +187,16 @@ class TextFormat:
             The format in ids.
 
         Raises:
-            ValueError: If a language is missing, or a piece is not in the vocabulary.
+            ValueError: If a language is missing, a piece is not in the vocabulary, or a text
+                changes how the words before it are split.
         """
-        prefix = self._ids(self.read_prefix, source)
-        missing = _languages_in((*self.source_suffix, self.text_prefix, *self.target_prefix))
-        if missing:
-            self._ids((f"{{{missing[0]}}}",), source)
+        read = (*self.read_prefix, *self.source_suffix, self.text_prefix)
+        if missing := _languages_in((*read, *self.target_prefix)):
+            tokenizer = target if missing[0] in self.target_languages else source
+            raise ValueError(self._missing(missing[0], tokenizer))
         return BoundFormat(
-            source_prefix=prefix,
-            text_prefix=tuple(source.encode(self.text_prefix)) if self.text_prefix else (),
+            source_prefix=self._ids(self.read_prefix, source),
+            text_prefix=self._words(source),
             source_suffix=self._ids(self.source_suffix, source),
             target_prefix=self._ids(self.target_prefix, target),
             is_prefix_free=self.is_prefix_free,
@@ -178,25 +207,47 @@ class TextFormat:
             tokenizer=source if self.leading_piece else None,
         )
 
+    def _missing(self, language: str, tokenizer: BaseTokenizer) -> str:
+        """What an error says of a language that is not chosen."""
+        names = language_names(self, tokenizer, language)
+        expected = f"one that the vocabulary names: {some_of(names)}" if names else "its name"
+        if f"{{{language}}}" in self.text_prefix:
+            expected = f"its name as it stands in {self.text_prefix!r}, such as 'English'"
+        return (
+            f"The text format needs the {language} language. Expected {expected}, as "
+            f"{language}_language; received none."
+        )
+
     def _ids(self, pieces: Sequence[str], tokenizer: BaseTokenizer) -> tuple[int, ...]:
         found = []
         for piece in pieces:
-            if missing := _languages_in((piece,)):
-                known = language_names(self, tokenizer, missing[0])
-                raise ValueError(
-                    f"The text format needs the {missing[0]} language. Expected one of "
-                    f"{describe(known)} as {missing[0]}_language; received none."
-                )
             name = tokenizer.pieces[tokenizer.end_id].text if piece == END else piece
             if name not in tokenizer.ids_of_pieces:
                 others = [name for name in _controls(tokenizer) if name[:1] != "<"]
+                hint = f", such as {some_of(others)}" if others else ""
                 raise ValueError(
                     f"The vocabulary has no piece {name!r}, which the text format needs. If it "
-                    f"names a language, expected one that the model knows, such as "
-                    f"{describe(others)}."
+                    f"names a language, expected one that the model knows{hint}."
                 )
             found.append(tokenizer.ids_of_pieces[name])
         return tuple(found)
+
+    def _words(self, tokenizer: BaseTokenizer) -> tuple[int, ...]:
+        """The ids of `text_prefix`, which stand before those of any text."""
+        if not self.text_prefix:
+            return ()
+        words = tokenizer.encode(self.text_prefix)
+        texts = tokenizer.encode_batch(_SOME_TEXTS)
+        together = tokenizer.encode_batch(self.text_prefix + text for text in _SOME_TEXTS)
+        if [words + text for text in texts] != together:
+            raise ValueError(
+                "The words before a text are split alone, and this vocabulary splits them in "
+                "another way before a text. Expected a text_prefix with the same pieces in both "
+                'cases, such as one of SentencePiece that ends with a space ("translate: "); '
+                f"received {self.text_prefix!r}. Put the words into each text instead, and "
+                "translate with splitting='none'."
+            )
+        return tuple(words)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, which are the arguments of an equal object."""
@@ -316,7 +367,7 @@ class BoundFormat:
         prefix = self.source_prefix
         if self.leading_piece is not None and self.tokenizer is not None:
             opening, closing = self.leading_piece
-            end = text.find(closing) if text.startswith(opening) else -1
+            end = text.find(closing, len(opening)) if text.startswith(opening) else -1
             if end >= 0:
                 end += len(closing)
                 unknown = self.tokenizer.unknown_id
@@ -388,12 +439,55 @@ def language_names(text_format: TextFormat, tokenizer: BaseTokenizer, language: 
     return [name for name in names if not name.startswith("<")]
 
 
+def pieces_of_languages(
+    pieces: Iterable[str], languages: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """The names that pieces of a format have, whatever the languages are.
+
+    Args:
+        pieces: Pieces of the format.
+        languages: The languages that there are, by "source" and "target".
+
+    Yields:
+        For each piece that names a language, its name with every one of them.
+    """
+    for piece in pieces:
+        if sides := _languages_in((piece,)):
+            for names in itertools.product(*(languages[side] for side in sides)):
+                yield _filled(piece, dict(zip(sides, names, strict=True)))
+
+
+def unknown_language(language: str, name: str, known: Sequence[str]) -> str:
+    """What an error says of a language that a vocabulary has no piece for.
+
+    Args:
+        language: "source" or "target".
+        name: What was given.
+        known: What there is.
+
+    Returns:
+        The text.
+    """
+    begins = [other for other in known if name and other.lower().startswith(name.lower())]
+    hint = f" Did you mean {some_of(begins)}?" if begins else did_you_mean([name], known)
+    return (
+        f"The vocabulary has no piece {name!r} of a {language} language.{hint} Expected one that "
+        f"the model knows, such as {some_of(known)}."
+    )
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first names of a list, and how many there are."""
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} ({len(names)} in all)"
+
+
 def _controls(tokenizer: BaseTokenizer) -> list[str]:
     special = {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id}
     return [
         piece.text
         for token, piece in enumerate(tokenizer.pieces)
-        if token not in special and piece.type in ("control", "unused")
+        if token not in special and piece.type in _TYPES_OF_LANGUAGES and not is_filler(piece.text)
     ]
 
 

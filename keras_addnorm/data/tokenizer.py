@@ -61,7 +61,8 @@ class Tokenizer(BaseTokenizer):
     One that `train` makes has padding 0, start 1, end 2 and unknown 3; others have the ids of their
     model, or those that `ids` gives to its pieces. `encode` adds neither start nor end; a run of
     characters that the vocabulary lacks becomes one unknown id, or, with byte fallback, the bytes
-    of their UTF-8. A piece of the model that has no id is an unknown one by itself.
+    of their UTF-8. With `ids`, a run that the list names has the id of its name, and a piece of the
+    model that the list lacks is an unknown one by itself.
 
     Before it is split, a text is normalised as the vocabulary was trained: it gets a Unicode form,
     loses the invisible characters that the vocabulary lacks, and every run of white space becomes
@@ -81,6 +82,8 @@ class Tokenizer(BaseTokenizer):
             vocabulary.
         model_pieces: The pieces of the model, in its own order: those that texts are split into.
         model_ids: The id of each of them; -1 of one that is unknown here.
+        ids_of_runs: The ids of names in `ids` that are no pieces of the model: a run of characters
+            that the model lacks is read as the one of its name.
         normalizer: Normalises a text; called with one, it returns what is split.
         layout: Where the mark of a space stands in the text that is split.
         byte_ids: With byte fallback, the id of each of the 256 bytes; else empty.
@@ -137,6 +140,7 @@ class Tokenizer(BaseTokenizer):
         self._id_of_model_piece = (
             None if ids is None else [unknown if i < 0 else i for i in self.model_ids]
         )
+        self.ids_of_runs = {} if has_bytes else _ids_of_runs(pieces, self.model_pieces)
         sentencepiece.set_min_log_level(2)
         self._processor = sentencepiece.SentencePieceProcessor(
             model_proto=_splitting_only(model, self.normalizer) or proto
@@ -347,7 +351,19 @@ class Tokenizer(BaseTokenizer):
             else [self._processor.encode(normal[0])]
         )
         own = self._id_of_model_piece
-        return rows if own is None else [[own[token] for token in row] for row in rows]
+        if own is None:
+            return rows
+        found = [[own[token] for token in row] for row in rows]
+        if self.ids_of_runs:
+            unknown = self._processor.unk_id()
+            places = [place for place, row in enumerate(rows) if unknown in row]
+            names = self._processor.encode([normal[place] for place in places], out_type=str)
+            for place, texts in zip(places, names, strict=True):
+                found[place] = [
+                    self.ids_of_runs.get(text, own[token]) if token == unknown else own[token]
+                    for token, text in zip(rows[place], texts, strict=True)
+                ]
+        return found
 
     def _sampler(self, sampling: SubwordSampling) -> Sampler:
         if self.kind == "bpe" and sampling.alpha >= 1:
@@ -544,6 +560,20 @@ def _with_ids(
         -1 if piece.type == "unknown" else place.get(piece.text, -1) for piece in model_pieces
     ]
     return pieces, model_ids, special
+
+
+def _ids_of_runs(pieces: Sequence[Piece], model_pieces: Sequence[Piece]) -> dict[str, int]:
+    """The ids of names that consist of characters which are unknown to the model."""
+    known = {
+        piece.text
+        for piece in model_pieces
+        if len(piece.text) == 1 and piece.type in ("normal", "user_defined")
+    }
+    return {
+        piece.text: token
+        for token, piece in enumerate(pieces)
+        if piece.type in ("normal", "unused") and known.isdisjoint(piece.text)
+    }
 
 
 def _own_special_ids(model: Any, pieces: Sequence[Piece]) -> SpecialPieces:

@@ -13,7 +13,12 @@ from typing import Any
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
-from keras_addnorm.data.text_format import BoundFormat, TextFormat, language_names
+from keras_addnorm.data.text_format import (
+    BoundFormat,
+    TextFormat,
+    language_names,
+    unknown_language,
+)
 from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_files import load_tokenizer
 
@@ -231,10 +236,7 @@ class TokenizerPair:
             known = self.languages(side)
             # Not any piece: "de" is one of words, too.
             if name is not None and known and name not in known:
-                raise ValueError(
-                    f"The vocabulary has no piece {name!r} of a {side} language. Expected one that "
-                    f"the model knows, such as {describe(known)}."
-                )
+                raise ValueError(unknown_language(side, name, known))
         return replace(self, text_format=changed)
 
     def languages(self, side: str) -> list[str]:

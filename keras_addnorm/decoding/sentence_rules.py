@@ -27,6 +27,9 @@ WHITE_SPACE_CLASS = f"[{_WHITE}]"
 # All of them, for `str.strip`.
 WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if re.match(WHITE_SPACE_CLASS, c))
 
+LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8 at most."""
+
 
 class Rule(NamedTuple):
     """Each match of `pattern` is replaced by `rewrite`, which may use its groups.

@@ -15,6 +15,7 @@ from keras_addnorm.decoding import splitting as ways
 from keras_addnorm.decoding.sentence_rules import (
     HAN,
     JOIN_RULES,
+    LONGEST_CHARACTER,
     MARK,
     WHITE_SPACE,
     substitute,
@@ -85,11 +86,12 @@ def make_segments(
     joints: list[str] = []
     first_rows = [0]
     boundaries = None
+    inside = getattr(tokenizer, "ids_inside_characters", frozenset())
     for prefix, parts in zip(prefixes, pieces, strict=True):
         for piece in parts:
             tokens = next(encoded)
-            if way.cuts_off:
-                tokens = tokens[:longest]
+            if way.cuts_off and len(tokens) > longest:
+                tokens = tokens[: _end_of_character(tokens, 0, longest, inside)]
             start = 0
             if len(tokens) > longest:
                 boundaries = boundaries or Boundaries.of(tokenizer)
@@ -173,12 +175,14 @@ class Boundaries:
         starts_word: For each id, whether a token begins with one.
         starts_clause: For each id, whether a clause can begin with it: at a space, or with a
             character of a script that is written without spaces.
+        inside_characters: The ids of pieces that begin inside of a character.
     """
 
     ends_clause: tuple[bool, ...]
     ends_word: tuple[bool, ...]
     starts_word: tuple[bool, ...]
     starts_clause: tuple[bool, ...]
+    inside_characters: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, tokenizer: Any) -> Boundaries:
@@ -191,6 +195,7 @@ class Boundaries:
             tuple(text.endswith(_SPACES) for text in texts),
             tuple(text.startswith(_SPACES) for text in texts),
             tuple(text.startswith(_SPACES) or HAN.match(text) is not None for text in texts),
+            getattr(tokenizer, "ids_inside_characters", frozenset()),
         )
 
     def divide(self, tokens: Sequence[int], longest: int) -> Iterator[tuple[int, str]]:
@@ -217,6 +222,8 @@ class Boundaries:
                 end = clause
             elif space > start:
                 end = space
+            else:
+                end = _end_of_character(tokens, start, end, self.inside_characters)
             yield end, self._joint(tokens[end - 1], tokens[end])
             start = end
 
@@ -224,6 +231,16 @@ class Boundaries:
         if self.ends_word[left] or self.starts_word[right]:
             return MARK + " "
         return MARK if self.ends_clause[left] and self.starts_clause[right] else ""
+
+
+def _end_of_character(
+    tokens: Sequence[int], start: int, end: int, inside_characters: frozenset[int]
+) -> int:
+    """Return where the last character before `end` ends; `end` if none does behind `start`."""
+    found = end
+    for _ in range(LONGEST_CHARACTER - 1):
+        found -= tokens[found] in inside_characters
+    return found if found > start else end
 
 
 def _last(places: Sequence[int], end: int) -> int:

@@ -142,7 +142,7 @@ def _sublayer_report(
     activations: Tensor | None,
     attention: Tensor | None,
 ) -> SublayerReport:
-    without = sublayer.add_norm(record.residual, ops.zeros_like(record.branch), training=False)
+    without = _without_branch(record, sublayer)
     x, f, y, y0 = (
         to_numpy(tensor) for tensor in (record.residual, record.branch, record.merged, without)
     )
@@ -170,6 +170,14 @@ def _sublayer_report(
         ),
         attention=None if attention is None else _attention_statistics(attention, real),
     )
+
+
+def _without_branch(record: SublayerRecord, sublayer: Sublayer) -> Tensor:
+    """Return the stream after a sublayer whose output is zero."""
+    zeros, add_norm = ops.zeros_like(record.branch), sublayer.add_norm
+    if record.state is None:
+        return add_norm(record.residual, zeros, training=False)
+    return add_norm.scheme.collapse(add_norm(record.state, zeros, training=False))
 
 
 def _real(record: SublayerRecord, shape: tuple[int, ...]) -> np.ndarray:

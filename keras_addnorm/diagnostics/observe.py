@@ -10,6 +10,7 @@ from typing import Any
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
 from keras_addnorm.layers.sublayers import named_add_norms
+from keras_addnorm.schemes import StreamState
 
 Tensor = Any
 
@@ -26,6 +27,11 @@ class SublayerRecord:
         branch: The sublayer's output after dropout, f.
         merged: The stream after the sublayer, y.
         mask: The Keras mask of x, True at real tokens, `(B, T)`, or `None`.
+        state: Where the scheme has several streams or a memory, their state before the sublayer;
+            `residual` and `merged` are then collapsed to one stream, as a lone layer does it.
+        next_state: The state after the sublayer.
+        coefficients: The weights by which the sublayer reads, mixes and writes, by name; empty for
+            a scheme that has none.
     """
 
     name: str
@@ -34,6 +40,9 @@ class SublayerRecord:
     branch: Tensor
     merged: Tensor
     mask: Tensor | None
+    state: StreamState | None = None
+    next_state: StreamState | None = None
+    coefficients: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 class Observation:
@@ -87,8 +96,9 @@ def observe(model: Any, *, offsets: Mapping[str, Tensor] | None = None) -> Itera
     Args:
         model: A `Seq2SeqTransformer`, a stack, a layer, or a Keras model of your own with such
             layers inside. It has to be built.
-        offsets: Tensors that are added to the stream x in front of the sublayers named: zeros make
-            it possible to differentiate with respect to x (see `loss_gradients`).
+        offsets: Tensors that are added to the stream x (to each of several) in front of the
+            sublayers named: zeros make it possible to differentiate with respect to x (see
+            `loss_gradients`).
 
     Yields:
         The observation, empty until the model is called.
@@ -159,6 +169,33 @@ class _Recording:
             SublayerRecord(self._name, residual, branch_input, branch, merged, mask)
         )
         return merged
+
+    def read(self, state: StreamState, parts: Any) -> Tensor:
+        self._branch_input = self._scheme.read(self._moved_state(state), parts)
+        return self._branch_input
+
+    def write(self, state: StreamState, branch: Tensor, parts: Any) -> StreamState:
+        mask = get_keras_mask((*state.streams, *state.memory)[0])
+        state = self._moved_state(state)
+        merged = self._scheme.write(state, branch, parts)
+        branch_input, self._branch_input = self._branch_input, None
+        self._observation.append(
+            SublayerRecord(
+                self._name,
+                self._scheme.collapse(state),
+                branch_input,
+                branch,
+                self._scheme.collapse(merged),
+                mask,
+                state,
+                merged,
+                self._scheme.coefficients(state, parts),
+            )
+        )
+        return merged
+
+    def _moved_state(self, state: StreamState) -> StreamState:
+        return state if self._offset is None else self._scheme.shift(state, self._offset)
 
     def _moved(self, x: Tensor) -> Tensor:
         return x if self._offset is None else x + self._offset

@@ -110,6 +110,7 @@ _SANDWICH = _Placement(
 # Factors on the branch and on the skip go into the sublayer's last projection.
 _PLACEMENTS: Mapping[type[schemes.ResidualScheme], _Placement] = {
     schemes.PostLN: _POST,
+    schemes.DSInit: _POST,
     schemes.DeepNorm: _POST,
     schemes.PreLN: _PRE,
     schemes.LayerScale: _PRE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_addnorm.decoding import Beam, Greedy, Sample
@@ -20,24 +20,105 @@ from keras_addnorm.models import Seq2SeqConfig
 
 # When a sentence is done; theirs and ours.
 _STOPPING: dict[Any, EarlyStopping] = {False: "current_length", True: True, "never": False}
-# Those at which a search of theirs is one of ours; every other value is said not to be followed.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "num_beam_groups": (1,),
-    "diversity_penalty": (0.0,),
-    "repetition_penalty": (1.0,),
-    "encoder_repetition_penalty": (1.0,),
-    "encoder_no_repeat_ngram_size": (0,),
-    "typical_p": (1.0,),
-    "epsilon_cutoff": (0.0,),
-    "eta_cutoff": (0.0,),
-    "num_return_sequences": (1,),
-    "begin_suppress_tokens": (),
-    "exponential_decay_length_penalty": (),
-    "force_words_ids": (),
-    "sequence_bias": (),
-    "guidance_scale": (1.0,),
-    "penalty_alpha": (),
+
+# The fields of transformers' `GenerationConfig`, each in one of four tables.
+_FOLLOWED: dict[str, tuple[type, ...]] = {
+    "max_length": (int,),
+    "max_new_tokens": (int,),
+    "min_length": (int,),
+    "min_new_tokens": (int,),
+    "early_stopping": (bool, str),
+    "do_sample": (bool,),
+    "num_beams": (int,),
+    "length_penalty": (int, float),
+    "temperature": (int, float),
+    "top_k": (int,),
+    "top_p": (int, float),
+    "no_repeat_ngram_size": (int,),
+    "bad_words_ids": (list, tuple),
+    "suppress_tokens": (list, tuple),
+    "forced_bos_token_id": (int,),
 }
+SPECIAL_IDS = frozenset({"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"})
+"""The fields that name special ids, which are the model's."""
+
+# They say how outputs are computed and returned, or need a second model to have an effect.
+_NAMES = """
+use_cache cache_implementation cache_config max_cache_len low_memory prefill_chunk_size
+compile_config disable_compile continuous_batching_config remove_invalid_values
+output_attentions output_hidden_states output_scores output_logits return_dict_in_generate
+use_mtp prompt_lookup_num_tokens max_matching_ngram_size num_assistant_tokens
+num_assistant_tokens_schedule assistant_confidence_threshold assistant_early_exit
+assistant_lookbehind target_lookbehind assistant_ensemble_weight speculation_type
+transformers_version
+"""
+_WITHOUT_EFFECT = frozenset(_NAMES.split())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Other:
+    """A field without a counterpart here.
+
+    Attributes:
+        neutral: The values at which a search of theirs is one of ours.
+        strategies: The strategies that it changes something of.
+    """
+
+    neutral: tuple[Any, ...] = ()
+    strategies: tuple[type[Strategy], ...] = (Greedy, Beam, Sample)
+
+
+_OTHERS: dict[str, _Other] = {
+    "max_time": _Other(),
+    "stop_strings": _Other(),
+    "min_p": _Other((0.0,), (Sample,)),
+    "top_h": _Other((), (Sample,)),
+    "typical_p": _Other((1.0,), (Sample,)),
+    "epsilon_cutoff": _Other((0.0,), (Sample,)),
+    "eta_cutoff": _Other((0.0,), (Sample,)),
+    "repetition_penalty": _Other((1.0,)),
+    "encoder_repetition_penalty": _Other((1.0,)),
+    "encoder_no_repeat_ngram_size": _Other((0,)),
+    # The most probable token stays so, and what is drawn has the same probabilities.
+    "renormalize_logits": _Other((False,), (Beam,)),
+    "forced_eos_token_id": _Other(),
+    "exponential_decay_length_penalty": _Other(),
+    "begin_suppress_tokens": _Other(),
+    "sequence_bias": _Other(),
+    "token_healing": _Other((False,)),
+    "guidance_scale": _Other((1.0,)),
+    "watermarking_config": _Other(),
+    "num_return_sequences": _Other((1,)),
+    "is_assistant": _Other((False,)),
+    "penalty_alpha": _Other((0.0,), (Greedy,)),
+    "dola_layers": _Other((), (Greedy, Sample)),
+    "diversity_penalty": _Other((0.0,), (Beam,)),
+    "num_beam_groups": _Other((1,), (Beam,)),
+    "constraints": _Other(),
+    "force_words_ids": _Other(),
+}
+FIELDS = frozenset({*_FOLLOWED, *_OTHERS}) | SPECIAL_IDS | _WITHOUT_EFFECT
+"""All fields that are known here."""
+
+# What one setting of ours may be written as.
+_SPELLINGS = {
+    "max_length": ("max_length", "max_new_tokens"),
+    "min_length": ("min_length", "min_new_tokens"),
+    "bad_words_ids": ("bad_words_ids", "suppress_tokens"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What a checkpoint says of searches, for the way back.
+
+    Attributes:
+        settings: All its fields.
+        followed: Those that are followed, as they are written here.
+    """
+
+    settings: Mapping[str, Any]
+    followed: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +133,7 @@ class GenerationSettings:
         forced_first: The token that every output begins with, at no cost; `None` for none.
         not_followed: Settings of the checkpoint that have no counterpart here, as
             `"name = value"`.
+        said: What the checkpoint says, for the way back; `None` for settings of your own.
     """
 
     strategy: Strategy
@@ -60,37 +142,52 @@ class GenerationSettings:
     early_stopping: EarlyStopping = "current_length"
     forced_first: int | None = None
     not_followed: tuple[str, ...] = ()
+    said: Said | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], longest: int) -> GenerationSettings:
+    def of(
+        cls,
+        settings: Mapping[str, Any],
+        longest: int,
+        *,
+        unsaid: int | None = None,
+        end_id: int | None = None,
+    ) -> GenerationSettings:
         """Make them of a checkpoint's settings.
 
         Args:
             settings: The fields of `generation_config.json`, or those of an old `config.json`.
             longest: The most tokens that the model is meant to generate.
+            unsaid: The most tokens where the settings do not say it; `None` for `longest`.
+            end_id: The end token, which `bad_words_ids` cannot forbid.
 
         Returns:
             The settings.
+
+        Raises:
+            ValueError: If settings that are followed are of another type: all of them at once.
         """
         values = {name: value for name, value in settings.items() if value is not None}
-        # `max_length` counts the start token.
-        max_length = values.get("max_new_tokens") or values.get("max_length", longest + 1) - 1
-        not_followed = [
-            f"{name} = {values[name]!r}"
-            for name, neutral in _NEUTRAL.items()
-            if name in values and values[name] not in (*neutral, [], {})
-        ]
-        words = values.get("bad_words_ids", [])
-        if longer := [word for word in words if len(word) > 1]:
-            not_followed.append(f"bad_words_ids = {longer!r:.60}")
-        return cls(
-            _strategy(values),
-            max(1, min(max_length, longest)),
-            _constraints(values),
+        _require_types(values)
+        strategy = _strategy(values)
+        asked = _asked_length(values, longest if unsaid is None else unsaid)
+        max_length = max(1, min(asked, longest))
+        constraints = _constraints(values, end_id)
+        not_followed = list(_not_followed(values, strategy))
+        if asked > longest:
+            not_followed.append(_name_of("max_length", values))
+        if impossible := [rule for rule in constraints if _min_length(rule) > max_length]:
+            not_followed.append(_name_of("min_length", values))
+            constraints = tuple(rule for rule in constraints if rule not in impossible)
+        found = cls(
+            strategy,
+            max_length,
+            constraints,
             _stopping(values),
             values.get("forced_bos_token_id"),
             tuple(not_followed),
         )
+        return dataclasses.replace(found, said=Said(dict(settings), found._followed(values)))
 
     def with_beams(self, num_beams: int) -> Strategy:
         """Return the same search with another number of hypotheses."""
@@ -99,8 +196,43 @@ class GenerationSettings:
             return Greedy(penalty)
         return Beam(num_beams, penalty, early_stopping=self.early_stopping)
 
+    def require_length(self, max_length: int) -> None:
+        """Raise a `ValueError` if outputs cannot be as long as the constraints ask for."""
+        shortest = max(map(_min_length, self.constraints), default=0)
+        if shortest > max_length:
+            raise ValueError(
+                f"The checkpoint asks for outputs of {shortest} tokens at least. Expected "
+                f"max_length >= {shortest}, or other rules than the checkpoint's, such as "
+                f"constraints=(). Received: max_length={max_length}"
+            )
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of a `generation_config.json` that `of` makes equal settings of."""
+        """Return the fields of a `generation_config.json` that `of` makes equal settings of.
+
+        What the checkpoint said stays, but for what has changed since.
+        """
+        if self.said is None:
+            return self._followed({})
+        said, before = self.said.settings, self.said.followed
+        now = self._followed(said)
+        changed = {name: value for name, value in now.items() if before.get(name) != value}
+        stale = {
+            spelling
+            for name in {*changed, *(before.keys() - now.keys())}
+            for spelling in _SPELLINGS.get(name, (name,))
+        }
+        return {name: each for name, each in said.items() if name not in stale} | changed
+
+    def to_file(self, config: Seq2SeqConfig) -> dict[str, Any]:
+        """Return the `generation_config.json` of a model: the settings, and its special ids."""
+        settings, ids = self.to_dict(), special_ids(config)
+        ends = settings.get("eos_token_id")
+        if isinstance(ends, list) and config.end_id in ends:
+            ids["eos_token_id"] = ends
+        return {**settings, **ids}
+
+    def _followed(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is followed as theirs, with what else stands in its fields."""
         settings: dict[str, Any] = {
             "max_length": self.max_length + 1,
             "early_stopping": next(
@@ -108,6 +240,7 @@ class GenerationSettings:
             ),
             **_theirs(self.strategy),
         }
+        words = _long_words(said)
         for constraint in self.constraints:
             match constraint:
                 case MinLength(length=length):
@@ -115,19 +248,78 @@ class GenerationSettings:
                 case NoRepeatNgram(size=size):
                     settings["no_repeat_ngram_size"] = size
                 case ForbiddenTokens(tokens=tokens):
-                    settings["bad_words_ids"] = [[token] for token in tokens]
+                    words = [*([token] for token in tokens), *words]
+        if words:
+            settings["bad_words_ids"] = words
         if self.forced_first is not None:
             settings["forced_bos_token_id"] = self.forced_first
         return settings
 
 
-def special_ids(config: Seq2SeqConfig) -> dict[str, int]:
+def special_ids(config: Seq2SeqConfig) -> dict[str, Any]:
     """Return the fields of a `generation_config.json` that name the special ids of a model."""
     return {
         "pad_token_id": config.pad_id,
         "decoder_start_token_id": config.start_id,
         "eos_token_id": config.end_id,
     }
+
+
+def _require_types(values: Mapping[str, Any]) -> None:
+    """Refuse followed settings of another type."""
+    problems = []
+    for name, types in _FOLLOWED.items():
+        value = values.get(name)
+        is_number = bool not in types and isinstance(value, bool)
+        if value is not None and (is_number or not isinstance(value, types)):
+            expected = " or ".join(kind.__name__ for kind in types)
+            problems.append(f"{name} = {value!r:.60}; expected {expected}")
+    stopping = values.get("early_stopping")
+    if isinstance(stopping, str) and stopping not in _STOPPING:
+        problems.append(f"early_stopping = {stopping!r}; expected bool or 'never'")
+    for name, lists in (
+        ("bad_words_ids", values.get("bad_words_ids")),
+        ("suppress_tokens", [values.get("suppress_tokens")]),
+    ):
+        is_list = isinstance(lists, list | tuple) and name in values
+        if is_list and not all(_is_list_of_ids(each) for each in lists or ()):
+            problems.append(f"{name} = {values[name]!r:.60}; expected token ids")
+    if problems:
+        raise ValueError(
+            f"Settings of searches are not what they should be: {'; '.join(problems)}. Mend "
+            "generation_config.json, or config.json where there is none."
+        )
+
+
+def _is_list_of_ids(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, int) for each in value)
+
+
+def _not_followed(values: Mapping[str, Any], strategy: Strategy) -> Iterator[str]:
+    for name, other in _OTHERS.items():
+        is_neutral = values.get(name) in (None, *other.neutral, [], {})
+        if not is_neutral and isinstance(strategy, other.strategies):
+            yield f"{name} = {values[name]!r:.60}"
+    if isinstance(strategy, Beam) and values.get("do_sample", False):
+        yield "do_sample = True"
+    if words := _long_words(values):
+        yield f"bad_words_ids = {words!r:.60}"
+    ends = values.get("eos_token_id")
+    if isinstance(ends, list) and len(ends) > 1:
+        yield f"eos_token_id = {ends!r:.60}"
+
+
+def _name_of(name: str, values: Mapping[str, Any]) -> str:
+    """Return a setting as its checkpoint spells it."""
+    spelled = next(each for each in reversed(_SPELLINGS[name]) if each in values)
+    return f"{spelled} = {values[spelled]!r}"
+
+
+def _asked_length(values: Mapping[str, Any], unsaid: int) -> int:
+    """Return the number of tokens at most, without the start token."""
+    if new := values.get("max_new_tokens"):
+        return new
+    return values["max_length"] - 1 if "max_length" in values else unsaid
 
 
 def _strategy(values: Mapping[str, Any]) -> Strategy:
@@ -145,7 +337,7 @@ def _strategy(values: Mapping[str, Any]) -> Strategy:
 
 
 def _stopping(values: Mapping[str, Any]) -> EarlyStopping:
-    return _STOPPING.get(values.get("early_stopping", False), True)
+    return _STOPPING[values.get("early_stopping", False)]
 
 
 def _theirs(strategy: Strategy) -> dict[str, Any]:
@@ -175,7 +367,16 @@ def _exponent(penalty: Any) -> float:
     )
 
 
-def _constraints(values: Mapping[str, Any]) -> tuple[Constraint, ...]:
+def _long_words(values: Mapping[str, Any]) -> list[list[int]]:
+    """Return the forbidden words of several tokens."""
+    return [list(word) for word in values.get("bad_words_ids") or () if len(word) > 1]
+
+
+def _min_length(constraint: Constraint) -> int:
+    return constraint.length if isinstance(constraint, MinLength) else 0
+
+
+def _constraints(values: Mapping[str, Any], end_id: int | None) -> tuple[Constraint, ...]:
     found: list[Constraint] = []
     # Theirs counts the start token and not the end; or, of new tokens, neither.
     new = values.get("min_new_tokens")
@@ -184,7 +385,8 @@ def _constraints(values: Mapping[str, Any]) -> tuple[Constraint, ...]:
     if size := values.get("no_repeat_ngram_size", 0):
         found.append(NoRepeatNgram(size))
     words = values.get("bad_words_ids") or []
-    forbidden = {word[0] for word in words if len(word) == 1}
+    # Theirs leaves the end out of these words, and not out of the tokens.
+    forbidden = {word[0] for word in words if len(word) == 1} - {end_id}
     forbidden |= set(values.get("suppress_tokens") or [])
     if forbidden:
         found.append(ForbiddenTokens(tuple(sorted(forbidden))))

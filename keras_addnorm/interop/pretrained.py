@@ -18,7 +18,7 @@ from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
 from keras_addnorm.interop.families.text_files import write_json
 from keras_addnorm.interop.folders import require_new
-from keras_addnorm.interop.generation_settings import GenerationSettings, special_ids
+from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.hub import find_checkpoint
 from keras_addnorm.interop.tensor_files import write_safetensors
 from keras_addnorm.models import Seq2SeqTransformer, merge_lora
@@ -66,6 +66,21 @@ class Pretrained:
         """What stands around the tokens of a text: languages, prefixes, an end."""
         return None if self.tokenizers is None else self.tokenizers.text_format
 
+    @property
+    def _forced_language(self) -> str | None:
+        """The language that the checkpoint translates into unless told otherwise."""
+        forced = self.generation.forced_first
+        if self.tokenizers is None or forced is None:
+            return None
+        text_format, target = self.tokenizers.text_format, self.tokenizers.target
+        if "target" not in text_format.target_languages:
+            return None
+        piece = (target.pieces[forced].text,)
+        for language in self.tokenizers.languages("target"):
+            if text_format.with_languages(target=language).target_prefix == piece:
+                return language
+        return None
+
     def translate(
         self,
         texts: Sequence[str],
@@ -81,7 +96,8 @@ class Pretrained:
         Args:
             texts: The texts.
             source_language: Their language as the vocabulary names it, where the model has several.
-            target_language: The language to translate into, likewise.
+            target_language: The language to translate into, likewise; `None` for that which the
+                checkpoint forces, if it forces one.
             strategy: Another way to search; see `keras_addnorm.decoding.translate`.
             num_beams: The checkpoint's search with another number of hypotheses.
             **options: Further arguments of `keras_addnorm.decoding.translate`: `max_length`,
@@ -92,7 +108,8 @@ class Pretrained:
 
         Raises:
             ValueError: If there are no tokenizers, a language is missing or unknown, or both
-                `strategy` and `num_beams` are given.
+                `strategy` and `num_beams` are given, or `max_length` is below the checkpoint's
+                shortest output.
         """
         if self.tokenizers is None:
             raise ValueError(
@@ -100,11 +117,14 @@ class Pretrained:
                 "tokenizer's files and load_pretrained(folder), or model.generate on token ids."
             )
         search = self.generation
+        if "constraints" not in options:
+            asked = options.get("max_length", search.max_length)
+            search.require_length(self.model.config.max_length if asked is None else asked)
         options = {
             "max_length": search.max_length,
             "constraints": search.constraints,
             "source_language": source_language,
-            "target_language": target_language,
+            "target_language": target_language or self._forced_language,
             **options,
         }
         if strategy is not None and num_beams is not None:
@@ -163,7 +183,7 @@ def load_pretrained(
     kind = _family_of(path) if family is None else families.get(family)
     checkpoint = kind.open(path)
     config = kind.config(checkpoint)
-    table = kind.weights(config)
+    table = kind.weights_of(checkpoint, config)
     tensors = table.named(checkpoint.tensors, families.name_of(kind))
     pair: TokenizerPair | None
     if isinstance(tokenizers, str):
@@ -175,10 +195,11 @@ def load_pretrained(
         pair = kind.tokenizers(checkpoint, config)
     else:
         pair = None if tokenizers is None else TokenizerPair.of(tokenizers)
+    generation = kind.generation(checkpoint, config)
     if pair is not None:
         require_tokenizers(config, pair)
-    model = Seq2SeqTransformer(config, dtype=dtype)
-    table.load(model, tensors)
+        pair = _beginning_with(generation.forced_first, pair)
+    model = table.load(lambda: Seq2SeqTransformer(config, dtype=dtype), tensors)
     licence = _licence(checkpoint.folder)
     if licence is not None and _NOT_COMMERCIAL.search(licence):
         warnings.warn(
@@ -189,7 +210,7 @@ def load_pretrained(
     return Pretrained(
         model,
         pair,
-        GenerationSettings.of(checkpoint.search_settings, config.max_length),
+        generation,
         kind,
         licence,
         _text_files(checkpoint.folder),
@@ -236,7 +257,7 @@ def save_pretrained(
     kind = pretrained.family if family is None else families.get(family)
     model = merge_lora(require_model(pretrained.model))
     settings = kind.settings(model.config, pretrained.notes)
-    generation = pretrained.generation.to_dict()
+    generation = pretrained.generation.to_file(model.config)
     table = kind.weights(model.config)
     shapes = table.shapes(model)
     directory = require_new(directory)
@@ -246,8 +267,7 @@ def save_pretrained(
         )
         if settings is not None:
             write_json(folder / "config.json", settings)
-            ids = special_ids(model.config)
-            write_json(folder / "generation_config.json", {**ids, **generation})
+            write_json(folder / "generation_config.json", generation)
         for name, content in pretrained.text_files.items():
             (folder / name).write_bytes(content)
     return directory
@@ -271,6 +291,21 @@ def _family_of(path: Path) -> Family:
         f"{', '.join(families.names())}. Received: family=None for '{path}'. Pass its folder if "
         "there is a config.json beside it, or family={'name': 'torch_transformer', ...}."
     )
+
+
+def _beginning_with(forced: int | None, pair: TokenizerPair) -> TokenizerPair:
+    """Return tokenizers whose targets begin with a forced token, unless they have a first piece."""
+    if forced is None or pair.text_format.target_prefix:
+        return pair
+    pieces = pair.target.pieces
+    piece = pieces[forced].text if 0 <= forced < len(pieces) else ""
+    if pair.target.ids_of_pieces.get(piece) != forced:
+        raise ValueError(
+            "The forced_bos_token_id of the checkpoint is no piece of its vocabulary. Expected an "
+            f"id below {pair.target.vocabulary_size} that has a piece. Received: {forced}"
+        )
+    text_format = dataclasses.replace(pair.text_format, target_prefix=(piece,))
+    return dataclasses.replace(pair, text_format=text_format)
 
 
 def _licence(folder: Path) -> str | None:

@@ -9,6 +9,7 @@ import keras
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.layers.dropout import Dropout
+from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.projection import require_hidden_dim
 
@@ -49,13 +50,14 @@ class AddNorm(keras.layers.Layer):
 
     Raises:
         ValueError: If the scheme or norm is unknown, if the scheme needs a position and there is
-            none, if the norm leaks across the positions of a decoder, or if `residual` and
-            `branch` differ in shape.
+            none, if the norm leaks across the positions of a decoder, if `residual` and `branch`
+            differ in shape, or if a scheme of one stream is given a `StreamState`.
 
     Weights:
         `pre_norm/...`, `branch_norm/...`, `post_norm/...`: those that the scheme asks for.
         `branch_scale`, `skip_scale`: a scalar (ReZero) or `(D,)` (LayerScale, Admin).
         `<name>/...`: the layers of the scheme's own, by the names that it gives them.
+        The arrays of the scheme's own, in the order of its plan.
 
     Example:
     ```python
@@ -93,12 +95,23 @@ class AddNorm(keras.layers.Layer):
             norm if self.position is None else norms.for_side(norm, self.position.side)
         )
         self._plan = self.scheme.plan(self.position)
+        self._has_streams = isinstance(self.scheme, schemes.StreamScheme)
         self.supports_masking = True
 
     @property
     def init_gain(self) -> float:
         """Factor that the scheme wants on the sublayer's initial kernels (as DeepNorm does)."""
         return self._plan.init_gain
+
+    @property
+    def query_key_init_gain(self) -> float:
+        """Factor that the scheme wants on the initial query and key kernels (as DS-Init does)."""
+        return self._plan.query_key_init_gain
+
+    @property
+    def attention_norms(self) -> tuple[str, ...]:
+        """Fields of `AttentionConfig` whose norms the scheme wants (as HybridNorm does)."""
+        return tuple(name for name in ("query_key_norm", "value_norm") if getattr(self._plan, name))
 
     def make_inner_norm(self) -> norms.Norm | None:
         """Return a new norm for the inside of the sublayer, if the scheme wants one (Sub-LN)."""
@@ -111,12 +124,18 @@ class AddNorm(keras.layers.Layer):
         hidden_dim = require_hidden_dim(residual_shape)
         for slot in self._plan.norm_slots:
             norm = self._make_norm(epsilon=self.epsilon, dtype=self.dtype_policy, name=slot)
+            if slot == "post_norm":
+                norm.epsilon = self._epsilon_behind_the_sum(norm)
             norm.build(residual_shape)
             setattr(self, slot, norm)
         self.branch_scale = self._make_scale("branch_scale", self._plan.branch_scale, hidden_dim)
         self.skip_scale = self._make_scale("skip_scale", self._plan.skip_scale, hidden_dim)
         for extra in self._plan.extra_layers:
             setattr(self, extra.name, self._make_extra(extra, hidden_dim))
+        for array in self._plan.arrays:
+            self._require_free(array.name)
+            setattr(self, array.name, make_array(self, array, hidden_dim))
+        self._hidden_dim = hidden_dim
         self._branch_dropout = Dropout(self.dropout, dtype=self.dtype_policy)
         # One random number per example.
         noise_shape = (None, *(1 for _ in residual_shape[1:]))
@@ -126,15 +145,16 @@ class AddNorm(keras.layers.Layer):
 
     def call(
         self,
-        residual: Tensor,
+        residual: Tensor | schemes.StreamState,
         branch: Tensor | None = None,
         padding_mask: Tensor | None = None,
         training: bool | None = None,
-    ) -> Tensor:
+    ) -> Tensor | schemes.StreamState:
         """Return the sublayer's input, or merge the sublayer's output into the stream.
 
         Args:
-            residual: The residual stream, `(..., D)`.
+            residual: The residual stream, `(..., D)`; inside a stack whose scheme has several
+                streams or a memory, their `StreamState`.
             branch: The sublayer's output, of the same shape; `None` to get the sublayer's input.
             padding_mask: `(...)`, True at real positions; `None` for the mask attached to
                 `residual`.
@@ -142,23 +162,29 @@ class AddNorm(keras.layers.Layer):
                 in a norm that has others.
 
         Returns:
-            A tensor of the shape of `residual`.
+            A tensor of the shape of `residual`; the next state if that is a state and there is a
+            branch.
         """
+        is_state = isinstance(residual, schemes.StreamState)
+        if is_state:
+            self._require_streams(residual)
         padding_mask = explicit_or_implicit(padding_mask, residual)
         parts = self._parts(padding_mask, training)
         if branch is None:
-            return self.scheme.branch_input(residual, parts)
-        if not _may_be_equal(residual.shape, branch.shape):
+            read = self.scheme.read if is_state else self.scheme.branch_input
+            return read(residual, parts)
+        shape = self._shape_of_state(residual) if is_state else tuple(residual.shape)
+        if not _may_be_equal(shape, branch.shape):
             raise ValueError(
                 "The sublayer's output does not fit the residual stream. Expected both of one "
-                f"shape. Received: residual {tuple(residual.shape)}, branch "
-                f"{tuple(branch.shape)}. End the sublayer with a projection to "
-                f"{residual.shape[-1]} units."
+                f"shape. Received: residual {shape}, branch {tuple(branch.shape)}. End the "
+                f"sublayer with a projection to {shape[-1]} units."
             )
         branch = self._branch_dropout(branch, training=training)
         if "branch_norm" not in self._plan.norm_slots:
             branch = self._drop_path(branch, training=training)
-        return self.scheme.merge(residual, branch, parts)
+        merge = self.scheme.write if is_state else self.scheme.merge
+        return merge(residual, branch, parts)
 
     def branch_input(
         self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
@@ -171,6 +197,13 @@ class AddNorm(keras.layers.Layer):
     ) -> tuple[int | None, ...]:
         """Return the shape of `residual`."""
         return residual_shape
+
+    def compute_output_spec(self, residual: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return shape and dtype of the output; the call with a state is traced."""
+        if isinstance(residual, schemes.StreamState):
+            trace = super(keras.layers.Layer, self).compute_output_spec
+            return trace(residual, *args, **kwargs)
+        return super().compute_output_spec(residual, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -198,7 +231,8 @@ class AddNorm(keras.layers.Layer):
         for name in ("branch_scale", "skip_scale"):
             if getattr(self._plan, name) is not None:
                 made[name] = getattr(self, name)
-        made |= {extra.name: getattr(self, extra.name) for extra in self._plan.extra_layers}
+        own = (*self._plan.extra_layers, *self._plan.arrays)
+        made |= {part.name: getattr(self, part.name) for part in own}
         return schemes.ResidualParts(self._plan, **made)
 
     def _make_scale(
@@ -212,12 +246,45 @@ class AddNorm(keras.layers.Layer):
             name=name,
         )
 
-    def _make_extra(self, extra: schemes.ExtraLayer, hidden_dim: int) -> keras.layers.Layer:
-        if hasattr(self, extra.name):
+    def _epsilon_behind_the_sum(self, norm: norms.Norm) -> float:
+        gain = self._plan.post_norm_gain
+        if gain == 1.0:
+            return norm.epsilon
+        if norm.epsilon_power is None:
             raise ValueError(
-                "A layer of the scheme's own has a name that AddNorm uses itself. Expected "
-                f"another one. Received: {extra.name!r} from {self.scheme!r}"
+                f"The norm {self.norm!r} cannot make up for the gain that {self.scheme!r} has "
+                "folded away: no epsilon of it does. Expected a norm that can, such as "
+                "'layer_norm' or 'rms_norm', or the scheme as it is before `fold`."
             )
+        return norm.epsilon / gain**norm.epsilon_power
+
+    def _require_streams(self, state: schemes.StreamState) -> None:
+        if not self._has_streams:
+            raise ValueError(
+                f"The Add & Norm '{self.name}' was given a state of several streams, and its "
+                f"scheme has one stream. Expected a tensor. Received: {len(state.streams)} "
+                f"streams and {len(state.memory)} memories, with {self.scheme!r}. All layers of "
+                "a stack need the same scheme."
+            )
+        if not self.built:
+            raise ValueError(
+                f"The Add & Norm '{self.name}' is not built, and a state does not say how wide the "
+                "stream is. Call its `build` with the shape of the stream, (B, T, D)."
+            )
+
+    def _shape_of_state(self, state: schemes.StreamState) -> tuple[int | None, ...]:
+        # A stream may be a part of the width.
+        return (*(*state.streams, *state.memory)[0].shape[:-1], self._hidden_dim)
+
+    def _require_free(self, name: str) -> None:
+        if hasattr(self, name):
+            raise ValueError(
+                "A part of the scheme's own has a name that AddNorm uses itself. Expected "
+                f"another one. Received: {name!r} from {self.scheme!r}"
+            )
+
+    def _make_extra(self, extra: schemes.ExtraLayer, hidden_dim: int) -> keras.layers.Layer:
+        self._require_free(extra.name)
         layer = extra.make(hidden_dim, dtype=self.dtype_policy, name=extra.name)
         if not layer.built:
             raise ValueError(

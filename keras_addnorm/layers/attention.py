@@ -138,10 +138,13 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
         config = self.attention
         self._scale = self._add_number("logit_scale", config.scale, self._head_dim**-0.5)
         self._sink = self._add_number("sink_logits", config.sink, None)
-        if config.query_key_norm is not None:
-            make_norm = norms.get(config.query_key_norm)
-            for name in ("query_norm", "key_norm"):
-                norm = make_norm(dtype=self.dtype_policy, name=name)
+        for name, choice in (
+            ("query_norm", config.query_key_norm),
+            ("key_norm", config.query_key_norm),
+            ("value_norm", config.value_norm),
+        ):
+            if choice is not None:
+                norm = norms.get(choice)(dtype=self.dtype_policy, name=name)
                 norm.build((None, None, None, self._head_dim))
                 setattr(self, name, norm)
 
@@ -184,6 +187,8 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
         if self.attention.query_key_norm is not None:
             keys = self.key_norm(keys)
         values = self._split_heads(values, self._num_groups)
+        if self.attention.value_norm is not None:
+            values = self.value_norm(values)
         return self._rotate(keys, at), values
 
     def _rotate(self, x: Tensor, at: Tensor | None) -> Tensor:
@@ -317,6 +322,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         `output_projection/{kernel,bias}`: `(H*K, D)`, `(D,)`.
         `logit_scale`, `sink_logits`: `(H,)`, where they are learned, in this order.
         `query_norm/...`, `key_norm/...`: of `(K,)`, with `query_key_norm`.
+        `value_norm/...`: of `(K,)`, with `value_norm`.
         `positions/...`: the tables of the relative positions.
         `inner_norm/...`: those of the norm, if there is one.
 

@@ -43,6 +43,8 @@ class AttentionConfig:
             as many as there are queries. Caches shrink by the same factor.
         query_key_norm: A normalisation of each query and each key over the width of a head, a name
             or a dict of `keras_addnorm.norms`; it bounds the logits.
+        value_norm: A normalisation of each value over the width of a head, likewise; it comes
+            before values are cached.
         scale: Factor on the logits; `None` for `1/sqrt(K)`, where a learned one starts too.
         window: Queries see keys that are less than `window` positions away: the last `window` keys
             (themselves included) in causal attention, `2 window - 1` keys otherwise. In
@@ -68,14 +70,16 @@ class AttentionConfig:
 
     Reference:
         Ainslie et al., "GQA", 2023 (arXiv 2305.13245); Shazeer, "Fast Transformer Decoding", 2019
-        (multi-query); Henry et al., "Query-Key Normalization", 2020; Beltagy et al., "Longformer",
-        2020 (windows); Gemma Team, "Gemma 2", 2024 (soft-capping); Xiao et al., "Efficient
-        Streaming Language Models with Attention Sinks", 2023, and OpenAI, "gpt-oss", 2025 (a
-        learned sink); Miller, "Attention Is Off By One", 2023 (`sink=0.0`).
+        (multi-query); Henry et al., "Query-Key Normalization", 2020; Zhuo et al.,
+        "HybridNorm", 2025 (values); Beltagy et al., "Longformer", 2020 (windows); Gemma Team,
+        "Gemma 2", 2024 (soft-capping); Xiao et al., "Efficient Streaming Language Models with
+        Attention Sinks", 2023, and OpenAI, "gpt-oss", 2025 (a learned sink); Miller, "Attention Is
+        Off By One", 2023 (`sink=0.0`).
     """
 
     num_key_value_heads: int | None = None
     query_key_norm: norms.NormLike | None = None
+    value_norm: norms.NormLike | None = None
     scale: LearnedOrFixed = None
     window: int | None = None
     soft_cap: float | None = None
@@ -95,8 +99,8 @@ class AttentionConfig:
                 "`soft_cap` of the attention has to be positive: logits stay between -soft_cap "
                 f"and soft_cap. Received: {self.soft_cap!r}"
             )
-        if self.query_key_norm is not None:
-            norms.get(self.query_key_norm)
+        for name in ("query_key_norm", "value_norm"):
+            _check_norm(name, getattr(self, name))
         for name in ("scale", "sink"):
             object.__setattr__(self, name, _learned_or_fixed(name, getattr(self, name)))
         object.__setattr__(self, "head_diversity", HeadDiversity.get(self.head_diversity))
@@ -150,6 +154,14 @@ class AttentionConfig:
                 f"divide num_heads={num_heads}: one of {divisors}. Received: {groups}"
             )
         return groups
+
+
+def _check_norm(name: str, norm: norms.NormLike | None) -> None:
+    if norm is not None and norms.mixes_positions(norm):
+        raise ValueError(
+            f"`{name}` of the attention would mix positions, padding and the future among them. "
+            f"Expected a norm that takes each position by itself. Received: {norm!r}"
+        )
 
 
 def _learned_or_fixed(name: str, value: LearnedOrFixed) -> float | Learned | None:

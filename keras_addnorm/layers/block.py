@@ -16,6 +16,7 @@ from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
+from keras_addnorm.layers.initializers import scaled
 from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
 
@@ -64,6 +65,9 @@ class TransformerBlock(ConfiguredLayer):
     sublayers: ClassVar[tuple[str, ...]]
     """The sublayers that it can have, in the order in which they run."""
 
+    built_sublayers: tuple[str, ...]
+    """Those that it has, pruned ones too; known once the layer is built."""
+
     @takes(BlockArguments)
     def __init__(self, arguments: BlockArguments) -> None:
         super().__init__(**arguments.for_keras())
@@ -75,6 +79,10 @@ class TransformerBlock(ConfiguredLayer):
     def call(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the sublayers."""
 
+    def position_of(self, sublayer: str) -> schemes.StackPosition | None:
+        """Return where a sublayer of this layer stands, if the layer knows where it stands."""
+        return None if self.position is None else self.position.at(sublayer, self.built_sublayers)
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
@@ -82,6 +90,16 @@ class TransformerBlock(ConfiguredLayer):
             "position": None if self.position is None else self.position.to_dict(),
             "pruned_sublayers": list(self.pruned_sublayers),
         }
+
+    def _open(self, x: Any) -> tuple[Any, bool]:
+        """Return the state that the sublayers hand on, and whether the stack gave it."""
+        if isinstance(x, schemes.StreamState) or not isinstance(self.scheme, schemes.StreamScheme):
+            return x, True
+        return self.scheme.open(x), False
+
+    def _close(self, x: Any, was_given: bool) -> Any:
+        """Return the state to the stack that gave it, or one stream where a tensor came in."""
+        return x if was_given else self.scheme.collapse(x)
 
     def _build_attention(
         self,
@@ -96,18 +114,19 @@ class TransformerBlock(ConfiguredLayer):
             return
         add_norm = self._build_add_norm(name, x_shape, self.scheme)
         kernel = self.kernel_initializer
+        query_key = scaled(kernel, add_norm.query_key_init_gain)
         sublayer = attention(
             num_heads=self.num_heads,
             head_dim=self.head_dim,
             dropout=self.attention_dropout,
             use_bias=self.use_bias,
-            query_initializer=kernel,
-            key_initializer=kernel,
+            query_initializer=query_key,
+            key_initializer=query_key,
             value_initializer=kernel,
             output_initializer=kernel,
             bias_initializer=self.bias_initializer,
             init_gain=add_norm.init_gain,
-            attention=self.attention,
+            attention=self._attention_with(add_norm.attention_norms),
             inner_norm=add_norm.make_inner_norm(),
             dtype=self.dtype_policy,
             name=name,
@@ -115,6 +134,15 @@ class TransformerBlock(ConfiguredLayer):
         )
         sublayer.build(x_shape, *memory_shape)
         setattr(self, name, sublayer)
+
+    def _attention_with(self, norms_wanted: tuple[str, ...]) -> AttentionConfig:
+        """Return how to attend, with the norms that the scheme wants and the config lacks."""
+        missing = [name for name in norms_wanted if getattr(self.attention, name) is None]
+        if not missing:
+            return self.attention
+        fields = self.norm if isinstance(self.norm, dict) else {"name": self.norm}
+        norm = {"epsilon": self.epsilon, **fields}
+        return dataclasses.replace(self.attention, **dict.fromkeys(missing, norm))
 
     def _build_feed_forward(self, x_shape: Shape) -> None:
         if "feed_forward" in self.pruned_sublayers:
@@ -136,8 +164,7 @@ class TransformerBlock(ConfiguredLayer):
         self.feed_forward.build(x_shape)
 
     def _build_pruned(self, name: str, x_shape: Shape) -> None:
-        position = None if self.position is None else self.position.at(name)
-        self._build_add_norm(name, x_shape, self.scheme.without_branch(position))
+        self._build_add_norm(name, x_shape, self.scheme.without_branch(self.position_of(name)))
         sublayer = PRUNED[name](dtype=self.dtype_policy, name=name)
         sublayer.build(x_shape)
         setattr(self, name, sublayer)
@@ -151,7 +178,7 @@ class TransformerBlock(ConfiguredLayer):
             norm=self.norm,
             epsilon=self.epsilon,
             dropout=self.dropout,
-            position=None if self.position is None else self.position.at(sublayer),
+            position=self.position_of(sublayer),
             drop_path=self.drop_path,
             dtype=self.dtype_policy,
             name=name,

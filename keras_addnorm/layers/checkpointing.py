@@ -7,7 +7,7 @@ import keras
 Tensor = Any
 
 
-def checkpointed(layer: keras.layers.Layer, *inputs: Tensor, **options: Any) -> Tensor:
+def checkpointed(layer: keras.layers.Layer, *inputs: Any, **options: Any) -> Any:
     """Call a layer so that the backward pass computes its activations again.
 
     Only the inputs and the output are kept. Everything that the layer reads is handed over as a
@@ -16,18 +16,19 @@ def checkpointed(layer: keras.layers.Layer, *inputs: Tensor, **options: Any) -> 
 
     Args:
         layer: A built layer.
-        *inputs: The tensors that gradients flow to; `None` where a layer takes none.
+        *inputs: The tensors, and trees of tensors, that gradients flow to; `None` where a layer
+            takes none.
         **options: Other arguments: masks and plain values.
 
     Returns:
-        One tensor, as the layer returns it.
+        A tensor or a tree of tensors, as the layer returns it.
 
     Reference:
         Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
     """
     read, written = layer.trainable_variables, layer.non_trainable_variables
 
-    def run(values: list[Tensor], *inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    def run(values: list[Tensor], *inputs: Any) -> tuple[Any, list[Tensor], list[Tensor]]:
         mapping = zip([*read, *written], values, strict=True)
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             output = layer(*inputs, **options)

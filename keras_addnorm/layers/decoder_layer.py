@@ -46,6 +46,9 @@ class TransformerDecoderLayer(TransformerBlock):
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the three sublayers, or two without a memory `(B, S, D_memory)`."""
+        self.built_sublayers = tuple(
+            name for name in self.sublayers if name != "cross_attention" or memory_shape is not None
+        )
         self._build_attention(
             "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
         )
@@ -69,7 +72,7 @@ class TransformerDecoderLayer(TransformerBlock):
         """Decode.
 
         Args:
-            x: `(B, T, D)`.
+            x: `(B, T, D)`; in a stack whose scheme has several streams, their `StreamState`.
             memory: The encoder's output, `(B, S, D_memory)`; not needed with a cache, `None` for a
                 decoder-only layer.
             padding_mask: `(B, T)`, True at real tokens; `None` for the mask attached to `x`.
@@ -84,7 +87,7 @@ class TransformerDecoderLayer(TransformerBlock):
             training: Whether to apply dropout.
 
         Returns:
-            `(B, T, D)`; with `return_attention_scores`, also a dict of the weights of each
+            What `x` is; with `return_attention_scores`, also a dict of the weights of each
             attention, `(B, H, T, ...)`; with `cache`, last, the updated cache.
 
         Raises:
@@ -96,6 +99,7 @@ class TransformerDecoderLayer(TransformerBlock):
             padding_mask = explicit_or_implicit(padding_mask, x)
         caches = {} if cache is None else cache
         scores = {}
+        x, was_given = self._open(x)
 
         # Causal self-attention
         h = self.self_attention_add_norm.branch_input(x, padding_mask, training)
@@ -136,7 +140,7 @@ class TransformerDecoderLayer(TransformerBlock):
         x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
 
         return pack(
-            x,
+            self._close(x, was_given),
             scores if return_attention_scores else None,
             None if cache is None else {**cache, "self_attention": new_cache},
         )

@@ -57,6 +57,7 @@ class TransformerEncoderLayer(TransformerBlock):
 
     def build(self, x_shape: Shape) -> None:
         """Make the two sublayers, for an input `(B, T, D)`."""
+        self.built_sublayers = self.sublayers
         self._build_attention(
             "self_attention", MultiHeadSelfAttention, x_shape, positions=self.positions
         )
@@ -73,16 +74,17 @@ class TransformerEncoderLayer(TransformerBlock):
         """Encode.
 
         Args:
-            x: `(B, T, D)`.
+            x: `(B, T, D)`; in a stack whose scheme has several streams, their `StreamState`.
             padding_mask: `(B, T)`, True at real tokens; `None` for the mask attached to `x`.
             attention_mask: `(B, T, T)` or `(T, T)`, True where a query may attend to a key.
             return_attention_scores: Whether to return the attention weights too.
             training: Whether to apply dropout.
 
         Returns:
-            `(B, T, D)`; with `return_attention_scores`, also the weights `(B, H, T, T)`.
+            What `x` is; with `return_attention_scores`, also the weights `(B, H, T, T)`.
         """
         padding_mask = explicit_or_implicit(padding_mask, x)
+        x, was_given = self._open(x)
 
         # Self-attention
         h = self.self_attention_add_norm.branch_input(x, padding_mask, training)
@@ -101,4 +103,4 @@ class TransformerEncoderLayer(TransformerBlock):
         f = self.feed_forward(h, padding_mask=padding_mask, training=training)
         x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
 
-        return pack(x, scores)
+        return pack(self._close(x, was_given), scores)

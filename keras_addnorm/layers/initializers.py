@@ -1,4 +1,4 @@
-"""Initialisers: one instance per weight, and DeepNorm's gain on some of them."""
+"""Initialisers: one instance per weight, and the gains of schemes on some of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,14 @@ def fresh_initializer(
     # Keras' initialisers are stateless: one instance gives two weights of one shape equal values.
     found = keras.initializers.get(initializer)
     clone = found.__class__.from_config(found.get_config())
-    return clone if gain == 1.0 else ScaledInitializer(clone, gain)
+    return scaled(clone, gain)
+
+
+def scaled(
+    initializer: keras.initializers.Initializer, gain: float
+) -> keras.initializers.Initializer:
+    """Return the initialiser times `gain`; itself, which draws no seed, if that is 1."""
+    return initializer if gain == 1.0 else ScaledInitializer(initializer, gain)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from keras import ops
 from keras_addnorm import norms
 from keras_addnorm.layers.adaptable import AdaptableLayer
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
-from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
+from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, scaled
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
@@ -47,6 +47,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         norm: A norm of the sum, a name of `keras_addnorm.norms` or its dict; `None` for none.
         epsilon: The norm's epsilon.
         use_logits_bias: Whether the tied projection adds a learned bias to the logits.
+        init_gain: Factor on the initial table (T-Fixup's).
         **kwargs: The arguments of a Keras layer, and `lora_rank` and `lora_alpha`.
 
     Raises:
@@ -91,6 +92,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         norm: norms.NormLike | None = None,
         epsilon: float = 1e-6,
         use_logits_bias: bool = False,
+        init_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
         for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
@@ -114,6 +116,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         )
         self.vocabulary_size = vocabulary_size
         self.use_logits_bias = use_logits_bias
+        self.init_gain = init_gain
         self.embeddings_initializer = (
             None
             if embeddings_initializer is None
@@ -207,6 +210,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
             "hidden_dim": self.hidden_dim,
             **self._side_config(),
             "use_logits_bias": self.use_logits_bias,
+            "init_gain": self.init_gain,
             "embeddings_initializer": (
                 None if initializer is None else keras.initializers.serialize(initializer)
             ),
@@ -240,9 +244,11 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         self._embeddings = self.add_weight(
             shape=shape,
             initializer=(
-                keras.initializers.RandomNormal(stddev=self.hidden_dim**-0.5)
+                scaled(
+                    keras.initializers.RandomNormal(stddev=self.hidden_dim**-0.5), self.init_gain
+                )
                 if self.embeddings_initializer is None
-                else fresh_initializer(self.embeddings_initializer)
+                else fresh_initializer(self.embeddings_initializer, self.init_gain)
             ),
             name="embeddings",
         )

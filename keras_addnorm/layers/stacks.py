@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers, within
+from keras_addnorm.layers.stream_ends import StreamEnds
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -115,8 +117,20 @@ class TransformerStack(ConfiguredLayer):
                 epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
             )
             self.final_norm.build(shapes[0])
+        self.stream_ends = None
+        if isinstance(self.scheme, schemes.StreamScheme):
+            top = self.layers[-1]
+            position = top.position_of(top.built_sublayers[-1])
+            self.stream_ends = StreamEnds(
+                self.scheme, position, dtype=self.dtype_policy, name="stream_ends"
+            )
+            self.stream_ends.build(shapes[0])
 
-    def _run(self, layer: TransformerBlock, *inputs: Tensor | None, **options: Any) -> Any:
+    def _open(self, x: Tensor) -> Any:
+        """Return what the layers hand on: the stream, or the state of several."""
+        return x if self.stream_ends is None else self.stream_ends(x)
+
+    def _run(self, layer: TransformerBlock, *inputs: Any, **options: Any) -> Any:
         # Calls that return more than `x` serve diagnostics and decoding, which need no gradients.
         plain = options.get("cache") is None and not options["return_attention_scores"]
         if self.gradient_checkpointing and options["training"] and plain:
@@ -128,10 +142,13 @@ class TransformerStack(ConfiguredLayer):
         made = position_kinds.relative(self.positions, dtype=self.dtype_policy, name="positions")
         return made if made is not None and made.is_shared else self.positions
 
-    def _finish(self, x: Tensor, padding_mask: Tensor | None, training: bool | None) -> Tensor:
-        if self.final_norm is None:
-            return x
-        return self.final_norm(x, padding_mask=padding_mask, training=training)
+    def _finish(self, x: Any, padding_mask: Tensor | None, training: bool | None) -> Tensor:
+        norm = None
+        if self.final_norm is not None:
+            norm = functools.partial(self.final_norm, padding_mask=padding_mask, training=training)
+        if self.stream_ends is not None:
+            return self.stream_ends(x, final_norm=norm)
+        return x if norm is None else norm(x)
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -156,7 +173,8 @@ class TransformerEncoder(TransformerStack):
 
     Weights:
         `layers/transformer_encoder_layer`, `layers/transformer_encoder_layer_1`, ...;
-        `final_norm/...` where the scheme needs it.
+        `final_norm/...` where the scheme needs it; `stream_ends/...` where a scheme of several
+        streams has weights at the end of the stack.
 
     Example:
     ```python
@@ -196,7 +214,7 @@ class TransformerEncoder(TransformerStack):
             `(B, T, D)`; with `return_attention_scores`, also a list of weights, one a layer.
         """
         padding_mask = explicit_or_implicit(padding_mask, x)
-        scores = []
+        x, scores = self._open(x), []
         for layer in self.layers:
             outputs = self._run(
                 layer,
@@ -278,7 +296,7 @@ class TransformerDecoder(TransformerStack):
         if cache is None:
             padding_mask = explicit_or_implicit(padding_mask, x)
         memory_padding_mask = explicit_or_implicit(memory_padding_mask, memory)
-        scores, new_cache = [], []
+        x, scores, new_cache = self._open(x), [], []
         for index, layer in enumerate(self.layers):
             outputs = self._run(
                 layer,

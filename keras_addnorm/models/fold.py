@@ -30,12 +30,15 @@ def fold(
     | `layer_scale` | `pre_ln` | the same, channel by channel |
     | `deep_norm` | `post_ln` | the same, divided by `alpha`; and the norm |
     | `ln_scaling` | `pre_ln` | gain and offset of the norm |
+    | `keel` | `keel`, `folded=True` | the same as of `deep_norm` |
 
     All are exact but for rounding. DeepNorm divides the sum in front of the norm by `alpha`, and
     `LN(alpha x + f)` with epsilon is `LN(x + f / alpha)` with `epsilon / alpha^2`: the config of
     the folded model says so for each side (`norm={"encoder": {"name": "layer_norm", "epsilon":
     ...}, ...}`). The same holds for `rms_norm` and `batch_norm`; with `std_layer_norm` and
-    `scale_norm` it is `epsilon / alpha`; `dynamic_tanh` takes `alpha` into its own factor.
+    `scale_norm` it is `epsilon / alpha`; `dynamic_tanh` and `derf` take `alpha` into their own
+    factor. Keel has another `alpha` in its first layer, and norms that read no sum: its plan says
+    the epsilon for each place.
 
     Other schemes have no gain, or one that no weight can take (Admin's factors stand on the
     stream that the sublayer reads, too). Where the norm cannot make up for a gain (`none`), the
@@ -73,9 +76,13 @@ def fold(
     remaining = _remaining_scheme(foldings)
     norm = _with_epsilons(config.norm, named_add_norms(model), foldings)
     folded = rebuild(model, scheme=remaining, norm=norm)
+    unfolded = named_add_norms(model)
     for place, add_norm in named_add_norms(folded).items():
-        _absorb(folded, place, add_norm, foldings[place])
-    say(f"{_name(config.scheme)} folded into {_name(remaining)}.")
+        # A pruned place may have had another scheme, which stays.
+        if add_norm.scheme != unfolded[place].scheme:
+            _absorb(folded, place, add_norm, foldings[place])
+    before, after = _name(config.scheme), _name(remaining)
+    say(f"{before} folded into {'its form without gains' if after == before else after}.")
     return folded
 
 
@@ -151,16 +158,22 @@ def _with_epsilons(
     norm: norms.NormLike, add_norms: dict[str, AddNorm], foldings: dict[str, Folding]
 ) -> norms.NormLike:
     """Return the norm of each side, with the epsilon that compensates the gain."""
-    if all(folding.post_norm_gain == 1.0 for folding in foldings.values()):
+    gains = {name: _gain_left(foldings[name], add_norms[name]) for name in add_norms}
+    if set(gains.values()) == {1.0}:
         return norm
     sides: dict[str, Any] = {}
     for side in _SIDES:
         name = next(name for name in add_norms if name.startswith(f"{side}/"))
-        post_norm, gain = add_norms[name].post_norm, foldings[name].post_norm_gain
+        post_norm, gain = add_norms[name].post_norm, gains[name]
         identifier = norms.for_side(norm, side)
         fields = identifier if isinstance(identifier, dict) else {"name": identifier}
         sides[side] = {**fields, "epsilon": post_norm.epsilon / gain**post_norm.epsilon_power}
     return sides
+
+
+def _gain_left(folding: Folding, add_norm: AddNorm) -> float:
+    """Return the gain that the plan of the remaining scheme does not compensate itself."""
+    return folding.post_norm_gain / folding.scheme.plan(add_norm.position).post_norm_gain
 
 
 def _absorb(model: Seq2SeqTransformer, name: str, add_norm: AddNorm, folding: Folding) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import keras
 
-from keras_addnorm import decoding, norms
+from keras_addnorm import decoding, norms, schemes
 from keras_addnorm.basics.garbage import old_objects_exempt
 from keras_addnorm.decoding.constraints import ConstraintLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
@@ -434,23 +434,39 @@ def _embeddings(
     if not config.share_embeddings:
         return (
             PositionalEmbedding(
-                config.source_vocabulary_size, **table, **source, name="encoder_embedding"
+                config.source_vocabulary_size,
+                **table,
+                **source,
+                init_gain=_init_gain(config, "encoder"),
+                name="encoder_embedding",
             ),
             PositionalEmbedding(
                 vocabulary_size,
                 **table,
                 **target,
                 use_logits_bias=use_bias,
+                init_gain=_init_gain(config, "decoder"),
                 name="decoder_embedding",
             ),
         )
     shared = PositionalEmbedding(
-        vocabulary_size, **table, **target, use_logits_bias=use_bias, name="embedding"
+        vocabulary_size,
+        **table,
+        **target,
+        use_logits_bias=use_bias,
+        init_gain=_init_gain(config, "encoder"),
+        name="embedding",
     )
     has_weights = position_kinds.is_learned(config.positions) or config.embedding_norm is not None
     if source == target and not has_weights:
         return shared, shared
     return SharedTableEmbedding(shared, **source, dtype=dtype, name="encoder_embedding"), shared
+
+
+def _init_gain(config: Seq2SeqConfig, side: norms.Side) -> float:
+    """Return the factor that the scheme wants on the initial table of a side."""
+    depths = config.num_encoder_layers, config.num_decoder_layers
+    return schemes.get(config.scheme).embedding_gain(schemes.StackPosition(*depths, side))
 
 
 def _side_arguments(config: Seq2SeqConfig, side: Literal["encoder", "decoder"]) -> dict[str, Any]:

@@ -17,12 +17,14 @@ from typing import Any, Literal
 
 from keras_addnorm.basics import Table
 from keras_addnorm.norms.batch_norm import BatchNorm
+from keras_addnorm.norms.derf import Derf
 from keras_addnorm.norms.dynamic_tanh import DynamicTanh
 from keras_addnorm.norms.layer_norm import LayerNorm
 from keras_addnorm.norms.none import NoNorm
 from keras_addnorm.norms.norm import Norm
 from keras_addnorm.norms.rms_norm import RMSNorm
 from keras_addnorm.norms.scale_norm import ScaleNorm
+from keras_addnorm.norms.seed_norm import SeedNorm
 from keras_addnorm.norms.std_layer_norm import StdLayerNorm
 
 NormLike = str | dict[str, Any]
@@ -35,6 +37,7 @@ Side = Literal["encoder", "decoder"]
 
 __all__ = [
     "BatchNorm",
+    "Derf",
     "DynamicTanh",
     "LayerNorm",
     "NoNorm",
@@ -43,10 +46,12 @@ __all__ = [
     "NormLike",
     "RMSNorm",
     "ScaleNorm",
+    "SeedNorm",
     "Side",
     "StdLayerNorm",
     "for_side",
     "get",
+    "mixes_positions",
     "names",
     "register",
 ]
@@ -58,7 +63,9 @@ _TABLE: Table[Norm] = Table(
         "layer_norm": LayerNorm,
         "rms_norm": RMSNorm,
         "scale_norm": ScaleNorm,
+        "seed_norm": SeedNorm,
         "dynamic_tanh": DynamicTanh,
+        "derf": Derf,
         "std_layer_norm": StdLayerNorm,
         "batch_norm": BatchNorm,
         "none": NoNorm,
@@ -104,8 +111,7 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
     """
     if isinstance(identifier, dict) and identifier.keys() == {"encoder", "decoder"}:
         identifier = identifier[side]
-    norm, _ = _TABLE.read(identifier)
-    if norm.mixes_positions and side == "decoder":
+    if mixes_positions(identifier) and side == "decoder":
         raise ValueError(
             "This norm leaks in a decoder: while training, its statistics are taken over all "
             "positions, so each position would see the tokens that it has to predict, and not "
@@ -114,6 +120,22 @@ def for_side(identifier: NormLike, side: Side) -> NormLike:
             f"norm={{'encoder': {identifier!r}, 'decoder': 'layer_norm'}}."
         )
     return identifier
+
+
+def mixes_positions(identifier: NormLike) -> bool:
+    """Tell whether what a norm gives at one position depends on others.
+
+    Args:
+        identifier: What `get` takes.
+
+    Returns:
+        Whether it does: such a norm must not stand in a decoder.
+
+    Raises:
+        ValueError: If the name or a field is unknown.
+    """
+    norm, _ = _TABLE.read(identifier)
+    return norm.mixes_positions
 
 
 def _make(norm: type[Norm], fields: dict[str, Any], **arguments: Any) -> Norm:

@@ -28,16 +28,30 @@ SCHEMES = (
     "sub_ln",
     "mix_ln",
     "ln_scaling",
+    "hybrid_norm",
     "deep_norm",
+    "ds_init",
+    "keel",
     "admin",
     "rezero",
+    "t_fixup",
     "layer_scale",
+    "orthogonal",
     "no_norm",
     "no_residual",
     "plain",
 )
 # `norms`, but for batch_norm, which an encoder alone can have: `--set model.norm=...`
-NORMS = ("layer_norm", "rms_norm", "std_layer_norm", "scale_norm", "dynamic_tanh", "none")
+NORMS = (
+    "layer_norm",
+    "rms_norm",
+    "std_layer_norm",
+    "scale_norm",
+    "seed_norm",
+    "dynamic_tanh",
+    "derf",
+    "none",
+)
 # Of Keras' initialisers, those for kernels.
 INITIALIZERS = (
     "glorot_uniform",

@@ -13,6 +13,7 @@ from keras_addnorm.decoding import (
     AveragePenalty,
     Beam,
     ForbiddenTokens,
+    MaxLength,
     MinLength,
     NoRepeatNgram,
     Sample,
@@ -129,6 +130,8 @@ def _lost(search: GenerationSettings, config: Seq2SeqConfig) -> Iterator[str]:
             never = config.special_ids.never_generated
             if tokens := [token for token in constraint.tokens if token not in never]:
                 yield f"bad_words_ids = {tokens!r:.60}"
+        if isinstance(constraint, MaxLength):
+            yield f"{constraint}"
 
 
 def _tokenizer_settings(tokenizers: TokenizerPair) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class StackPosition:
         layer_index: Index of the layer in its stack, from 0.
         sublayer: `"self_attention"`, `"cross_attention"` or `"feed_forward"`; `None` while the
             position is that of a whole layer.
+        sublayers: All sublayers of a layer of this stack, pruned ones too, in the order in which
+            they run; empty while the position is that of a whole layer.
 
     Raises:
         ValueError: If `side` is unknown or `layer_index` lies outside the stack.
@@ -39,8 +41,10 @@ class StackPosition:
     side: Literal["encoder", "decoder"]
     layer_index: int = 0
     sublayer: str | None = None
+    sublayers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sublayers", tuple(self.sublayers))  # files have lists
         if self.side not in ("encoder", "decoder"):
             raise ValueError(
                 "A stack position needs a side. Expected 'encoder' or 'decoder'. "
@@ -58,9 +62,40 @@ class StackPosition:
         """Number of layers in the stack on this side."""
         return self.num_encoder_layers if self.side == "encoder" else self.num_decoder_layers
 
-    def at(self, sublayer: str) -> StackPosition:
-        """Return the position of one sublayer of this layer."""
-        return dataclasses.replace(self, sublayer=sublayer)
+    @property
+    def sublayer_index(self) -> int:
+        """Index of the sublayer in its stack, from 0."""
+        return self.layer_index * len(self.sublayers) + self._index_in_layer
+
+    @property
+    def num_sublayers(self) -> int:
+        """Number of sublayers in the stack on this side."""
+        return self.depth * len(self.sublayers)
+
+    @property
+    def is_first_in_layer(self) -> bool:
+        """Whether no sublayer of the same layer runs before."""
+        return self._index_in_layer == 0
+
+    @property
+    def is_last_in_layer(self) -> bool:
+        """Whether no sublayer of the same layer runs after."""
+        return self._index_in_layer == len(self.sublayers) - 1
+
+    @property
+    def _index_in_layer(self) -> int:
+        if self.sublayer not in self.sublayers:
+            raise ValueError(
+                "Where a sublayer stands among those of its layer is not known. Expected a "
+                "position with `sublayer` and all `sublayers` of the layer. Received: "
+                f"sublayer={self.sublayer!r}, sublayers={self.sublayers}. Say "
+                'position.at("feed_forward", ("self_attention", "feed_forward")); layers do that.'
+            )
+        return self.sublayers.index(self.sublayer)
+
+    def at(self, sublayer: str, sublayers: tuple[str, ...] = ()) -> StackPosition:
+        """Return the position of one sublayer of this layer, among all that the layer has."""
+        return dataclasses.replace(self, sublayer=sublayer, sublayers=sublayers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the config from which `get` makes an equal position."""
@@ -97,6 +132,45 @@ class LearnedScale:
     per_channel: bool
 
 
+Values = float | tuple["Values", ...]
+"""A number, or nested tuples of numbers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnedArray:
+    """A learned array of a scheme's own: coefficients of a mix of streams, a query over depth.
+
+    It is float32 under mixed precision, and never cast.
+
+    Args:
+        name: The name that the scheme finds it under.
+        shape: Its sizes: numbers, `"D"` for the width of the residual stream, and `"D/4"` for a
+            quarter of it.
+        initial_value: Where it starts: a number, or nested tuples of its shape.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    initial_value: Values
+
+    def sizes(self, hidden_dim: int) -> tuple[int, ...]:
+        """Return the shape for a stream of this width."""
+        return tuple(
+            size if isinstance(size, int) else _part(size, hidden_dim) for size in self.shape
+        )
+
+
+def _part(size: str, hidden_dim: int) -> int:
+    name, _, divisor = size.partition("/")
+    parts = int(divisor or 1) if name == "D" else 0
+    if parts < 1 or hidden_dim % parts:
+        raise ValueError(
+            "An array of the scheme's has a size that there is not. Expected a number, 'D', or "
+            f"'D/m' with an m that divides D = {hidden_dim}. Received: {size!r}"
+        )
+    return hidden_dim // parts
+
+
 @dataclasses.dataclass(frozen=True)
 class ExtraLayer:
     """A Keras layer of a scheme's own, beyond norms and factors.
@@ -126,6 +200,14 @@ class ResidualPlan:
         input_gain: Constant factor on what the sublayer reads (LN-scaling's `1 / sqrt(l)`).
         inner_norm: Whether the sublayer normalises what its output projection reads (Sub-LN).
         extra_layers: Layers of the scheme's own.
+        arrays: Learned arrays of the scheme's own; their order is that in files of weights.
+        settings: What the scheme wants to know again when it is called, such as where in its layer
+            the sublayer stands: plain numbers, for instance a `NamedTuple` of them.
+        query_key_norm: Whether an attention normalises queries and keys (HybridNorm).
+        value_norm: Whether an attention normalises values.
+        query_key_init_gain: Factor on the initial query and key kernels (DS-Init).
+        post_norm_gain: Factor by which the input of `post_norm` is smaller than the scheme means;
+            the norm makes up for it with a smaller epsilon (folded gains).
 
     Raises:
         ValueError: If a norm slot is unknown, or a name is taken twice.
@@ -139,6 +221,12 @@ class ResidualPlan:
     input_gain: float = 1.0
     inner_norm: bool = False
     extra_layers: tuple[ExtraLayer, ...] = ()
+    arrays: tuple[LearnedArray, ...] = ()
+    settings: Any = ()
+    query_key_norm: bool = False
+    value_norm: bool = False
+    query_key_init_gain: float = 1.0
+    post_norm_gain: float = 1.0
 
     def __post_init__(self) -> None:
         if unknown := [slot for slot in self.norm_slots if slot not in get_args(NormSlot)]:
@@ -146,7 +234,8 @@ class ResidualPlan:
                 "The plan asks for a norm at a place that there is not. Expected norm_slots among "
                 f"{get_args(NormSlot)}. Received: {unknown}. A norm elsewhere is an ExtraLayer."
             )
-        names = [*self.norm_slots, *(extra.name for extra in self.extra_layers)]
+        own = (*self.extra_layers, *self.arrays)
+        names = [*self.norm_slots, *(part.name for part in own)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
                 "Each part of a plan needs a name of its own, because weight files know it by "
@@ -158,9 +247,10 @@ class ResidualParts:
     """The parts of a plan under their names, as `AddNorm` has made them.
 
     `parts.pre_norm(x)`, `parts.branch_norm(x)`, `parts.post_norm(x)` normalise; `branch_scale` and
-    `skip_scale` are the learned factors, a scalar or one value a channel; a layer of the scheme's
-    own goes by the name that the plan gives it. A part that the plan does not ask for is an error
-    that says so.
+    `skip_scale` are the learned factors, a scalar or one value a channel; a layer or an array of
+    the scheme's own goes by the name that the plan gives it. At the end of a stack, where a scheme
+    of several streams closes them, `parts.final_norm(x)` normalises. A part that the plan does not
+    ask for is an error that says so.
 
     Args:
         plan: The plan that the parts were made from, with its constants.
@@ -177,7 +267,7 @@ class ResidualParts:
         raise AttributeError(
             f"The scheme used the part '{name}', which its plan does not ask for. Expected one of "
             f"{asked_for}. Add it to the ResidualPlan: norms to norm_slots, learned factors as "
-            "branch_scale or skip_scale, anything else to extra_layers."
+            "branch_scale or skip_scale, anything else to arrays or extra_layers."
         )
 
 
@@ -191,7 +281,8 @@ class Folding:
             or one a channel.
         pre_norm_gain: Factor for the gain and offset of `pre_norm`.
         post_norm_gain: Factor by which the input of `post_norm` has become smaller. The norm has
-            to make up for it: most do with a smaller epsilon.
+            to make up for it: most do with a smaller epsilon, that of the plan of `scheme` if it
+            has this `post_norm_gain`, else that of all norms of the side.
     """
 
     scheme: ResidualScheme
@@ -230,6 +321,17 @@ class ResidualScheme(abc.ABC):
     @abc.abstractmethod
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return the residual stream with the sublayer's output merged into it."""
+
+    def embedding_gain(self, position: StackPosition) -> float:
+        """Return the factor on the initial token embeddings of one side of a model (T-Fixup).
+
+        Args:
+            position: A place on that side; with shared embeddings, the encoder's.
+
+        Returns:
+            1, unless the scheme wants others.
+        """
+        return 1.0
 
     def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
         """Return the scheme without its gains, and the factors that the weights take over.

@@ -5,6 +5,7 @@ TensorFlow Serving reads the warm-up requests from this folder.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from keras_addnorm import __version__
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS, SIDES
 from keras_addnorm.serving.request_batches import Buckets
 
 FOLDER = "assets.extra"
@@ -38,7 +40,7 @@ same with XLA: faster, but stock TensorFlow Serving switches XLA off and then re
 server with `--xla_cpu_compilation_enabled` to allow it). A blank text gives "" and the score 0.
 {splitting} More than {batch_size} of them in a request are decoded {batch_size} at a time.
 A score is a log-probability divided by the length penalty.
-{shortlist}
+{around}{shortlist}
 
 ## TensorFlow Serving
 
@@ -58,7 +60,7 @@ more than {batch_size} texts: send several requests, or leave out `--enable_batc
 `--batching_parameters_file`. Over REST:
 
 ```
-curl -d '{{"instances": ["a text"]}}' http://localhost:8501/v1/models/{name}:predict
+curl -d '{{"instances": [{instance}]}}' http://localhost:8501/v1/models/{name}:predict
 ```
 
 Over gRPC, with `pip install tensorflow-serving-api`:
@@ -71,7 +73,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 request = predict_pb2.PredictRequest()
 request.model_spec.name = "{name}"
 request.inputs["texts"].CopyFrom(tf.make_tensor_proto(["a text"]))
-with grpc.insecure_channel("localhost:8500") as channel:
+{requested}with grpc.insecure_channel("localhost:8500") as channel:
     answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
 print(tf.make_ndarray(answer.outputs["translations"]))
 ```
@@ -82,7 +84,7 @@ print(tf.make_ndarray(answer.outputs["translations"]))
 import tensorflow as tf
 
 model = tf.saved_model.load("{name}/{version}")
-print(model.signatures["serving_default"](texts=tf.constant(["a text"])))
+print(model.signatures["serving_default"](texts=tf.constant(["a text"]){constants}))
 ```
 
 With keras-addnorm:
@@ -90,7 +92,7 @@ With keras-addnorm:
 ```python
 from keras_addnorm.serving import load_translator
 
-print(load_translator("{name}")(["a text"]))
+print(load_translator("{name}")(["a text"]{arguments}))
 ```
 """
 
@@ -104,6 +106,20 @@ are joined. `score` cuts a source off at that length.""",
     "none": """\
 A text of more than {max_source_tokens} tokens is cut there.""",
 }
+
+_LANGUAGE_INPUTS = """
+The languages are inputs, {inputs}: one string for each text, or one for all of a request; a server
+that puts requests together needs one for each. The names are those of `languages` in `model.json`,
+such as {names}.
+"""
+
+_LEADING_PIECE = """
+A text may begin with a piece of its own, such as {example}, which says what the model is to do.
+"""
+
+_WORDS = """
+The export puts the words {words} before each text.
+"""
 
 _SHORTLIST = """
 The search considers only the {size:,} target pieces that the texts of a batch are likely to need.
@@ -154,6 +170,8 @@ def write_extras(
         card: Entries of the user, for the card.
         languages: A language for each input that is one; `None` if there are none.
     """
+    languages = languages or {}
+    around = tokenizers.with_languages(*map(languages.get, LANGUAGE_INPUTS.values())).bound_format
     name, version = place.parent.resolve().name, place.name  # resolved: it may be "."
     extras = folder / FOLDER
     extras.mkdir()
@@ -172,8 +190,10 @@ def write_extras(
             folder=FOLDER,
             signatures="\n".join(_describe(*item) for item in signatures.items()),
             splitting=_splitting(settings["decoding"]["splitting"]["name"]).format(
-                max_source_tokens=model.config.max_length - 1
+                max_source_tokens=around.longest_source(model.config.max_length)
             ),
+            around="".join(_around(tokenizers, languages)),
+            **_example(languages),
             batch_size=largest,
             shortlist="" if size is None else _SHORTLIST.format(size=size),
         ),
@@ -181,7 +201,9 @@ def write_extras(
     for file, text in texts.items():
         (extras / file).write_text(text, encoding="utf-8")
     with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
-        for record in warmup_records(name, tokenizers.source, signatures, buckets, languages or {}):
+        for record in warmup_records(
+            name, tokenizers.source, signatures, buckets, languages, around.source_length
+        ):
             writer.write(record)
 
 
@@ -191,6 +213,7 @@ def warmup_records(
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
     buckets: Buckets,
     languages: Mapping[str, str],
+    num_around: int = 1,
 ) -> Iterator[bytes]:
     """Makes the warm-up requests, so that no user waits for TensorFlow to prepare a signature.
 
@@ -204,13 +227,14 @@ def warmup_records(
         signatures: The exported functions.
         buckets: The shapes.
         languages: A language for each input that is one.
+        num_around: Number of tokens that stand around those of a text.
 
     Yields:
         Serialised `PredictionLog` messages.
     """
     from tensorflow_serving.apis import prediction_log_pb2
 
-    word = _word_of_one_token(tokenizer)
+    text_of = functools.cache(functools.partial(_text_of, tokenizer))
     others = [key for key in signatures if key != _DEFAULT and not key.endswith("_xla")]
     most_shapes = _MOST_WARMUP_RECORDS - len(others)
     shapes = [(_DEFAULT, *shape) for shape in buckets.shapes[:most_shapes]]
@@ -219,7 +243,7 @@ def warmup_records(
         request = log.predict_log.request
         request.model_spec.name = name
         request.model_spec.signature_name = signature
-        text = " ".join([word] * max(1, columns - 1))  # the end token takes the last column
+        text = text_of(max(1, columns - num_around))
         for argument in _inputs(signatures[signature]):
             value = languages.get(argument, text)
             request.inputs[argument].CopyFrom(tf.make_tensor_proto([value] * rows))
@@ -229,6 +253,51 @@ def warmup_records(
 def _splitting(name: str) -> str:
     """What the README says of a way of splitting; of one of the user's own only its name."""
     return _SPLITTINGS.get(name, f"Texts are split in the way `{name}`.")
+
+
+def _around(tokenizers: TokenizerPair, languages: Mapping[str, str]) -> Iterator[str]:
+    """What the README says of what stands around a text."""
+    found = tokenizers.text_format
+    if languages:
+        names = {name: f"`{name}`" for name in languages}
+        yield _LANGUAGE_INPUTS.format(
+            inputs=" and ".join(names.values()),
+            names=" and ".join(f"`{language}`" for language in languages.values()),
+        )
+    if found.leading_piece is not None:
+        opening, closing = found.leading_piece
+        pieces = (piece.text for piece in tokenizers.source.pieces)
+        example = next((p for p in pieces if p.startswith(opening) and p.endswith(closing)), None)
+        yield _LEADING_PIECE.format(example=f"`{example or f'{opening}...{closing}'}`")
+    if found.text_prefix:
+        yield _WORDS.format(words=f"`{found.text_prefix}`")
+
+
+def _example(languages: Mapping[str, str]) -> dict[str, str]:
+    """What the README's requests have besides a text."""
+    instance = {"texts": "a text", **languages} if languages else "a text"
+    return {
+        "instance": json.dumps(instance, ensure_ascii=False),
+        "requested": "".join(
+            f'request.inputs["{name}"].CopyFrom(tf.make_tensor_proto(["{language}"]))\n'
+            for name, language in languages.items()
+        ),
+        "constants": "".join(
+            f', {name}=tf.constant(["{language}"])' for name, language in languages.items()
+        ),
+        "arguments": "".join(f', {name}="{language}"' for name, language in languages.items()),
+    }
+
+
+def _text_of(tokenizer: BaseTokenizer, count: int) -> str:
+    """A text of so many tokens; of fewer, if the tokenizer does not make it of one word."""
+    word = _word_of_one_token(tokenizer)
+    for joint in (" ", ""):
+        text = joint.join([word] * count)
+        if len(tokenizer.encode(text)) == count:
+            return text
+    each = len(tokenizer.encode(" ".join([word] * count))) / count
+    return " ".join([word] * max(1, int(count / each)))
 
 
 def _word_of_one_token(tokenizer: BaseTokenizer) -> str:
@@ -246,7 +315,7 @@ def _card(
     settings: Mapping[str, Any],
     card: Mapping[str, Any],
 ) -> dict[str, Any]:
-    sides = {"source": tokenizers.source, "target": tokenizers.target}
+    sides = {side: getattr(tokenizers, side) for side in SIDES}
     return {
         "config": model.config.to_dict(),
         "parameters": model.count_params(),
@@ -262,6 +331,7 @@ def _card(
             },
         },
         "text_format": tokenizers.text_format.to_dict(),
+        "languages": {side: names for side in SIDES if (names := tokenizers.languages(side))},
         **settings,
         **card,
         "versions": {

@@ -16,16 +16,18 @@ import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer
 from keras_addnorm.decoding.length_penalties import LengthPenalty
-from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, WHITE_SPACE_CLASS, Rule, Rules
+from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, Rule, Rules
 from keras_addnorm.decoding.splitting import Splitting
 from keras_addnorm.decoding.text_segments import Boundaries, require_room
-from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
+from keras_addnorm.serving.graph_vocabulary import (
+    OUTER_SPACE,
+    SPACE_AT_THE_END,
+    GraphVocabulary,
+)
 from keras_addnorm.serving.sorted_search import lower_bounds, upper_bounds
 
 # What the boundary before and after a token is, in one table: see `Boundaries`.
 _ENDS_CLAUSE, _ENDS_WORD, _STARTS_WORD, _STARTS_CLAUSE = 1, 2, 4, 8
-_SPACE_AT_THE_END = f"{WHITE_SPACE_CLASS}+$"
-_OUTER_SPACE = f"^{WHITE_SPACE_CLASS}+|{_SPACE_AT_THE_END}"
 
 
 class Segments(NamedTuple):
@@ -64,7 +66,6 @@ class GraphSplitter:
     ) -> None:
         require_room(splitting, longest)
         self._tokenizer = graph_tokenizer
-        self._strips = tokenizer.keeps_outer_space
         self._splitting = splitting
         self._longest = longest
         found = Boundaries.of(tokenizer)
@@ -85,20 +86,14 @@ class GraphSplitter:
             pieces, joints, first_rows = tf.cond(
                 are_sentences, lambda: _whole(texts), lambda: self._split(texts, rules)
             )
-        segments = Segments(self._tokens(pieces), joints, first_rows)
+        segments = Segments(self._tokenizer.tokenize_bare(pieces), joints, first_rows)
         return segments if self._splitting.cuts_off else self._divided(segments)
-
-    def _tokens(self, pieces: tf.Tensor) -> tf.RaggedTensor:
-        """The tokens of pieces, without the white space at their ends."""
-        if self._strips:
-            pieces = tf.strings.regex_replace(pieces, _OUTER_SPACE, "")
-        return self._tokenizer.tokenize(pieces)
 
     def _split(self, texts: tf.Tensor, rules: Rules) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Splits texts into pieces: these, their joints, and the first piece of each text."""
         marked = _substitute(texts, rules.substitutions)
         if self._splitting.keeps_what_fits:
-            fits = self._tokens(texts).row_lengths() <= self._longest
+            fits = self._tokenizer.tokenize_bare(texts).row_lengths() <= self._longest
             marked = tf.where(fits, tf.strings.regex_replace(texts, MARK, ""), marked)
         found = tf.raw_ops.StringSplitV2(input=marked, sep=MARK)
         text, place = tf.unstack(found.indices, axis=1)
@@ -106,7 +101,7 @@ class GraphSplitter:
         kept = tf.where(tf.equal(place, 0) | tf.not_equal(found.values, ""))[:, 0]
         pieces = tf.gather(found.values, kept)
         sizes = tf.strings.length(pieces)
-        bare = tf.strings.regex_replace(pieces, _SPACE_AT_THE_END, "")
+        bare = tf.strings.regex_replace(pieces, SPACE_AT_THE_END, "")
         gaps = tf.strings.substr(pieces, tf.strings.length(bare), sizes)
         first_rows = lower_bounds(tf.gather(text, kept), tf.range(tf.size(marked, tf.int64) + 1))
         return pieces, tf.strings.join([MARK, gaps]), first_rows
@@ -147,8 +142,9 @@ class GraphSplitter:
             index: tf.Tensor, start: tf.Tensor, end_of_row: tf.Tensor, starts: tf.TensorArray
         ) -> tuple[tf.Tensor, ...]:
             end = start + self._longest
+            part = self._tokenizer.ends_of_characters(values, start, end)
             clause, space = last(clauses, end), last(spaces, end)
-            end = tf.where(space > start, space, end)
+            end = tf.where(space > start, space, part)
             end = tf.where(clause - start >= (self._longest + 1) // 2, clause, end)
             starts = starts.write(index, end)
             goes_on = tf.where(end_of_row - end > self._longest)[:, 0]
@@ -239,7 +235,7 @@ def _join(
         num_texts * count,
     )
     joined = _substitute(tf.reshape(joined, [-1, count]), JOIN_RULES)
-    joined = tf.strings.regex_replace(joined, _OUTER_SPACE, "")
+    joined = tf.strings.regex_replace(joined, OUTER_SPACE, "")
 
     # Segments without tokens say nothing, whatever k is.
     is_blank = tf.equal(rows.tokens.row_lengths(), 0)[:, None]

@@ -8,19 +8,24 @@ Shape letters: B texts, P tokens of a prefix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
-from keras_addnorm.data.text_format import END
+from keras_addnorm.data.text_format import END, pieces_of_languages
 from keras_addnorm.serving.ragged_characters import escaped
 
 Languages = Mapping[str, tf.Tensor]
 """The languages of texts by "source" and "target", (B,) or (1,); those that are inputs."""
 
-_SIDES = ("source", "target")
+SIDES = ("source", "target")
+LANGUAGE_INPUTS = {side: f"{side}_language" for side in SIDES}
+"""The names of the languages where they are inputs of a signature."""
+
+_SHOWN = 5
 
 
 class GraphTextFormat:
@@ -44,10 +49,12 @@ class GraphTextFormat:
         self._format = found
         self.source_languages = found.source_languages
         self.target_languages = found.target_languages
-        known = {
-            side: next(iter(self._names(tokenizers, side)), "")
-            for side in {*self.source_languages, *self.target_languages}
+        names = {
+            side: self._names(tokenizers, side)
+            for side in SIDES
+            if side in (*self.source_languages, *self.target_languages)
         }
+        known = {side: some[0] for side, some in names.items()}
         self.example_languages = known
         # Nothing that is asked below depends on which languages they are.
         bound = (
@@ -58,15 +65,14 @@ class GraphTextFormat:
         self.is_plain = bound.is_plain
         self.target_length = len(bound.target_prefix)
         self._text_prefix = np.array([bound.text_prefix], np.int32)
-        # Constant pieces are looked up here, others in the graph.
-        is_open = bool(known) or found.leading_piece is not None
-        self._source_pieces = _Pieces(tokenizers.source, found.leading_piece, is_open)
-        self._target_pieces = (
-            self._source_pieces
-            if tokenizers.is_joint
-            else _Pieces(tokenizers.target, None, is_open)
-        )
-        self.tables = [*self._source_pieces.tables, *self._target_pieces.tables]
+        # Constant pieces are looked up here, others in the graph: those that Python would find.
+        read = pieces_of_languages((*found.read_prefix, *found.source_suffix), names)
+        written = pieces_of_languages(found.target_prefix, names)
+        self._source_pieces = _Pieces(tokenizers.source, read, names)
+        self._target_pieces = _Pieces(tokenizers.target, written, names)
+        self._leading_pieces = _Pieces(tokenizers.source, self._leading_names(tokenizers.source))
+        of_each = self._source_pieces, self._target_pieces, self._leading_pieces
+        self.tables = [table for pieces in of_each for table in pieces.tables]
 
     def _names(self, tokenizers: TokenizerPair, side: str) -> list[str]:
         names = tokenizers.languages(side)
@@ -77,6 +83,20 @@ class GraphTextFormat:
                 f"the language: tokenizers.with_languages({side}=...)."
             )
         return names
+
+    def _leading_names(self, tokenizer: BaseTokenizer) -> list[str]:
+        """The pieces that a text may begin with."""
+        if self._format.leading_piece is None:
+            return []
+        opening, closing = self._format.leading_piece
+        shortest = len(opening) + len(closing)
+        return [
+            piece.text
+            for piece in tokenizer.pieces
+            if piece.text.startswith(opening)
+            and piece.text.endswith(closing)
+            and len(piece.text) >= shortest
+        ]
 
     def take_leading(
         self, texts: tf.Tensor, languages: Languages
@@ -99,7 +119,7 @@ class GraphTextFormat:
         piece = tf.where(is_there, tf.strings.regex_replace(texts, pattern, r"\1"), "")
         rest = tf.strings.substr(texts, tf.strings.length(piece), tf.strings.length(texts))
         rest = tf.where(is_there, rest, texts)
-        own = self._source_pieces.look_up(piece)
+        own = self._leading_pieces.look_up(piece)
         is_one = tf.cast(is_there, tf.int64)
         named = tf.RaggedTensor.from_row_lengths(
             tf.boolean_mask(own, is_there), is_one, validate=False
@@ -126,37 +146,36 @@ class _Pieces:
 
     Args:
         tokenizer: The vocabulary.
-        leading_piece: How a piece begins and ends that a text may begin with.
-        is_open: Whether pieces are looked up in the graph.
+        names: The pieces that are looked up in the graph; those that it lacks are left out.
+        languages: The languages that there are, for what is said of others.
     """
 
     def __init__(
-        self, tokenizer: BaseTokenizer, leading_piece: tuple[str, str] | None, is_open: bool
+        self,
+        tokenizer: BaseTokenizer,
+        names: Iterable[str],
+        languages: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        self._languages = languages or {}
         self._ids = tokenizer.ids_of_pieces
         self._end_id = tokenizer.end_id
         self._unknown_id = tokenizer.unknown_id
+        found = [name for name in dict.fromkeys(names) if name in self._ids]
         self.tables = []
-        if not is_open:
+        if not found:
             return
-        opening, closing = leading_piece or ("", "")
-        names = [
-            piece.text
-            for piece in tokenizer.pieces
-            if piece.type in ("control", "unused")
-            or (leading_piece and piece.text.startswith(opening) and piece.text.endswith(closing))
-        ]
         self._table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
-                tf.constant(names, tf.string, [len(names)]),
-                tf.constant([self._ids[name] for name in names], tf.int32, [len(names)]),
+                tf.constant(found), tf.constant([self._ids[name] for name in found], tf.int32)
             ),
             default_value=-1,
         )
         self.tables = [self._table]
 
     def look_up(self, names: tf.Tensor) -> tf.Tensor:
-        """The id of each name, unknown if it is none of a language or the like."""
+        """The id of each name, unknown if it is none of them."""
+        if not self.tables:
+            return tf.fill(tf.shape(names), np.int32(self._unknown_id))
         found = self._table.lookup(names)
         return tf.where(found < 0, self._unknown_id, found)
 
@@ -170,19 +189,31 @@ class _Pieces:
                 columns.append(tf.fill([count], np.int32(number)))
                 continue
             found = self._table.lookup(tf.strings.join(parts))
-            sides = [f"{side}_language" for side in languages if f"{{{side}}}" in piece]
-            is_known = tf.debugging.assert_non_negative(
-                found, f"The model does not know one of the languages in {' and '.join(sides)}"
-            )
-            with tf.control_dependencies([is_known]):
+            sides = [side for side in languages if f"{{{side}}}" in piece]
+            with tf.control_dependencies([self._require(found, sides, languages)]):
                 columns.append(tf.broadcast_to(found, [count]))
         return tf.stack(columns, 1) if columns else tf.zeros(tf.stack([count, 0]), tf.int32)
+
+    def _require(self, found: tf.Tensor, sides: Sequence[str], languages: Languages) -> Any:
+        """An operation that fails where a piece was not found; it says what was received."""
+        is_missing = found < 0
+        said: list[str | tf.Tensor] = []
+        for side in sides:
+            given = tf.broadcast_to(languages[side], tf.shape(found))
+            known = self._languages[side]
+            # Without quotes, which TensorFlow would escape.
+            said += [
+                f"The model does not know a {LANGUAGE_INPUTS[side]}. Expected one of {len(known)}, "
+                f"such as {', '.join(known[:_SHOWN])}; received",
+                tf.boolean_mask(given, is_missing),
+            ]
+        return tf.debugging.Assert(~tf.reduce_any(is_missing), said, summarize=_SHOWN)
 
 
 def _filled(template: str, languages: Languages) -> list[str | tf.Tensor]:
     """The parts of a name or text, with the inputs in the places of languages."""
     parts: list[str | tf.Tensor] = [template]
-    for side in _SIDES:
+    for side in SIDES:
         if side not in languages:
             continue
         split: list[str | tf.Tensor] = []

@@ -44,7 +44,8 @@ from keras_addnorm.serving.string_numbers import StringNumbers, match
 _SEPARATOR = 0x110000
 # SentencePiece scores an unknown character this much below the lowest score of a unigram piece.
 _UNKNOWN_PENALTY = 10.0
-# The id of a character that is no piece, before runs of them become one unknown id.
+# The id of a character that is no piece, before runs of them become one id. Where the id of a run
+# depends on its characters, it is this minus the code point.
 _UNKNOWN_CHARACTER = -1
 # matches (C, W), segment of each character (C,) -> (last character, length) of each token.
 _Solver = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -98,6 +99,9 @@ class GraphTokenizer(GraphVocabulary):
         self._span_of_string = np.where(strings.is_piece, strings.lengths, 1)
         self._solve: _Solver = _SOLVERS[tokenizer.kind](pieces, strings)
         self._unknown_id = unknown
+        self._runs = _table_of_runs(tokenizer)
+        if self._runs is not None:
+            self.tables.append(self._runs)
         self._layout = tokenizer.layout
         # Else a mark begins or ends every word, and no piece goes on over it.
         self._adds_exactly = tokenizer.kind == "bpe" or _are_exact(pieces)
@@ -167,6 +171,9 @@ class GraphTokenizer(GraphVocabulary):
             is_token = tf.not_equal(tf.gather(characters, last), _SEPARATOR)
             last, length = tf.boolean_mask(last, is_token), tf.boolean_mask(length, is_token)
         ids = tf.gather(tf.constant(self._id_of_string), look_up(matches, last, length))
+        if self._runs is not None:
+            unknown = tf.equal(ids, _UNKNOWN_CHARACTER)
+            ids = tf.where(unknown, _UNKNOWN_CHARACTER - tf.gather(characters, last), ids)
         row_splits = lower_bounds(last, tf.cast(ends, tf.int32))
         if len(self._byte_ids):
             ids, row_splits = self._unknown_as_bytes(ids, tf.gather(characters, last), row_splits)
@@ -195,13 +202,30 @@ class GraphTokenizer(GraphVocabulary):
         return tf.where(is_byte, byte_ids, tf.gather(ids, origin)), row_splits
 
     def _merge_unknown(self, ids: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-        """Replaces each run of unknown characters by one unknown id."""
+        """Replaces each run of unknown characters by one id: that of its name, or the unknown one.
+
+        Args:
+            ids: The ids of all texts; negative at unknown characters.
+            row_splits: Where the ids of each text begin.
+        """
         row = row_ids(row_splits, tf.size(ids))
-        unknown = tf.equal(ids, _UNKNOWN_CHARACTER)
+        unknown = ids <= _UNKNOWN_CHARACTER
         repeated = unknown[1:] & unknown[:-1] & tf.equal(row[1:], row[:-1])
         keep = tf.concat([tf.ones_like(unknown[:1]), tf.logical_not(repeated)], 0)
         kept = tf.concat([[0], tf.cumsum(tf.cast(keep, tf.int64))], 0)
-        ids = tf.gather(tf.where(unknown, self._unknown_id, ids), tf.where(keep)[:, 0])
+        merged = tf.where(unknown, self._unknown_id, ids)
+        if self._runs is not None:
+            begins = unknown & keep
+            number = tf.cumsum(tf.cast(begins, tf.int64)) - 1
+            runs = tf.RaggedTensor.from_value_rowids(
+                _UNKNOWN_CHARACTER - tf.boolean_mask(ids, unknown),
+                tf.boolean_mask(number, unknown),
+                tf.reduce_sum(tf.cast(begins, tf.int64)),
+                validate=False,
+            )
+            found = self._runs.lookup(tf.strings.unicode_encode(runs, "UTF-8"))
+            merged = tf.tensor_scatter_nd_update(merged, tf.where(begins), found)
+        ids = tf.gather(merged, tf.where(keep)[:, 0])
         return tf.RaggedTensor.from_row_splits(ids, tf.gather(kept, row_splits), validate=False)
 
 
@@ -405,6 +429,20 @@ def _merge_ranks(pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
         np.array([order.get(piece.score, 0) for piece in pieces], np.int32),
         np.array([all_at_once.get(piece.text, False) for piece in pieces]),
     )
+
+
+def _table_of_runs(tokenizer: Tokenizer) -> tf.lookup.StaticHashTable | None:
+    """The ids of runs of characters that the model lacks and a list of ids names; None without."""
+    runs = tokenizer.ids_of_runs
+    if not runs:
+        return None
+    entries = tf.lookup.KeyValueTensorInitializer(
+        np.array([name.encode("utf-8") for name in runs], dtype=object),
+        np.array(list(runs.values()), np.int32),
+        tf.string,
+        tf.int32,
+    )
+    return tf.lookup.StaticHashTable(entries, tokenizer.unknown_id)
 
 
 def _are_exact(pieces: Sequence[Piece]) -> bool:

@@ -8,10 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer
+from keras_addnorm.decoding.sentence_rules import LONGEST_CHARACTER, WHITE_SPACE_CLASS
 from keras_addnorm.serving.ragged_characters import valid_utf8
 
 _TEXTS = tf.TensorSpec([None], tf.string)
 _IDS = tf.TensorSpec([None, None], tf.int32)
+SPACE_AT_THE_END = f"{WHITE_SPACE_CLASS}+$"
+OUTER_SPACE = f"^{WHITE_SPACE_CLASS}+|{SPACE_AT_THE_END}"
 
 
 class GraphVocabulary(tf.Module, abc.ABC):
@@ -32,6 +35,9 @@ class GraphVocabulary(tf.Module, abc.ABC):
         self._end_id = tokenizer.end_id
         self._pad_id = tokenizer.pad_id
         self._joins_bytes = tokenizer.joins_bytes
+        self._keeps_outer_space = tokenizer.keeps_outer_space
+        self._is_inside_character = np.zeros(tokenizer.vocabulary_size, bool)
+        self._is_inside_character[list(tokenizer.ids_inside_characters)] = True
         self._surfaces = np.array(tokenizer.surface_bytes, dtype=object)
         self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
 
@@ -66,6 +72,59 @@ class GraphVocabulary(tf.Module, abc.ABC):
             The ids: a ragged tensor (B, tokens of each), int32.
         """
         return self._tokenize(texts)
+
+    def tokenize_bare(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Splits texts without the white space at their ends, which no sentence has.
+
+        Args:
+            texts: Strings, of shape (B,).
+
+        Returns:
+            The ids, as `tokenize` returns them.
+        """
+        if self._keeps_outer_space:
+            texts = tf.strings.regex_replace(texts, OUTER_SPACE, "")
+        return self.tokenize(texts)
+
+    def cut_lengths(self, tokens: tf.RaggedTensor, longest: int) -> tf.Tensor:
+        """How much is left of rows that are cut off, at a character's end.
+
+        Args:
+            tokens: Ids, a ragged tensor (B, tokens of each).
+            longest: The most tokens that are left.
+
+        Returns:
+            The lengths, (B,) int64.
+        """
+        lengths = tokens.row_lengths()
+        kept = tf.minimum(lengths, longest)
+        if not self._is_inside_character.any():
+            return kept
+        starts = tokens.row_starts()
+        ends = self.ends_of_characters(tokens.values, starts, starts + kept)
+        return tf.where(lengths > longest, ends - starts, kept)
+
+    def ends_of_characters(
+        self, values: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> tf.Tensor:
+        """Moves ends of rows that go on back to where a character ends.
+
+        Args:
+            values: Ids of several rows.
+            starts: Where the rows begin.
+            ends: Where they are to end.
+
+        Returns:
+            The ends; as they were where no character ends before.
+        """
+        if not self._is_inside_character.any():
+            return ends
+        # Behind the last one stands no character.
+        inside = tf.concat([tf.gather(tf.constant(self._is_inside_character), values), [False]], 0)
+        found = ends
+        for _ in range(LONGEST_CHARACTER - 1):
+            found -= tf.cast(tf.gather(inside, found), tf.int64)
+        return tf.where(found > starts, found, ends)
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def detokenize(self, ids: tf.Tensor) -> tf.Tensor:

@@ -34,15 +34,15 @@ from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.graph_segments import concat_rows, join, mean_of_rows, text_of_rows
-from keras_addnorm.serving.graph_text_format import Languages
+from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS, SIDES, Languages
 from keras_addnorm.serving.request_batches import Buckets, Function, Outputs, map_in_batches
 from keras_addnorm.serving.stored_weights import StoredWeights
 from keras_addnorm.serving.text_encoder import TEXTS, TextEncoder
 
 _IDS = tf.TensorSpec([None, None], tf.int32)
-_SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in ("source", "target"))
+_SIDES = tuple(tf.TensorSpec([None], tf.string, side) for side in SIDES)
 _LANGUAGES = {
-    side: tf.TensorSpec([None], tf.string, f"{side}_language") for side in ("source", "target")
+    side: tf.TensorSpec([None], tf.string, name) for side, name in LANGUAGE_INPUTS.items()
 }
 
 
@@ -165,7 +165,7 @@ class TranslationModule(tf.Module):
     def example_languages(self) -> dict[str, str]:
         """A language for each input of a signature that is one."""
         known = self._texts.text_format.example_languages
-        return {str(_LANGUAGES[side].name): name for side, name in known.items()}
+        return {LANGUAGE_INPUTS[side]: name for side, name in known.items()}
 
     def _translate(self, strategy: Strategy, several: bool, find: Function) -> Function:
         longest, count = self._decoding.max_length, strategy.num_return

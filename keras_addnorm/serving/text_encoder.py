@@ -75,20 +75,21 @@ class TextEncoder:
     def source_ids(self, texts: tf.Tensor, languages: Languages) -> tf.Tensor:
         """The ids of whole texts, (B, S), which are cut; the rows of blank texts are padding."""
         if self.text_format.is_plain:
-            return self._plain_rows(self.source.tokenize(texts))
+            return self._plain_rows(self.source.tokenize_bare(texts))
         prefix, texts = self.text_format.take_leading(texts, languages)
         suffix = self.text_format.source_suffix(languages, tf.size(texts))
-        return self._rows(self.source.tokenize(texts), prefix, suffix)
+        return self._rows(self.source.tokenize_bare(texts), prefix, suffix)
 
     def _plain_rows(self, tokens: tf.RaggedTensor) -> tf.Tensor:
-        lengths = tf.minimum(tokens.row_lengths(), self._longest_source)
+        lengths = self.source.cut_lengths(tokens, self._longest_source)
         return self._with_ends(tokens, lengths, tf.where(lengths > 0, lengths, -1))
 
     def _rows(
         self, tokens: tf.RaggedTensor, prefix: tf.RaggedTensor, suffix: tf.Tensor
     ) -> tf.Tensor:
         """The ids of sources with what stands around their tokens; padding if there are none."""
-        tokens = tokens[:, : self._longest_source]
+        lengths = self.source.cut_lengths(tokens, self._longest_source)
+        tokens = tf.RaggedTensor.from_tensor(tokens.to_tensor(), lengths)
         ids = tf.concat([prefix, tokens, tf.RaggedTensor.from_tensor(suffix)], 1)
         # The encoder needs at least one column, even without a text.
         width = tf.maximum(ids.bounding_shape(1), 1)
@@ -97,8 +98,8 @@ class TextEncoder:
 
     def target_ids(self, texts: tf.Tensor, languages: Languages) -> tf.Tensor:
         """The ids that the decoder must predict, (B, T)."""
-        tokens = self.target.tokenize(texts)
-        lengths = tf.minimum(tokens.row_lengths(), self._longest_target)
+        tokens = self.target.tokenize_bare(texts)
+        lengths = self.target.cut_lengths(tokens, self._longest_target)
         rows = self._with_ends(tokens, lengths, lengths)
         if not self.text_format.target_length:
             return rows

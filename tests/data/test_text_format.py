@@ -90,14 +90,13 @@ def test_a_task_in_words():
 def test_the_digest_of_a_run_changes_with_the_format_only(nllb):
     own = Tokenizer.train(families.CORPUS, vocabulary_size=40)
     batching = Batching(bucket_lengths=(40,))
-    digests = {
+    formats = TextFormat(), TextFormat(source_suffix=()), TextFormat(text_prefix="a ")
+    plain, *others = (
         Epochs.from_texts(PAIRS, TokenizerPair(own, own, text_format), batching).plan
-        for text_format in (TextFormat(), TextFormat(source_suffix=()), TextFormat(text_prefix="a"))
-    }
-    assert len(digests) == 3
-    # As it was before there were formats.
-    (plain,) = {Epochs.from_texts(PAIRS, own, batching).plan} & digests
-    assert plain
+        for text_format in formats
+    )
+    assert plain == Epochs.from_texts(PAIRS, own, batching).plan
+    assert len({plain, *others}) == 3
 
 
 def test_languages_are_asked_for_and_looked_up(nllb, marian):
@@ -113,6 +112,62 @@ def test_languages_are_asked_for_and_looked_up(nllb, marian):
         marian.with_languages("a")
     # A text says it itself.
     assert marian.bound_format.source_prefix == ()
+    with pytest.raises(ValueError, match=r"Did you mean 'deu_Latn'\? .*'eng_Latn', 'deu_Latn'\.$"):
+        nllb.with_languages("eng_Latn", "deu")
+    words = TextFormat(text_prefix="say it in {target}: ")
+    with pytest.raises(
+        ValueError,
+        match=r"its name as it stands in 'say it in \{target\}: ', such as 'English', as",
+    ):
+        _ = TokenizerPair(nllb.source, nllb.source, words).bound_format
+
+
+def test_user_defined_symbols_name_languages_and_special_pieces_do_not(nllb):
+    own = Tokenizer.train(
+        families.CORPUS, vocabulary_size=42, user_defined_symbols=("<2de>", "<2en>")
+    )
+    pair = TokenizerPair(own, own, TextFormat(source_prefix=("<2{target}>",)))
+    assert pair.languages("target") == ["de", "en"] and pair.languages("source") == []
+    (prefix,) = pair.with_languages(target="en").bound_format.source_prefix
+    assert own.pieces[prefix].text == "<2en>"
+    assert nllb.languages("source") == ["eng_Latn", "deu_Latn"]
+    for name in ("</s>", "<mask>", "<s>", "the"):
+        with pytest.raises(ValueError, match=r"no piece '.*' of a target language"):
+            nllb.with_languages(target=name)
+    # Rows that fill a table up are no languages either.
+    ids = nllb.source.ids.filled_up_to(nllb.source.vocabulary_size + 2)
+    larger = Tokenizer.from_sentencepiece(nllb.source.proto, ids)
+    brackets = TextFormat(target_prefix=("<{target}>",))
+    assert TokenizerPair(larger, larger, brackets).languages("target") == ["s", "mask"]
+
+
+@pytest.mark.parametrize("name", ["t5", "byt5"])
+def test_words_before_a_text_are_those_of_both_together(name):
+    tokenizer = families.FAMILIES[name]()
+    pair = TokenizerPair(tokenizer, tokenizer, TextFormat(text_prefix="the old man: "))
+    words = list(pair.bound_format.text_prefix)
+    texts = [text for text in families.fuzz(200, seed=5) if tokenizer.encode(text)]
+    if name == "t5":  # What is composed with a character before it is none of the text's own.
+        texts = [text for text in texts if text[0] not in "\u0301\u0308"]
+    together = tokenizer.encode_batch(f"the old man: {text}" for text in texts)
+    assert together == [words + row for row in tokenizer.encode_batch(texts)]
+
+
+def test_words_that_a_text_changes_are_refused():
+    """A space belongs to the word behind it, where a vocabulary is one of bytes in words."""
+    tokenizer = families.FAMILIES["bart"]()
+    pair = TokenizerPair(tokenizer, tokenizer, TextFormat(text_prefix="say: "))
+    with pytest.raises(ValueError, match=r"another way before a text.*received 'say: '"):
+        _ = pair.bound_format
+    pair = TokenizerPair(tokenizer, tokenizer, TextFormat(text_prefix="say:"))
+    assert pair.bound_format.text_prefix == tuple(tokenizer.encode("say:"))
+
+
+def test_a_leading_piece_has_a_beginning_and_an_end(marian):
+    same = TextFormat(leading_piece=("__", "__"))
+    found = TokenizerPair(marian.source, marian.source, same).bound_format
+    assert found.take_leading("__de__ a") == ((1,), " a")
+    assert found.take_leading("__de a") == ((), "__de a")
 
 
 @pytest.mark.parametrize(
@@ -122,8 +177,12 @@ def test_languages_are_asked_for_and_looked_up(nllb, marian):
         ({"source_prefix": ("{language}",)}, r"no others; received '\{language\}'"),
         ({"text_prefix": "say {: "}, "no others; received"),
         ({"target_prefix": ("{end}",)}, "in source_suffix only"),
+        ({"text_prefix": None}, "Expected text_prefix as a string; received NoneType None"),
+        ({"leading_piece": ">>"}, "how a piece begins and how it ends.*received str '>>'"),
+        ({"leading_piece": (">>", "")}, "how a piece begins and how it ends"),
+        ({"leading_piece": (">>",)}, "how a piece begins and how it ends"),
     ],
-    ids=range(4),
+    ids=range(8),
 )
 def test_impossible_formats_are_refused(values, message):
     with pytest.raises(ValueError, match=message):

@@ -299,10 +299,9 @@ def test_settings_of_a_search_are_read_and_written():
         max_length=64,
         constraints=(MinLength(6), ForbiddenTokens((4, 7))),
         forced_first=3,
-        not_followed=("repetition_penalty = 1.3", "bad_words_ids = [[8, 9]]"),
+        not_followed=("repetition_penalty = 1.3", "bad_words_ids = [[8, 9]]", "max_length = 200"),
     )
-    again = GenerationSettings.of(found.to_dict(), longest=64)
-    assert again == dataclasses.replace(found, not_followed=())
+    assert GenerationSettings.of(found.to_dict(), longest=64) == found
     greedy = GenerationSettings.of({}, longest=64)
     assert greedy == GenerationSettings(Greedy("average"), 64)
     assert GenerationSettings.of(greedy.to_dict(), longest=64) == greedy
@@ -463,9 +462,15 @@ def test_fairseq_has_the_same_mathematics_under_other_names(name, tmp_path):
     with pytest.raises(ValueError, match=r"fairseq's checkpoints are only read"):
         save_pretrained(ours, tmp_path / "mine")
     options |= {"adaptive_input": True, "decoder_learned_pos": name != "bart"}
+    options |= {"my_idea": 3, "another": None, "criterion": "cross_entropy"}
     torch.save({"model": state, "args": argparse.Namespace(**options)}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"decoder_learned_pos.*the same.*adaptive_input = True"):
+    with pytest.raises(
+        ValueError, match=r"my_idea = 3.*pos.*the same.*adaptive_input = True"
+    ) as info:
         load_pretrained(tmp_path / "model.pt", "fairseq")
+    assert "another" not in str(info.value) and "criterion" not in str(info.value)
+    with pytest.raises(ValueError, match=r"known here: decoder_learned_pos = "):
+        load_pretrained(tmp_path / "model.pt", {"name": "fairseq", "ignored": ["my_idea"]})
 
 
 def test_what_is_no_folder(tmp_path):

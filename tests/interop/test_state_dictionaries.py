@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import json
 import math
+import shutil
 import warnings
 from pathlib import Path
 
@@ -14,8 +15,22 @@ import torch
 from torch import nn
 
 from keras_addnorm.basics.arrays import to_numpy
-from keras_addnorm.data import PieceIds, TextFormat, Tokenizer, TokenizerPair
-from keras_addnorm.interop import families, load_pretrained, make_random_folder, save_pretrained
+from keras_addnorm.data import (
+    PieceIds,
+    TextFormat,
+    Tokenizer,
+    TokenizerPair,
+    sentencepiece_pieces,
+)
+from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, MaxLength
+from keras_addnorm.interop import (
+    GenerationSettings,
+    families,
+    load_pretrained,
+    make_random_folder,
+    save_pretrained,
+)
+from keras_addnorm.interop.families.marian_files import read_vocabulary
 
 V, D = 23, 16
 
@@ -116,6 +131,15 @@ def npz(tmp_path_factory):
     return make_random_folder("marian_npz", tmp_path_factory.mktemp("npz") / "marian")
 
 
+MARIAN = families.get("marian_npz")
+
+
+def opened(path):
+    """The checkpoint and its config, without a model."""
+    checkpoint = MARIAN.open(path)
+    return checkpoint, MARIAN.config(checkpoint)
+
+
 def changed_npz(folder, path, settings=None, **arrays):
     """The model with other settings or arrays."""
     with np.load(folder / "model.npz") as stored:
@@ -174,7 +198,8 @@ def test_marian_npz_is_their_model_with_marians_positions_and_epsilon(npz):
         table = torch.tensor(arrays["Wemb"])
         theirs.model.shared.weight.copy_(torch.cat([table, torch.zeros(1, 16)]))
         bias = torch.tensor(arrays["decoder_ff_logit_out_b"])
-        theirs.final_logits_bias.copy_(torch.cat([bias, torch.zeros(1, 1)], -1))
+        never = torch.full((1, 1), -100.0)  # Marian's softmax has no such entry
+        theirs.final_logits_bias.copy_(torch.cat([bias, never], -1))
         source = np.random.default_rng(0).integers(2, size - 1, (2, 9))
         target = np.random.default_rng(1).integers(2, size - 1, (2, 6))
         source[1, 6:], target[:, 0] = size - 1, size - 1
@@ -197,23 +222,160 @@ def test_marian_npz_with_a_head_of_its_own_and_pre_ln(npz, tmp_path):
     for side in ("encoder", "decoder"):
         for part in ("scale", "bias"):
             renamed[f"{side}_top_ln_{part}"] = generator.normal(size=(1, 16)).astype("float32")
+            name = f"{side}_emb_ln_{part}_pre"
+            renamed[name] = generator.normal(size=(1, 16)).astype("float32")
     size = len(renamed["Wemb"])
-    renamed["decoder_ff_logit_out_W"] = generator.normal(size=(16, size)).astype("float32")
+    head = generator.normal(size=(size, 16)).astype("float32")
     text = bytes(renamed["special:model.yml"]).rstrip(b"\0").decode()
-    text += "transformer-preprocess: n\ntransformer-postprocess: da\n"
+    text += "transformer-preprocess: n\ntransformer-postprocess: da\nversion: v1.12.0 abc\n"
     text += "transformer-postprocess-top: n\ntransformer-ffn-activation: gelu\n"
-    renamed["special:model.yml"] = np.frombuffer(text.encode() + b"\0", "int8")
-    np.savez(tmp_path / "model.npz", **renamed)
-    marian = load_pretrained(tmp_path / "model.npz", tokenizers=None)
-    config = marian.model.config
+    text += "transformer-postprocess-emb: nd\ntied-embeddings-src: true\n"
+    text += "tied-embeddings: false\ntied-embeddings-all: false\n"
+
+    def saved(**arrays):
+        settings = np.frombuffer(text.encode() + b"\0", "int8")
+        np.savez(tmp_path / "model.npz", **renamed, **arrays, **{"special:model.yml": settings})
+        return tmp_path / "model.npz"
+
+    del renamed["special:model.yml"]
+    model = load_pretrained(saved(decoder_ff_logit_out_Wt=head), tokenizers=None).model
+    config = model.config
     assert (config.scheme, config.activation, config.tie_embeddings) == (
         *("pre_ln", "gelu_sigmoid", False),
     )
-    kernel = to_numpy(marian.model.vocabulary_projection.kernel)
-    np.testing.assert_array_equal(kernel[:, :-1], renamed["decoder_ff_logit_out_W"])
+    kernel = to_numpy(model.vocabulary_projection.kernel)
+    np.testing.assert_array_equal(kernel[:, :-1], head.T)
     assert not kernel[:, -1].any()
-    final = marian.model.decoder.final_norm
+    assert to_numpy(model.vocabulary_projection.bias)[-1] == -100
+    final = model.decoder.final_norm
     np.testing.assert_array_equal(to_numpy(final.gamma), renamed["decoder_top_ln_scale"][0])
+    first = model.encoder_embedding.embedding_norm
+    np.testing.assert_array_equal(to_numpy(first.beta), renamed["encoder_emb_ln_bias_pre"][0])
+    # As older versions store it.
+    checkpoint, _ = opened(saved(decoder_ff_logit_out_W=head.T))
+    np.testing.assert_array_equal(checkpoint.tensors["decoder_ff_logit_out_Wt"].floats(), head)
+    # And without a bias, whose place is zeros.
+    del renamed["decoder_ff_logit_out_b"]
+    with pytest.raises(ValueError, match="missing: decoder_ff_logit_out_b"):
+        load_pretrained(saved(decoder_ff_logit_out_Wt=head), tokenizers=None)
+    text += "output-omit-bias: true\n"
+    checkpoint, _ = opened(saved(decoder_ff_logit_out_Wt=head))
+    bias = checkpoint.tensors["decoder_ff_logit_out_b"]
+    assert bias.shape == (1, size) and not bias.floats().any()
+    # Before 1.11, Marian did not normalise the keys and values of Pre-LN.
+    text = text.replace("v1.12.0", "v1.10.28")
+    with pytest.raises(ValueError, match=r"keys and values of .*= 'as they are, in Marian v1\.10'"):
+        opened(saved(decoder_ff_logit_out_Wt=head))
+
+
+def test_marian_npz_with_vocabularies_of_two_sizes(npz, tmp_path):
+    """The smaller one is filled up with rows that nothing reads or writes."""
+    generator = np.random.default_rng(0)
+    with np.load(npz / "model.npz") as stored:
+        arrays = {name: each for name, each in stored.items() if name != "Wemb"}
+        large = stored["Wemb"]
+    small = generator.normal(size=(len(large) - 5, 16)).astype("float32")
+
+    def saved(encoder, decoder):
+        tables = {"encoder_Wemb": encoder, "decoder_Wemb": decoder}
+        bias = arrays["decoder_ff_logit_out_b"][:, : len(decoder)]
+        np.savez(tmp_path / "model.npz", **arrays | tables | {"decoder_ff_logit_out_b": bias})
+        return tmp_path / "model.npz"
+
+    size = len(large)
+    checkpoint, config = opened(saved(small, large))
+    sizes = config.source_vocabulary_size, config.target_vocabulary_size
+    assert (*sizes, config.pad_id) == (size + 1, size + 1, size)
+    table = checkpoint.tensors["encoder_Wemb"].floats()
+    np.testing.assert_array_equal(table[: len(small)], small)
+    assert len(table) == size and not table[len(small) :].any()
+    model = load_pretrained(saved(large, small), tokenizers=None).model
+    logits = to_numpy(model({"source": np.array([[2, 3]]), "target": np.array([[size, 4]])}))
+    assert logits.shape[-1] == size + 1 and (logits[..., len(small) :] == -100).all()
+
+
+LISTED = """</s>: 0
+<unk>: 1
+\u2581A: 2
+"\\"": 3
+'it''s': 4
+? a long key
+: 5
+1: 6
+yes: 7
+"\\x85": 8
+a: b: 9
+": ": 10
+"""
+
+
+def test_lists_of_pieces_are_read_as_marian_writes_them(tmp_path):
+    path = tmp_path / "vocab.yml"
+    path.write_text(LISTED, encoding="utf-8")
+    found = read_vocabulary(path)
+    names = [
+        "</s>",
+        "<unk>",
+        "\u2581A",
+        '"',
+        "it's",
+        "a long key",
+        "1",
+        "yes",
+        "\x85",
+        "a: b",
+        ": ",
+    ]
+    assert found == {name: index for index, name in enumerate(names)}
+    path.write_text("</s>: 0\nwhat\n")
+    with pytest.raises(ValueError, match=r"vocab\.yml' is no list of pieces.*line 2: 'what'"):
+        read_vocabulary(path)
+
+
+def test_pieces_with_the_ids_of_a_list(npz, tmp_path):
+    """OPUS-MT's own files: a model of pieces a side, and one list for both."""
+    pieces = sentencepiece_pieces(npz / "vocab.spm")
+    names = [*pieces[:2], *reversed(pieces[2:])]
+    lines = (f"{json.dumps(name)}: {index}\n" for index, name in enumerate(names))
+    for name in ("source.spm", "target.spm"):
+        shutil.copy(npz / "vocab.spm", tmp_path / name)
+    shutil.copy(npz / "model.npz", tmp_path)
+    (tmp_path / "opus.vocab.yml").write_text("".join(lines), encoding="utf-8")
+    opus = MARIAN.tokenizers(*opened(tmp_path))
+    own = MARIAN.tokenizers(*opened(npz))
+    text = "A dog runs through the garden."
+    found = [opus.source.pieces[token] for token in opus.source.encode(text)]
+    assert found == [own.source.pieces[token] for token in own.source.encode(text)]
+    assert opus.source.encode(text) != own.source.encode(text)
+    assert opus.target.decode(opus.target.encode(text)) == text
+    # Of another model, or of none.
+    (tmp_path / "opus.vocab.yml").write_text("</s>: 0\n<unk>: 1\n")
+    with pytest.raises(ValueError, match=r"not those of its tables.*Received: 2 and 2"):
+        MARIAN.tokenizers(*opened(tmp_path))
+    for path in (*tmp_path.glob("*.spm"), *tmp_path.glob("*.yml")):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"no vocabularies.*Received: model\.npz"):
+        MARIAN.tokenizers(*opened(tmp_path))
+
+
+def test_marian_npz_searches_as_decoder_yml_says(npz, tmp_path):
+    found = MARIAN.generation(*opened(npz))
+    limits = (MaxLength(source_factor=3.0), ForbiddenTokens((1,)))
+    assert found == GenerationSettings(
+        Beam(4, AveragePenalty(1.0), early_stopping=True), 512, limits, early_stopping=True
+    )
+    shutil.copy(npz / "model.npz", tmp_path / "model.npz")
+    path = tmp_path / "model.npz.decoder.yml"  # as Marian itself names it
+    path.write_text(
+        "beam-size: 1\nnormalize: 0.6\nword-penalty: 0.2\nallow-unk: true\nmax-length-factor: 2\n"
+    )
+    found = MARIAN.generation(*opened(tmp_path))
+    assert found.strategy == Greedy(AveragePenalty(0.6))
+    assert found.constraints == (MaxLength(source_factor=2.0),)
+    assert found.not_followed == ("word-penalty = 0.2",)
+    path.unlink()  # Marian's own defaults
+    found = MARIAN.generation(*opened(tmp_path))
+    assert found.strategy == Beam(12, AveragePenalty(0.0), early_stopping=True)
 
 
 @pytest.mark.parametrize(
@@ -222,18 +384,87 @@ def test_marian_npz_with_a_head_of_its_own_and_pre_ln(npz, tmp_path):
         ("transformer-decoder-autoreg: rnn\n", "SSRU, a recurrence"),
         ("transformer-decoder-autoreg: average-attention\n", "average attention in place of"),
         (
-            "transformer-ffn-depth: 3\ntransformer-tied-layers: [1, 1]\nulr-dim-emb: 4\n",
-            "transformer-ffn-depth = 3; expected 2.*tied-layers = 'some'; expected 'none'.*ulr",
+            "transformer-ffn-depth: 3\ntransformer-tied-layers: [1, 1]\nulr-dim-emb: 4\n"
+            "transformer-decoder-dim-ffn: 64\ninput-types: [sequence, class]\nright-left: true\n"
+            "transformer-new-idea: 7\n",
+            r"transformer-new-idea = 7; not known.*transformer-ffn-depth = 3; expected 2.*"
+            r"tied-layers = \[1, 1\]; expected 'none'.*input-types.*right-left.*ulr.*"
+            r"transformer-decoder-dim-ffn = 64; expected the same as transformer-dim-ffn = 32",
         ),
         ("transformer-postprocess: dhn\n", r"-postprocess-top = ', hn, '"),
         ("type: s2s\n", "type = 's2s'; expected 'transformer'"),
+        ("transformer-attention-mask: alibi\n", "attention-mask = 'alibi'; expected 'default'"),
     ],
-    ids=["ssru", "average", "several", "highway", "rnn"],
+    ids=["ssru", "average", "several", "highway", "rnn", "alibi"],
 )
 def test_marian_models_of_other_kinds_are_refused_by_name(npz, tmp_path, settings, reason):
     path = changed_npz(npz, tmp_path / "model.npz", settings)
     with pytest.raises(ValueError, match=reason):
         load_pretrained(path, tokenizers=None)
+
+
+# All that stands in the model.yml of Marian 1.12, of a model of its task transformer-base.
+MODEL_YML = """\
+bert-train-type-embeddings: true
+bert-type-vocab-size: 2
+dec-cell: gru
+dec-cell-base-depth: 2
+dec-cell-high-depth: 1
+dim-rnn: 1024
+dim-vocabs: [91, 91]
+enc-cell: gru
+enc-cell-depth: 1
+enc-type: bidirectional
+factors-combine: sum
+factors-dim-emb: 0
+input-types: []
+layer-normalization: false
+lemma-dependency: ""
+lemma-dim-emb: 0
+output-omit-bias: false
+right-left: false
+separator-symbol: "[eos]"
+skip: false
+special-vocab: []
+tied-embeddings: false
+tied-embeddings-all: true
+tied-embeddings-src: false
+transformer-aan-activation: swish
+transformer-aan-depth: 2
+transformer-aan-nogate: false
+transformer-alibi-shift: false
+transformer-alibi-trainable: false
+transformer-attention-mask: default
+transformer-decoder-autoreg: self-attention
+transformer-decoder-dim-ffn: 0
+transformer-decoder-ffn-depth: 0
+transformer-dim-aan: 2048
+transformer-disable-position-embeddings: false
+transformer-ffn-activation: relu
+transformer-ffn-depth: 2
+transformer-guided-alignment-layer: last
+transformer-no-affine: false
+transformer-no-bias: false
+transformer-no-projection: false
+transformer-pool: false
+transformer-postprocess: dan
+transformer-postprocess-emb: d
+transformer-postprocess-top: ""
+transformer-preprocess: ""
+transformer-rnn-projection: false
+transformer-tied-layers: []
+transformer-train-position-embeddings: false
+ulr: false
+ulr-dim-emb: 0
+ulr-trainable-transformation: false
+version: v1.12.43 c9f287d 2025-06-23 19:47:45 +0000
+"""
+
+
+def test_all_settings_of_a_real_file_are_known(npz, tmp_path):
+    path = changed_npz(npz, tmp_path / "model.npz", MODEL_YML)
+    _, config = opened(path)
+    assert (config.activation, config.embedding_norm, config.max_length) == ("relu", None, 512)
 
 
 def test_marian_npz_is_only_read(npz, tmp_path):

@@ -81,7 +81,7 @@ def test_torch_files_are_those_of_torch(tmp_path):
     expected = {name: each.detach() for name, each in tensors.items()}
     assert_equal(find_tensors(tmp_path), expected)
     bfloat16 = read_tensors(tmp_path / "pytorch_model.bin")["bfloat16"]
-    assert bfloat16.dtype == ml_dtypes.bfloat16 and not bfloat16.read().flags.writeable
+    assert bfloat16.dtype == bfloat16.read().dtype == ml_dtypes.bfloat16
 
 
 def test_a_state_dict_of_a_module_within_a_checkpoint(tmp_path):
@@ -176,6 +176,13 @@ def test_a_pickle_changes_nothing_of_what_it_names(tmp_path, module, name, state
     assert read_tensors(tmp_path / "good.pt")["a"].read().tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("content", [b"\x80\x09.", b"X\x01\0\0\0\xff.", b"", b"c"])
+def test_a_pickle_without_sense_is_named(tmp_path, content):
+    torch_zip(tmp_path / "a.pt", content)
+    with pytest.raises(DamagedFileError, match=r"a\.pt' is damaged"):
+        read_torch(tmp_path / "a.pt")
+
+
 def test_a_tensor_of_a_pickle_keeps_its_place(tmp_path):
     place = StoredTensor(tmp_path / "x", np.dtype("f4"), (2,), 0)
     with pytest.raises(DamagedFileError, match="sets attributes"):
@@ -201,9 +208,11 @@ def test_an_index_names_files_beside_it(tmp_path):
         {"dtype": "F32", "shape": [2]},
         {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
         {"dtype": "F32", "shape": ["2"], "data_offsets": [0, 8]},
+        # Its numbers would be those of the header.
+        {"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]},
         [],
     ],
-    ids=["no place", "another size", "no numbers", "no entry"],
+    ids=["no place", "another size", "no numbers", "before the numbers", "no entry"],
 )
 def test_a_wrong_header_is_named(tmp_path, entry):
     text = json.dumps({"a": entry}).encode()
@@ -224,7 +233,8 @@ def test_a_tensor_outside_its_file_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "bad.pt", "w") as archive:
         for member, text in content.items():
             archive.writestr(member, text)
-    with pytest.raises(DamagedFileError, match=r"bad\.pt' is cut off"):
+    outside = r"bad\.pt' is damaged: a tensor of the shape .* outside the .* bytes of its numbers"
+    with pytest.raises(DamagedFileError, match=outside):
         read_tensors(tmp_path / "bad.pt")
     # Strides that lead backwards, to other memory.
     content[name] = content[name].replace(b"K\xff\x85", b"K\x06\x85")
@@ -234,6 +244,93 @@ def test_a_tensor_outside_its_file_is_refused(tmp_path):
             archive.writestr(member, text)
     with pytest.raises(DamagedFileError, match=r"a tensor that cannot be.*strides \(-1,\)"):
         read_tensors(tmp_path / "bad.pt")
+
+
+def test_sizes_that_overflow_are_refused(tmp_path):
+    """Also beside a 0, where no bytes are needed."""
+    path = tmp_path / "x"
+    for shape in ((1 << 62, 2), (0, 1 << 62), (0, 1 << 99)):
+        with pytest.raises(DamagedFileError, match="a tensor that cannot be"):
+            StoredTensor(path, np.dtype("f4"), shape, 0)
+    for arguments in (((2.0,), 0), (("2",), 0), ((2,), 0.5), ((2,), 0, ()), ((True,), 0)):
+        with pytest.raises(DamagedFileError, match="a tensor that cannot be"):
+            StoredTensor(path, np.dtype("f4"), *arguments)
+    with pytest.raises(DamagedFileError, match="a tensor that cannot be"):
+        StoredTensor(path, np.dtype("U0"), (2,), 0)
+    assert StoredTensor(path, np.dtype("f4"), (0, 1 << 40), 0).end == 0
+
+
+def test_a_header_of_brackets_is_refused(tmp_path):
+    text = b"[" * 100_000
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(DamagedFileError, match="is no safetensors file"):
+        find_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.npz", "pytorch_model.bin"])
+def test_a_member_is_where_the_directory_says(tmp_path, name):
+    """Numbers of another place would be weights without sense, and no error."""
+    path = tmp_path / name
+    torch.save({"a": torch.arange(64.0)}, path)
+    if name == "model.npz":
+        np.savez(path, a=np.arange(64, dtype="float32"))
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        info = next(each for each in archive.infolist() if each.file_size >= 256)
+    begin = info.header_offset
+    for damaged in (
+        content[:begin] + b"XX" + content[begin + 2 :],  # no header
+        content[: begin + 30] + b"?" + content[begin + 31 :],  # that of another member
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedFileError, match=r"does not begin where|is damaged"):
+            read_tensors(path)
+
+
+def test_an_array_that_is_longer_than_its_member_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    np.savez(path, a=np.arange(4, dtype="float32"), b=np.arange(64, dtype="float32"))
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    assert content["a.npy"].count(b"(4,), ") == 1
+    content["a.npy"] = content["a.npy"].replace(b"(4,), ", b"(24,),")
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in content.items():
+            archive.writestr(member, text)
+    with pytest.raises(DamagedFileError, match=r"'a\.npy' is longer than its member"):
+        read_tensors(path)
+
+
+def test_an_encrypted_member_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    np.savez(path, a=np.arange(4, dtype="float32"))
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match="is encrypted"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+def test_an_index_without_sense_is_named(tmp_path, text):
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(DamagedFileError, match=r"is no index of weights.*'weight_map'"):
+        find_tensors(tmp_path)
+
+
+def test_files_that_do_not_belong_to_their_index(tmp_path):
+    for number, names in enumerate((("a", "b"), ("b",))):
+        tensors = {name: np.full(2, number, "float32") for name in names}
+        safetensors.numpy.save_file(tensors, tmp_path / f"{number}.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    places = {"a": "0.safetensors", "b": "0.safetensors", "c": "1.safetensors"}
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(DamagedFileError, match=r"names 1 tensors that its files lack, 'c'"):
+        find_tensors(tmp_path)
+    # The index says which of two files a tensor is in.
+    places = {"a": "0.safetensors", "b": "0.safetensors"}
+    index.write_text(json.dumps({"weight_map": {**places, "b": "1.safetensors"}}))
+    assert find_tensors(tmp_path)["b"].read().tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.npz", "pytorch_model.bin"])

@@ -53,6 +53,8 @@ def attention(layer, x, memory, mask=True, choices=(), positions=None, is_causal
     v = _heads(layer.value_projection, memory, num_groups)
     if "query_key_norm" in choices:
         q, k = norm(layer.query_norm, q), norm(layer.key_norm, k)
+    if "value_norm" in choices:
+        v = norm(layer.value_norm, v)
     (batch, length, _, width), num_keys = q.shape, k.shape[1]
     mask = np.broadcast_to(mask, (batch, length, num_keys))
     own = [array(w) for w in layer._trainable_variables]  # the learned numbers, in file order

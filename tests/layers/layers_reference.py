@@ -4,6 +4,8 @@ B batch, T target length, S source length, D hidden width, H heads, K head width
 different numbers, mostly primes, so that a swapped axis cannot pass.
 """
 
+import math
+
 import keras
 import numpy as np
 
@@ -22,10 +24,15 @@ SCHEMES = (
     "sub_ln",
     "mix_ln",
     "ln_scaling",
+    "hybrid_norm",
     "deep_norm",
+    "ds_init",
+    "keel",
     "admin",
     "rezero",
+    "t_fixup",
     "layer_scale",
+    "orthogonal",
     "no_norm",
     "no_residual",
     "plain",
@@ -71,6 +78,15 @@ def std_layer_norm(x, gamma, beta):
     return gamma * centred / (x.std(-1, ddof=1, keepdims=True) + EPSILON) + beta
 
 
+def derf(x, alpha, shift, gamma, beta):
+    return gamma * np.vectorize(math.erf)(alpha * x + shift) + beta
+
+
+def seed_norm(x, gamma, alpha, beta):
+    seen = np.tanh(np.einsum("...d,d->...", x, beta))[..., None]
+    return (gamma + seen * alpha) * rms_norm(x, 1.0)
+
+
 def norm(layer, x):
     """The formula of a norm, outside of training."""
     return {
@@ -78,6 +94,8 @@ def norm(layer, x):
         norms.RMSNorm: lambda n: rms_norm(x, array(n.scale)),
         norms.ScaleNorm: lambda n: scale_norm(x, array(n.scale)),
         norms.DynamicTanh: lambda n: array(n.gamma) * np.tanh(array(n.alpha) * x) + array(n.beta),
+        norms.Derf: lambda n: derf(x, *map(array, (n.alpha, n.shift, n.gamma, n.beta))),
+        norms.SeedNorm: lambda n: seed_norm(x, *map(array, (n.gamma, n.alpha, n.beta))),
         norms.StdLayerNorm: lambda n: std_layer_norm(x, array(n.gamma), array(n.beta)),
         norms.BatchNorm: lambda n: (
             array(n.gamma)
@@ -90,10 +108,12 @@ def norm(layer, x):
 
 
 def branch_input(add_norm, name, x):
-    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln"):
+    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln", "keel", "orthogonal"):
         return norm(add_norm.pre_norm, x)
     if name == "ln_scaling":
         return norm(add_norm.pre_norm, x) / np.sqrt(add_norm.position.layer_index + 1)
+    if name == "hybrid_norm" and not is_attention(add_norm):
+        return norm(add_norm.pre_norm, x)
     if name == "mix_ln" and not is_early(add_norm):
         return norm(add_norm.pre_norm, x)
     return x
@@ -104,6 +124,29 @@ def is_early(add_norm):
     return add_norm.position.layer_index < np.floor(add_norm.scheme.share * add_norm.position.depth)
 
 
+def is_attention(add_norm):
+    return "attention" in str(add_norm.position.sublayer)
+
+
+def keel_alpha(position):
+    """The number of sublayers, by counting them."""
+    if position.layer_index == 0:
+        return 1
+    names = ["self_attention", "feed_forward"]
+    if position.side == "decoder" and position.num_encoder_layers:
+        names.append("cross_attention")
+    return len([(layer, name) for layer in range(position.depth) for name in names])
+
+
+def orthogonal(x, f):
+    """One position at a time."""
+    y = np.empty_like(x)
+    for place in np.ndindex(x.shape[:-1]):
+        share = x[place] @ f[place] / (x[place] @ x[place] + 1e-6)
+        y[place] = x[place] + f[place] - share * x[place]
+    return y
+
+
 def deep_norm_alpha(position):
     n, m = position.num_encoder_layers, position.num_decoder_layers
     if 0 in (n, m):
@@ -112,7 +155,7 @@ def deep_norm_alpha(position):
 
 
 def merge(add_norm, name, x, f):
-    if name == "post_ln":
+    if name in ("post_ln", "ds_init"):
         return norm(add_norm.post_norm, x + f)
     if name in ("pre_ln", "sub_ln", "ln_scaling"):
         return x + f
@@ -124,7 +167,16 @@ def merge(add_norm, name, x, f):
         return norm(add_norm.post_norm, array(add_norm.skip_scale) * x + f)
     if name == "deep_norm":
         return norm(add_norm.post_norm, deep_norm_alpha(add_norm.position) * x + f)
-    if name == "no_norm":
+    if name == "keel":
+        place = add_norm.position
+        if (place.layer_index, place.sublayer) == (0, "self_attention"):
+            return x + f
+        return norm(add_norm.post_norm, keel_alpha(place) * x + f)
+    if name == "hybrid_norm":
+        return (x if is_attention(add_norm) else norm(add_norm.pre_norm, x)) + f
+    if name == "orthogonal":
+        return orthogonal(x, f)
+    if name in ("no_norm", "t_fixup"):
         return x + f
     if name == "no_residual":
         return norm(add_norm.post_norm, f)
@@ -157,6 +209,14 @@ def masked_softmax(logits, mask):
     return weights
 
 
+def by_head(layer, name, x, width):
+    """The norm of each head, where the attention has one."""
+    if not hasattr(layer, name):
+        return x
+    heads = [x[..., start : start + width] for start in range(0, x.shape[-1], width)]
+    return np.concatenate([norm(getattr(layer, name), head) for head in heads], -1)
+
+
 def attention(layer, x, memory, mask=True, heads=H):
     """Return the output `(B, T, D)` and the weights `(B, H, T, S)`, one head at a time."""
     q, k, v = (
@@ -168,6 +228,10 @@ def attention(layer, x, memory, mask=True, heads=H):
         )
     )
     width = q.shape[-1] // heads
+    q, k, v = (
+        by_head(layer, name, rows, width)
+        for name, rows in (("query_norm", q), ("key_norm", k), ("value_norm", v))
+    )
     mask = np.broadcast_to(mask, (x.shape[0], x.shape[1], memory.shape[1]))
     contexts, weights = [], []
     for head in range(heads):

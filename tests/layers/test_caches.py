@@ -4,6 +4,8 @@ All pairs of a plan, a kind of positions and a choice of attention are there, an
 all triples would take minutes.
 """
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -40,6 +42,7 @@ ATTENTION = (
     {"num_key_value_heads": 2},
     {"num_key_value_heads": 1},
     {"query_key_norm": "rms_norm"},
+    {"value_norm": "layer_norm"},
     {"scale": "learned"},
     {"window": 2},
     {"soft_cap": 1.0},
@@ -64,7 +67,7 @@ BEAMS = (
 # Each choice with two beams, and each beam with two choices at least.
 SHARED = [
     (kind, attention, *BEAMS[(i + k) % len(BEAMS)])
-    for i, (kind, attention) in enumerate(zip(POSITIONS, ATTENTION, strict=True))
+    for i, (kind, attention) in enumerate(zip(itertools.cycle(POSITIONS), ATTENTION, strict=False))
     for k in (0, 3)
 ]
 

@@ -1,12 +1,14 @@
-"""Every scheme with every norm, in a whole model: formula, gradients, cache, files, final norm.
+"""Every scheme and every norm, in a whole model: formula, gradients, cache, files, final norm.
 
-The model is as small as one that has every part can be, so that the whole product stays cheap. A
-step of a layer under XLA takes more than a second to compile: every scheme takes one with layer
-norm, every norm takes one with a scheme that has it everywhere. In the product, only the Add & Norm
-itself does.
+The model is as small as one that has every part can be. A scheme calls its norms without knowing
+which they are: every scheme takes two norms, every norm a scheme of each shape. A step of a layer
+under XLA takes more than a second to compile: every scheme whose operations are not those of
+another takes one with layer norm, every norm takes one with a scheme that has it everywhere. In the
+product, only the Add & Norm itself does.
 """
 
 import functools
+import itertools
 
 import layers_reference as reference
 import numpy as np
@@ -36,10 +38,15 @@ NEEDS_FINAL_NORM = {
     "sub_ln": True,
     "mix_ln": True,
     "ln_scaling": True,
+    "hybrid_norm": True,
     "deep_norm": False,
+    "ds_init": False,
+    "keel": False,
     "admin": False,
     "rezero": False,
+    "t_fixup": False,
     "layer_scale": True,
+    "orthogonal": True,
     "no_norm": False,
     "no_residual": False,
     "plain": False,
@@ -47,15 +54,26 @@ NEEDS_FINAL_NORM = {
 # Half the layers of the encoder, and none of the decoder's one.
 FIELDS = {"mix_ln": {"name": "mix_ln", "share": 0.5}}
 
-PRODUCT = [(scheme, norm) for scheme in NEEDS_FINAL_NORM for norm in norms.names()]
 # The shapes that a plan has: a norm behind, one before, before and on the branch, a scaled stream,
 # a trained skip, a trained branch.
 PLANS = ("post_ln", "sandwich_ln", "deep_norm", "admin", "layer_scale")
+OTHERS = norms.names()[1:]
+# HybridNorm has norms inside the attention, where none may mix positions.
+IMPOSSIBLE = ("hybrid_norm", "batch_norm")
+PAIRS = [
+    *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
+    *zip(NEEDS_FINAL_NORM, itertools.cycle(OTHERS), strict=False),
+    *itertools.product(PLANS, OTHERS),
+]
+PRODUCT = [pair for pair in dict.fromkeys(PAIRS) if pair != IMPOSSIBLE]
 # Each scheme and each norm: a scheme calls its norms without knowing which they are.
 TRAINED = [
     *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
-    *(("sandwich_ln", norm) for norm in norms.names()[1:]),
+    *(("sandwich_ln", norm) for norm in OTHERS),
 ]
+# They compute what others do: Post-LN, Sandwich-LN with DeepNorm, nothing.
+OF_KNOWN_PARTS = ("ds_init", "keel", "t_fixup")
+STEPPED = [(scheme, norm) for scheme, norm in TRAINED if scheme not in OF_KNOWN_PARTS]
 # The order of weights is the plan's; which weights there are is the norm's.
 STORED = [*((scheme, "layer_norm") for scheme in PLANS), ("post_ln", "none")]
 
@@ -176,7 +194,7 @@ def test_weights_come_back_into_a_model_of_the_same_config(scheme, norm, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "norm"), TRAINED)
+@pytest.mark.parametrize(("scheme", "norm"), STEPPED)
 def test_a_step_under_xla_changes_every_weight(scheme, norm):
     """Of one layer: a whole model takes five seconds to compile."""
     is_for_encoders = norm == "batch_norm"

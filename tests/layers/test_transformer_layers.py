@@ -180,7 +180,7 @@ WIDE, INTERMEDIATE = 48, 80
 @pytest.mark.fast_cases(6)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
-    """A gain stands on value, output and feed-forward kernels, nowhere else."""
+    """A gain stands on value, output and feed-forward kernels, nowhere else but in DS-Init."""
     encoder = TransformerEncoder(2, 4, INTERMEDIATE, scheme=scheme, num_other_layers=3)
     decoder = TransformerDecoder(3, 4, INTERMEDIATE, scheme=scheme, num_other_layers=2)
     encoder.build((B, S, WIDE))
@@ -191,6 +191,7 @@ def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
             "encoder": np.sqrt(np.log(3 * 3) * np.log(2 * 2) / 3),
             "decoder": np.sqrt(np.log(3 * 3)),
         },
+        "t_fixup": {"encoder": 0.67 * 2**-0.25, "decoder": (9 * 3) ** -0.25},
     }.get(scheme, {"encoder": 1.0, "decoder": 1.0})
     kernels = {}
     for side, stack in (("encoder", encoder), ("decoder", decoder)):
@@ -199,8 +200,10 @@ def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
                 continue
             kernels[f"{side}: {weight.path}"] = array(weight)
             scaled = ("value_projection", "output_projection", "intermediate_projection")
-            sublayer, attribute = _owner_of(stack, weight)
+            layer, sublayer, attribute = _owner_of(stack, weight)
             is_scaled = attribute in scaled
+            if scheme == "ds_init":
+                is_scaled, gains[side] = True, (layer + 1) ** -0.5
             if scheme == "sub_ln" and sublayer == "cross_attention":
                 is_scaled = False
             expected = glorot(weight.shape, gains[side] if is_scaled else 1.0)
@@ -213,13 +216,13 @@ def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
 
 
 def _owner_of(stack, weight):
-    """The sublayer and the attribute that hold a weight, found through the objects."""
-    for layer in stack.layers:
+    """The layer, the sublayer and the attribute that hold a weight, found through the objects."""
+    for index, layer in enumerate(stack.layers):
         for sublayer in ("self_attention", "cross_attention", "feed_forward"):
             owner = getattr(layer, sublayer, None)
             for name, value in vars(owner).items() if owner is not None else ():
                 if name.endswith("_projection") and value.kernel is weight:
-                    return sublayer, name
+                    return index, sublayer, name
     raise AssertionError(weight.path)
 
 

@@ -119,7 +119,8 @@ def attend(choice, kind, dtype, mask):
 
 CHOICES = [
     ({}, "none"), ({"num_key_value_heads": 2}, "rotary"), ({"num_key_value_heads": 1}, "none"),
-    ({"query_key_norm": "rms_norm", "scale": "learned", "window": 2}, "rotary"),
+    ({"query_key_norm": "rms_norm", "value_norm": "rms_norm", "window": 2}, "rotary"),
+    ({"scale": "learned"}, "none"),
     ({"soft_cap": 0.7, "sink": "learned"}, "alibi"), ({"num_key_value_heads": 2}, "t5"),
     ({"window": 3}, {"name": "shaw", "max_distance": 2}),
 ]

@@ -13,6 +13,7 @@ FOLDED = {
     "layer_scale": "pre_ln",
     "deep_norm": "post_ln",
     "ln_scaling": "pre_ln",
+    "keel": "keel",
 }
 NOTHING_TO_FOLD = [name for name in schemes.names() if name not in FOLDED]
 # Relative to the largest logit; float32 has seven digits, and the gains are multiplied in.
@@ -40,12 +41,16 @@ CASES = [
     *(
         ("deep_norm", {"norm": norm, "epsilon": 0.01})
         for norm in norms.names()
-        if norm not in ("none", "batch_norm")
+        if norm not in ("none", "batch_norm", "seed_norm")
     ),
     ("deep_norm", {"norm": {"encoder": "batch_norm", "decoder": "scale_norm"}}),
     ("deep_norm", {"norm": {"name": "dynamic_tanh", "initial_alpha": 0.7}}),
     ("deep_norm", {"pruned_sublayers": ("encoder/1/feed_forward",), "epsilon": 0.1}),
     ("layer_scale", {"pruned_sublayers": ("encoder/1/feed_forward",)}),
+    # The epsilon shows at which places it was divided.
+    ("keel", {"norm": {"encoder": "batch_norm", "decoder": "derf"}, "epsilon": 0.1}),
+    ("keel", {"pruned_sublayers": ("encoder/0/self_attention", "encoder/1/feed_forward")}),
+    ("keel", {"norm": {"name": "rms_norm", "epsilon": 0.3}, "num_decoder_layers": 3}),
 ]
 
 
@@ -136,7 +141,11 @@ def test_a_scheme_without_a_gain_is_copied_and_says_so(scheme):
 
 @pytest.mark.parametrize(
     ("scheme", "place"),
-    [("deep_norm", "encoder/0/self_attention"), ("ln_scaling", "encoder/1/self_attention")],
+    [
+        ("deep_norm", "encoder/0/self_attention"),
+        ("ln_scaling", "encoder/1/self_attention"),
+        ("keel", "encoder/1/self_attention"),
+    ],
 )
 def test_a_norm_that_cannot_make_up_for_a_gain_leaves_the_scheme_and_says_so(scheme, place):
     model, lines = tiny_model(scheme=scheme, norm="none"), []
@@ -164,7 +173,7 @@ def test_norms_know_what_a_factor_on_their_input_does(name):
     norm = make(epsilon=0.3, dtype="float64")
     norm.build(x.shape)
     if norm.epsilon_power is None:
-        assert name == "none"
+        assert name in ("none", "seed_norm")
         return
     for weight in norm.weights:
         weight.assign(np.linspace(0.5, 2.0, num=weight.shape.num_elements()).reshape(weight.shape))

@@ -23,6 +23,10 @@ from keras_addnorm.models import Seq2SeqTransformer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 MODELS = {scheme: {"scheme": scheme} for scheme in SCHEMES}
+MODELS["hybrid_norm_starred"] = {
+    "scheme": {"name": "hybrid_norm", "first_layer_pre_ln": True},
+    "norm": "rms_norm",
+}
 # By default, a model of so few layers has no Post-LN at all.
 MODELS["mix_ln"] = {"scheme": {"name": "mix_ln", "share": 0.5}}
 # Sandwich-LN, which has norms at most places, with the norms that are not the usual one.

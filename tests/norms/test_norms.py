@@ -32,6 +32,8 @@ BY_POSITION = [name for name in NAMES if name != "batch_norm"]
 IDENTIFIERS = [
     *NAMES,
     {"name": "dynamic_tanh", "initial_alpha": 0.8},
+    {"name": "derf", "initial_alpha": 0.8},
+    {"name": "seed_norm", "num_heads": 5},
     {"name": "batch_norm", "momentum": 0.9},
     {"name": "rms_norm"},
 ]
@@ -46,7 +48,9 @@ def names_in_order():
         "layer_norm",
         "rms_norm",
         "scale_norm",
+        "seed_norm",
         "dynamic_tanh",
+        "derf",
         "std_layer_norm",
         "batch_norm",
         "none",
@@ -113,6 +117,8 @@ WEIGHTS = {
     "rms_norm": {"scale": np.ones(D)},
     "scale_norm": {"scale": np.sqrt(D)},
     "dynamic_tanh": {"alpha": 0.5, "gamma": np.ones(D), "beta": np.zeros(D)},
+    "seed_norm": {"gamma": np.ones(D), "alpha": np.ones(D), "beta": np.zeros(D)},
+    "derf": {"alpha": 0.5, "shift": 0.0, "gamma": np.ones(D), "beta": np.zeros(D)},
     "std_layer_norm": {"gamma": np.ones(D), "beta": np.zeros(D)},
     "batch_norm": {
         "gamma": np.ones(D),
@@ -148,6 +154,46 @@ def test_each_position_is_taken_by_itself(name):
 def test_scale_norm_puts_rows_on_a_sphere():
     y = norms.get("scale_norm")(dtype="float64")(random(B, T, D))
     np.testing.assert_allclose(np.linalg.norm(y, axis=-1), np.sqrt(D), rtol=1e-7)
+
+
+def test_derf_at_zero_at_one_and_its_slope():
+    layer = norms.get("derf")(dtype="float64")
+    layer.build((None, D))
+    x = random(B, D)
+    np.testing.assert_array_equal(layer(np.zeros((B, D))), 0.0)
+    np.testing.assert_allclose(layer(np.ones((B, D))), 0.5204999, rtol=1e-7)  # erf(0.5)
+    np.testing.assert_allclose(array(layer(1e-6 * x)) / (1e-6 * x), 0.5641896, rtol=1e-7)
+    np.testing.assert_allclose(layer(-x), -array(layer(x)), rtol=1e-12)  # odd, unless shifted
+
+
+def test_seed_norm_starts_as_rms_norm_to_the_bit_and_then_sees_its_input():
+    x = random(B, T, D).astype("float32")
+    start = norms.get("seed_norm")(epsilon=EPSILON)
+    np.testing.assert_array_equal(start(x), norms.get("rms_norm")(epsilon=EPSILON)(x))
+    layer = make("seed_norm")
+    gamma, alpha, beta = weights_of(layer)
+    normal = norms.get("rms_norm")(epsilon=EPSILON, dtype="float64")(x)
+    seen = np.tanh(x @ beta)[..., None]
+    for sign in (1, -1):
+        gain = array(layer(sign * x)) / (sign * array(normal))
+        np.testing.assert_allclose(gain, gamma + sign * seen * alpha, rtol=1e-6)
+
+
+def test_seed_norm_in_slices_looks_at_each_by_itself():
+    width = 6
+    layer, x = make("seed_norm", width=width, num_heads=2), random(B, T, width)
+    gamma, alpha, beta = weights_of(layer)
+    normal = x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
+    for own in (slice(0, 3), slice(3, 6)):
+        seen = np.tanh(x[..., own] @ beta[own])[..., None]
+        expected = (gamma[own] + seen * alpha[own]) * normal[..., own]
+        np.testing.assert_allclose(array(layer(x))[..., own], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("num_heads", [0, 2])
+def test_seed_norm_needs_slices_that_fit(num_heads):
+    with pytest.raises(ValueError, match=rf"Expected num_heads .*Received: .*{num_heads}"):
+        norms.get({"name": "seed_norm", "num_heads": num_heads})().build((B, D))
 
 
 # Precision

@@ -5,11 +5,14 @@ import pytest
 from keras_addnorm import schemes
 from keras_addnorm.schemes import (
     DeepNorm,
+    DSInit,
     ExtraLayer,
+    Keel,
     LearnedScale,
     MixLN,
     ResidualPlan,
     StackPosition,
+    TFixup,
 )
 
 ENCODER = StackPosition(6, 6, "encoder", 2, "feed_forward")
@@ -22,9 +25,14 @@ PLANS = {
     "res_post_norm": ResidualPlan(norm_slots=("branch_norm",)),
     "mix_ln": ResidualPlan(norm_slots=("pre_norm",)),
     "ln_scaling": ResidualPlan(norm_slots=("pre_norm",), input_gain=3**-0.5),
+    "ds_init": ResidualPlan(("post_norm",), init_gain=3**-0.5, query_key_init_gain=3**-0.5),
+    "keel": ResidualPlan(("pre_norm", "post_norm"), skip_gain=12.0),
+    "hybrid_norm": ResidualPlan(norm_slots=("pre_norm",), settings=(1,)),
     "admin": ResidualPlan(("post_norm",), skip_scale=LearnedScale(1.0, per_channel=True)),
     "rezero": ResidualPlan(branch_scale=LearnedScale(0.0, per_channel=False)),
     "layer_scale": ResidualPlan(("pre_norm",), LearnedScale(0.1, per_channel=True)),
+    "t_fixup": ResidualPlan(init_gain=0.67 * 6**-0.25),
+    "orthogonal": ResidualPlan(norm_slots=("pre_norm",)),
     "no_norm": ResidualPlan(),
     "no_residual": ResidualPlan(norm_slots=("post_norm",)),
     "plain": ResidualPlan(),
@@ -38,10 +46,15 @@ NEEDS_FINAL_NORM = {
     "sub_ln": True,
     "mix_ln": True,
     "ln_scaling": True,
+    "hybrid_norm": True,
     "deep_norm": False,
+    "ds_init": False,
+    "keel": False,
     "admin": False,
     "rezero": False,
+    "t_fixup": False,
     "layer_scale": True,
+    "orthogonal": True,
     "no_norm": False,
     "no_residual": False,
     "plain": False,
@@ -138,7 +151,9 @@ def test_sub_ln_takes_a_gain_of_your_own():
     assert schemes.get({"name": "sub_ln", "gain": 1.25}).plan(None).init_gain == 1.25
 
 
-@pytest.mark.parametrize("name", ["sub_ln", "mix_ln", "ln_scaling"])
+@pytest.mark.parametrize(
+    "name", ["sub_ln", "mix_ln", "ln_scaling", "keel", "ds_init", "t_fixup", "hybrid_norm"]
+)
 def test_schemes_of_a_place_say_that_they_need_one(name):
     with pytest.raises(ValueError, match=r"where in the model.*Pass position=StackPosition"):
         schemes.get(name).plan(None)
@@ -162,6 +177,91 @@ def test_mix_ln_is_post_ln_first(share, depth, num_post_ln):
 def test_mix_ln_needs_a_share(share):
     with pytest.raises(ValueError, match="0 <= share <= 1"):
         MixLN(share)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "side", "alpha"),
+    [
+        (6, 6, "encoder", 12.0),
+        (6, 6, "decoder", 18.0),
+        (6, 0, "encoder", 12.0),
+        (0, 6, "decoder", 12.0),
+    ],
+)
+def test_keels_gain_is_the_number_of_sublayers(encoder, decoder, side, alpha):
+    place = StackPosition(encoder, decoder, side, 1, "self_attention")
+    assert Keel().plan(place) == ResidualPlan(("pre_norm", "post_norm"), skip_gain=alpha)
+    assert Keel(alpha=3.0).plan(place).skip_gain == 3.0
+    folded = Keel(folded=True).plan(place)
+    assert (folded.skip_gain, folded.post_norm_gain) == (1.0, alpha)
+
+
+@pytest.mark.parametrize("scheme", [Keel(), Keel(alpha=3.0), Keel(folded=True)], ids=str)
+def test_keels_first_layer_has_no_gain_and_its_first_sublayer_is_pre_lns(scheme):
+    places = [
+        StackPosition(4, 4, "decoder", 0, sublayer)
+        for sublayer in ("self_attention", "cross_attention", "feed_forward")
+    ]
+    first, *others = (scheme.plan(place) for place in places)
+    assert first == schemes.get("pre_ln").plan(places[0])
+    assert set(others) == {ResidualPlan(("pre_norm", "post_norm"))}
+
+
+@pytest.mark.parametrize("sublayer", ["self_attention", "cross_attention"])
+def test_hybrid_norms_attention_has_norms_inside(sublayer):
+    scheme, place = schemes.get("hybrid_norm"), StackPosition(3, 3, "decoder", 0, sublayer)
+    plan = scheme.plan(place)
+    assert (plan.norm_slots, plan.query_key_norm, plan.value_norm) == ((), True, True)
+    starred = dataclasses.replace(scheme, first_layer_pre_ln=True)
+    assert starred.plan(place) == dataclasses.replace(plan, norm_slots=("pre_norm",))
+    second = dataclasses.replace(place, layer_index=1)
+    assert starred.plan(second) == scheme.plan(second) == plan
+
+
+# The spread of a Glorot kernel of 512 x 512, 0.0441942, in layers 1, 2, 6 and 12.
+DS_INIT = {
+    0.5: [0.0441942, 0.0312500, 0.0180422, 0.0127578],
+    0.25: [0.0441942, 0.0371627, 0.0282376, 0.0237449],
+}
+
+
+@pytest.mark.parametrize("exponent", DS_INIT)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_ds_init_shrinks_all_kernels_with_depth(exponent, side):
+    glorot = (2 / (512 + 512)) ** 0.5
+    plans = [
+        DSInit(exponent).plan(StackPosition(12, 12, side, number - 1)) for number in (1, 2, 6, 12)
+    ]
+    stds = [glorot * plan.init_gain for plan in plans]
+    assert stds == pytest.approx(DS_INIT[exponent], abs=6e-8)
+    assert [plan.query_key_init_gain for plan in plans] == [plan.init_gain for plan in plans]
+
+
+def test_ds_init_has_a_gain_which_cannot_be_zero():
+    assert DSInit(gain=0.3).plan(StackPosition(2, 2, "encoder")).init_gain == 0.3
+    with pytest.raises(ValueError, match=r"Expected gain > 0.*gain=0"):
+        DSInit(gain=0)
+
+
+@pytest.mark.parametrize(
+    ("depth", "encoder", "decoder", "embedding"),
+    [(12, 0.3599809, 0.3102016, 0.3102016), (6, 0.4280919, 0.3688939, 0.3688939)],
+)
+def test_t_fixup_gains(depth, encoder, decoder, embedding):
+    scheme = TFixup()
+    places = {side: StackPosition(depth, depth, side) for side in ("encoder", "decoder")}
+    assert scheme.plan(places["encoder"]).init_gain == pytest.approx(encoder, abs=1e-7)
+    assert scheme.plan(places["decoder"]).init_gain == pytest.approx(decoder, abs=1e-7)
+    gains = [scheme.embedding_gain(place) for place in places.values()]
+    assert gains == pytest.approx([embedding] * 2, abs=1e-7)
+    assert scheme.embedding_gain(StackPosition(1, depth, "encoder")) == 9**-0.25
+    assert schemes.get("deep_norm").embedding_gain(places["encoder"]) == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan")])
+def test_the_orthogonal_residual_needs_an_epsilon(epsilon):
+    with pytest.raises(ValueError, match="Expected epsilon > 0"):
+        schemes.get({"name": "orthogonal", "epsilon": epsilon})
 
 
 def test_ln_scaling_by_layer():
@@ -201,6 +301,10 @@ def test_rezero_may_start_elsewhere():
         {"name": "layer_scale", "initial_value": 1e-4},
         {"name": "mix_ln", "share": 0.5},
         {"name": "sub_ln", "gain": 1.5},
+        {"name": "keel", "alpha": 3.0, "folded": True},
+        {"name": "orthogonal", "epsilon": 0.1},
+        {"name": "ds_init", "exponent": 0.25, "gain": 0.5},
+        {"name": "hybrid_norm", "first_layer_pre_ln": True},
     ],
     ids=str,
 )

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from pretrained_vocabularies import FAMILIES
 
-from keras_addnorm.data import PieceIds, Tokenizer
+from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
 from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
 
 TEXTS = [
@@ -58,10 +58,30 @@ def test_bytes_of_unknown_characters_have_the_ids_of_the_list():
         Tokenizer.from_sentencepiece(own.proto, PieceIds(("<pad>", "</s>", "<unk>"), start="<pad>"))
 
 
+def with_names_of_runs():
+    """A small vocabulary, and a list of ids that names more."""
+    own = Tokenizer.train(families.CORPUS, vocabulary_size=50)
+    names = {name: index for index, name in enumerate(sentencepiece_pieces(own.proto))}
+    names |= {name: len(names) + index for index, name in enumerate(families.UNKNOWN_TO_THE_MODEL)}
+    return Tokenizer.from_sentencepiece(own.proto, PieceIds.of_mapping(names))
+
+
 @pytest.mark.slow
-def test_graphs_of_bytes_are_saved_with_their_tables(tmp_path):
+def test_runs_that_a_list_names_are_those_of_python():
+    """Runs at both ends of texts, next to one another, and none at all."""
+    tokenizer = with_names_of_runs()
+    texts = [*TEXTS, "日本", "日 日本", "?!?! ?!", "a日本", "the dog", "日本語 語"]
+    rows = tokenizer.encode_batch(texts)
+    assert graph_tokenizer_of(tokenizer).tokenize(tf.constant(texts)).to_list() == rows
+    met = {tokenizer.pieces[token].text for row in rows for token in row}
+    assert len(met.intersection(families.UNKNOWN_TO_THE_MODEL)) > 4
+    assert tokenizer.unknown_id in {token for row in rows for token in row}
+
+
+@pytest.mark.slow
+def test_graphs_are_saved_with_their_tables(tmp_path):
     module = tf.Module()
-    tokenizers = [FAMILIES[name]() for name in ("byt5", "bart")]
+    tokenizers = [*(FAMILIES[name]() for name in ("byt5", "bart")), with_names_of_runs()]
     module.graphs = list(map(graph_tokenizer_of, tokenizers))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)

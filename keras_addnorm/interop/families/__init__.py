@@ -15,12 +15,16 @@ from typing import Any
 
 from keras_addnorm.basics import Table
 from keras_addnorm.interop.families.bart import Bart, MBart, Pegasus
+from keras_addnorm.interop.families.eole import Eole
 from keras_addnorm.interop.families.fairseq import Fairseq
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.huggingface import read_settings
+from keras_addnorm.interop.families.joey_nmt import JoeyNMT
 from keras_addnorm.interop.families.m2m_100 import M2M100
 from keras_addnorm.interop.families.marian import Marian
 from keras_addnorm.interop.families.marian_npz import MarianNpz
+from keras_addnorm.interop.families.opennmt_py import OpenNMTPy
+from keras_addnorm.interop.families.opennmt_tf import OpenNMTTF
 from keras_addnorm.interop.families.t5 import MT5, T5
 from keras_addnorm.interop.families.torch_transformer import TorchTransformer
 
@@ -49,6 +53,10 @@ _TABLE: Table[Family] = Table(
         "pegasus": Pegasus,
         "marian_npz": MarianNpz,
         "fairseq": Fairseq,
+        "opennmt_py": OpenNMTPy,
+        "eole": Eole,
+        "joey_nmt": JoeyNMT,
+        "opennmt_tf": OpenNMTTF,
         "torch_transformer": TorchTransformer,
     },
     module="keras_addnorm.interop.families",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from keras_addnorm.data import (
     ByteLevelBPETokenizer,
@@ -12,6 +13,7 @@ from keras_addnorm.data import (
 )
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.huggingface import tokenizer_class
 from keras_addnorm.interop.families.languages import MBART, MBART_50
 from keras_addnorm.interop.families.text_files import (
     languages_behind,
@@ -29,11 +31,22 @@ _LEARNED = {
 }
 
 
-# By whether every target starts with the end token.
-_MBART_FORMATS = {
-    True: TextFormat(("{source}",), target_prefix=("{target}",)),
-    False: TextFormat(source_suffix=("{end}", "{source}")),
-}
+@dataclasses.dataclass(frozen=True)
+class _Edition:
+    """What differs between the two mBARTs.
+
+    Attributes:
+        text_format: Where languages stand; those of cc25's targets are their start.
+        languages: The languages, where the files do not list them.
+    """
+
+    text_format: TextFormat
+    languages: tuple[str, ...]
+
+
+_CC25 = _Edition(TextFormat(source_suffix=("{end}", "{source}")), MBART)
+_FIFTY = _Edition(TextFormat(("{source}",), target_prefix=("{target}",)), MBART_50)
+_EDITIONS = {"MBartTokenizer": _CC25, "MBart50Tokenizer": _FIFTY}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +72,7 @@ class Bart(bart_like.NamesOfBart):
         small = ByteLevelBPETokenizer.from_vocabulary(ids, merges, start="</s>", controls=controls)
         filled = small.ids.filled_up_to(config.source_vocabulary_size)
         tokenizer = ByteLevelBPETokenizer(filled, small.merges)
-        forced = checkpoint.search_settings.get("forced_bos_token_id")
-        prefix = () if forced is None else (tokenizer.pieces[forced].text,)
-        return TokenizerPair(tokenizer, tokenizer, TextFormat(("<s>",), target_prefix=prefix))
+        return TokenizerPair(tokenizer, tokenizer, TextFormat(("<s>",)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,27 +87,36 @@ class MBart(bart_like.NamesOfBart):
     model_type = "mbart"
     architecture = "MBartForConditionalGeneration"
     config_file = bart_like.config_file(
-        "mBART", {**_LEARNED, "scheme": "pre_ln"}, pad=1, start=2, end=2
+        "mBART", {**_LEARNED, "scheme": "pre_ln"}, pad=1, start=None, end=2
     )
+    starts: ClassVar = {"MBart50Tokenizer": 2}
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the files; the first mBART has the language behind a source, mBART-50 before it."""
         model = require_text_file(checkpoint.folder, "sentencepiece.bpe.model")
+        # A folder that names no class says by the start which one it is.
+        by_start = _FIFTY if config.start_id == config.end_id else _CC25
+        edition = _EDITIONS.get(tokenizer_class(checkpoint), by_start)
         behind = len(sentencepiece_pieces(model)) + 1  # the id of the first language
-        languages = languages_behind(checkpoint.folder, behind)
-        if not languages:
-            languages = MBART_50 if config.start_id == config.end_id else MBART
+        languages = languages_behind(checkpoint.folder, behind) or edition.languages
         if "<mask>" not in languages:
             languages = (*languages, "<mask>")
         first = ("<s>", "<pad>", "</s>", "<unk>")
+        names = {**dict(enumerate(first)), **dict(enumerate(languages, behind))}
+        if config.start_id not in names:
+            raise ValueError(
+                f"The decoder_start_token_id of '{checkpoint.folder}' is no token that a target "
+                f"can start with. Expected the end, {config.end_id}, or a language, from {behind} "
+                f"to {behind + len(languages) - 1}. Received: {config.start_id}"
+            )
         tokenizer = moved(
             model,
             config.source_vocabulary_size,
             first=first,
             last=languages,
-            start=[*first, *[""] * (behind - len(first)), *languages][config.start_id],
+            start=names[config.start_id],
         )
-        return TokenizerPair(tokenizer, tokenizer, _MBART_FORMATS[config.start_id == config.end_id])
+        return TokenizerPair(tokenizer, tokenizer, edition.text_format)
 
 
 @dataclasses.dataclass(frozen=True)

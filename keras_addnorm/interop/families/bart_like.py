@@ -6,14 +6,16 @@ Reference: the modelling files of `transformers` 5, which repeat one another.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from keras import ops
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import ConfigFile, Field, Settings, copied, fixed, names
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
 from keras_addnorm.interop.families.rows import (
@@ -24,10 +26,12 @@ from keras_addnorm.interop.families.rows import (
     Row,
     WeightTable,
 )
+from keras_addnorm.interop.generation_settings import FIELDS, SPECIAL_IDS
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers import positions
 from keras_addnorm.models import Seq2SeqConfig
 
+_BIAS = "final_logits_bias"
 _ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -52,16 +56,7 @@ NOTES = names(
     gradient_checkpointing sep_token_id bos_token_id cls_token_id unk_token_id
     """
 )
-SEARCH = names(
-    """
-    bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping
-    encoder_no_repeat_ngram_size exponential_decay_length_penalty force_bos_token_to_be_generated
-    forced_bos_token_id forced_eos_token_id length_penalty max_length max_new_tokens min_length
-    min_new_tokens no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens
-    temperature top_k top_p typical_p
-    """
-)
+SEARCH = FIELDS - SPECIAL_IDS | {"force_bos_token_to_be_generated"}
 
 
 def config_file(
@@ -69,7 +64,7 @@ def config_file(
     constants: Mapping[str, Any],
     *,
     pad: int,
-    start: int,
+    start: int | None,
     end: int,
     vocabulary_size: int = 50265,
     activation: str = "gelu",
@@ -82,7 +77,7 @@ def config_file(
         family: Its name.
         constants: Our fields that are the same for all its models.
         pad: The default of the padding's id.
-        start: The default of the id that a target starts with.
+        start: The default of the id that a target starts with; `None` if it has to be said.
         end: The default of the end's id.
         vocabulary_size: The default of the vocabulary's size.
         activation: The default of the activation.
@@ -133,15 +128,7 @@ def config_file(
 
 def weight_table(config: Seq2SeqConfig) -> WeightTable:
     """Return the tensors of a model whose layers bear BART's names."""
-    rows = [
-        row
-        for side, layers in (
-            ("encoder", config.num_encoder_layers),
-            ("decoder", config.num_decoder_layers),
-        )
-        for index in range(layers)
-        for row in _layer(config, side, index)
-    ]
+    rows = [row for side, index in layers(config) for row in _layer(config, side, index)]
     if schemes.get(config.scheme).needs_final_norm:
         rows += [
             row
@@ -151,29 +138,39 @@ def weight_table(config: Seq2SeqConfig) -> WeightTable:
     extras = [Extra(r"model\.(encoder|decoder)\.version")]
     rows += _embeddings(config, extras)
     if config.logits_bias:
-        rows.append(Row(("decoder_embedding.logits_bias",), "final_logits_bias", (ONE_ROW,)))
+        rows.append(Row(("decoder_embedding.logits_bias",), _BIAS, (ONE_ROW,), is_optional=True))
     return WeightTable(tuple(rows), tuple(extras))
 
 
 @dataclasses.dataclass(frozen=True)
-class _PositionTable:
-    """The sinusoids that old files hold, for positions that are counted from `offset`."""
+class PositionTable:
+    """The sinusoids that files hold, for positions that are counted from `offset`."""
 
     config: Seq2SeqConfig
 
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return as many rows as a file has."""
-        assert isinstance(self.config.positions, dict)
-        fields = dict(self.config.positions)
+        chosen = self.config.positions
+        fields = dict(chosen) if isinstance(chosen, dict) else {}
         offset = fields.pop("offset", 0)
         layer = positions.SinusoidalPositions(
             self.config.hidden_dim,
             **{name: value for name, value in fields.items() if name != "name"},
         )
-        table = np.array(ops.convert_to_numpy(layer(np.arange(shape[0], dtype="int32"))))
-        # The row of padding, which is one before that of the first position.
-        table[offset - 1 : offset] = 0
-        return table
+        count = math.prod(shape) // self.config.hidden_dim
+        table = np.array(ops.convert_to_numpy(layer(np.arange(count, dtype="int32"))))
+        if offset:
+            # The row of padding, which is one before that of the first position.
+            table[offset - 1] = 0
+        return table.reshape(shape)
+
+
+def layers(config: Seq2SeqConfig) -> Iterator[tuple[str, int]]:
+    """Return the layers of both stacks: "encoder" or "decoder", and a number from 0."""
+    numbers = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+    for side, number in numbers.items():
+        for index in range(number):
+            yield side, index
 
 
 def norm_rows(config: Seq2SeqConfig, ours: str, theirs: str) -> Iterator[Row]:
@@ -246,7 +243,7 @@ def _embeddings(config: Seq2SeqConfig, extras: list[Extra]) -> Iterator[Row]:
             )
         else:
             name = rf"model\.{side}\.embed_positions\.weights?"
-            extras.append(Extra(name, value=_PositionTable(config)))
+            extras.append(Extra(name, value=PositionTable(config)))
         if config.embedding_norm is not None:
             yield from norm_rows(
                 config, f"{side}_embedding.embedding_norm", f"model.{side}.layernorm_embedding"
@@ -256,6 +253,20 @@ def _embeddings(config: Seq2SeqConfig, extras: list[Extra]) -> Iterator[Row]:
 @dataclasses.dataclass(frozen=True)
 class NamesOfBart(HuggingFaceFamily):
     """A family whose tensors bear BART's names, and whose files have always said the same."""
+
+    prefix = "model."
+
+    trains_bias: ClassVar[bool] = False
+    """Whether the bias of the logits is trained; otherwise it is zero where a file lacks it."""
+
+    def require_head(self, checkpoint: Checkpoint) -> None:
+        """Refuse a file without a trained bias; the head itself is tied."""
+        if self.trains_bias and _BIAS not in checkpoint.tensors:
+            raise ValueError(
+                f"'{checkpoint.path}' holds a model without its head, such as a MarianModel: the "
+                f"bias of the logits is not there, and is trained in this family. Expected a "
+                f"tensor '{_BIAS}'. Save the whole model, a {self.architecture}."
+            )
 
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
         """Return the settings as they are."""

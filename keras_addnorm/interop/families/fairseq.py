@@ -9,8 +9,9 @@ from typing import Any
 
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families import bart_like
+from keras_addnorm.interop.families.fairseq_options import IGNORED
 from keras_addnorm.interop.families.family import Checkpoint, Family
-from keras_addnorm.interop.families.fields import ConfigFile, Field, copied, fixed
+from keras_addnorm.interop.families.fields import ConfigFile, Field, SameAs, copied, fixed
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
 from keras_addnorm.interop.tensor_files import Options, read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
@@ -23,12 +24,17 @@ _SINUSOIDAL = {
 }
 
 
+_SIDES = ("encoder", "decoder")
+_TIED = "share_decoder_input_output_embed"
+
+
 def _both(
-    name: str, default: Any, ours: str, values: Mapping[Any, Any] | None = None
+    name: str, default: Any, ours: str = "", values: Mapping[Any, Any] | None = None
 ) -> tuple[Field, ...]:
-    """Return the fields of both sides, which have to agree."""
-    sides = ("encoder", "decoder")
-    return tuple(Field(f"{side}_{name}", default, (ours,), values) for side in sides)
+    """Return the fields of both sides, which have to agree; or to be `default`, if not ours."""
+    if not ours:
+        return tuple(fixed(f"{side}_{name}", default) for side in _SIDES)
+    return tuple(Field(f"{side}_{name}", default, (ours,), values) for side in _SIDES)
 
 
 _CONFIG_FILE = ConfigFile(
@@ -48,7 +54,13 @@ _CONFIG_FILE = ConfigFile(
             "activation_fn",
             "relu",
             ("activation",),
-            {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "swish": "silu"},
+            {
+                "relu": "relu",
+                "gelu": "gelu",
+                "gelu_accurate": "gelu_tanh",
+                "gelu_fast": "gelu_tanh",
+                "swish": "silu",
+            },
         ),
         Field("no_scale_embedding", False, ("embedding_scale",), {False: None, True: 1.0}),
         Field("layernorm_embedding", False, ("embedding_norm",), {False: None, True: "layer_norm"}),
@@ -57,13 +69,21 @@ _CONFIG_FILE = ConfigFile(
         copied("dropout", 0.1, "dropout"),
         copied("attention_dropout", 0.0, "attention_dropout"),
         copied("activation_dropout", 0.0, "activation_dropout"),
+        copied("decoder_input_dim", SameAs("decoder_embed_dim"), "hidden_dim"),
+        copied("decoder_output_dim", SameAs("decoder_embed_dim"), "hidden_dim"),
         fixed("no_token_positional_embeddings", False),
         fixed("no_decoder_final_norm", False),
         fixed("adaptive_input", False),
+        fixed("adaptive_softmax_cutoff", None),
+        fixed("tie_adaptive_weights", False),
+        fixed("char_inputs", False),
+        fixed("merge_src_tgt_embed", False),
         fixed("no_cross_attention", False),
         fixed("cross_self_attention", False),
-        fixed("encoder_layers_to_keep", None),
-        fixed("decoder_layers_to_keep", None),
+        fixed("lang_tok_replacing_bos_eos", False),
+        fixed("base_layers", 0),
+        *_both("layers_to_keep", None),
+        *_both("xformers_att_config", None),
     ),
     {
         "norm": "layer_norm",
@@ -73,6 +93,7 @@ _CONFIG_FILE = ConfigFile(
         "start_id": 2,
         "end_id": 2,
     },
+    IGNORED | {_TIED},
 )
 
 
@@ -80,9 +101,22 @@ _CONFIG_FILE = ConfigFile(
 class Fairseq(Family):
     """A `transformer_*` model that fairseq wrote; its texts are split by whatever it was given.
 
+    Args:
+        ignored: Options of your own, of a plug-in say, that change nothing in what a model
+            computes. Every other option that is set and not known is refused.
+
+    Example:
+        ```python
+        from keras_addnorm.interop import families
+
+        families.get({"name": "fairseq", "ignored": ["my_curriculum"]})
+        ```
+
     Reference:
         Ott et al., "fairseq: A Fast, Extensible Toolkit for Sequence Modeling", 2019.
     """
+
+    ignored: tuple[str, ...] = ()
 
     def open(self, path: Path) -> Checkpoint:
         """Read the options and the tensors of a `.pt` file."""
@@ -97,22 +131,21 @@ class Fairseq(Family):
         return Checkpoint(path, settings, tensors_in(tree["model"]))
 
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:
-        """Return our config for the options of the training that a model depends on."""
+        """Return our config for the options of the training; those that are not set say nothing."""
+        options = checkpoint.settings
         known = {field.name for field in _CONFIG_FILE.fields}
-        settings = {name: each for name, each in checkpoint.settings.items() if name in known}
-        tables = {
-            side: checkpoint.tensors[f"{side}.embed_tokens.weight"]
-            for side in ("encoder", "decoder")
+        settings = {
+            name: each
+            for name, each in options.items()
+            if name in known or not (name in self.ignored or each in (None, False, "", [], {}))
         }
-        tied = settings.get("share_all_embeddings", False) or checkpoint.settings.get(
-            "share_decoder_input_output_embed", False
-        )
+        tables = [checkpoint.tensors[f"{side}.embed_tokens.weight"] for side in _SIDES]
         return _CONFIG_FILE.read(
             {
                 **settings,
-                "source_vocabulary": tables["encoder"].shape[0],
-                "target_vocabulary": tables["decoder"].shape[0],
-                "tied": bool(tied),
+                "source_vocabulary": tables[0].shape[0],
+                "target_vocabulary": tables[1].shape[0],
+                "tied": any(options.get(name) for name in ("share_all_embeddings", _TIED)),
             }
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.rows import WeightTable
 from keras_addnorm.interop.families.text_files import read_json
+from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -33,11 +34,6 @@ class Checkpoint:
     def folder(self) -> Path:
         """Where the files beside the weights are."""
         return self.path if self.path.is_dir() else self.path.parent
-
-    @property
-    def search_settings(self) -> Mapping[str, Any]:
-        """How to search: what `generation_config.json` says, else the config."""
-        return read_json(self.folder / "generation_config.json") or self.settings
 
 
 class Family(abc.ABC):
@@ -62,9 +58,26 @@ class Family(abc.ABC):
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors of a model of such a config."""
 
+    def weights_of(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> WeightTable:
+        """Return the tensors of one checkpoint; of most families those of its config."""
+        return self.weights(config)
+
     @abc.abstractmethod
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
         """Return the tokenizers with their text format; `None` for a family that has no files."""
+
+    def generation(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> GenerationSettings:
+        """Return how to search: what `generation_config.json` says, else the config.
+
+        Args:
+            checkpoint: The checkpoint.
+            config: Our config of it.
+
+        Returns:
+            The settings.
+        """
+        said = read_json(checkpoint.folder / "generation_config.json") or checkpoint.settings
+        return GenerationSettings.of(said, config.max_length)
 
     @abc.abstractmethod
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> dict[str, Any] | None:

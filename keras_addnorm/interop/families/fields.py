@@ -21,13 +21,22 @@ _ONLY_IN_TRAINING = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class SameAs:
-    """The default of a field that is another one's value.
+    """The default of a field that is another one's value, a whole number.
 
     Attributes:
         name: The other field.
     """
 
     name: str
+
+
+# What the value of a field has to be, by the type of its default.
+_KINDS: Mapping[type, tuple[str, tuple[type, ...]]] = {
+    bool: ("True or False", (bool,)),
+    int: ("a whole number", (int,)),
+    SameAs: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +61,10 @@ class Field:
     def read(self, value: Any) -> Any:
         """Return our value for one of a file; raise a `ValueError` if there is none."""
         if self.values is None:
+            # A text or a dict is checked by whoever reads it.
+            expected, kinds = _KINDS.get(type(self.default), ("", ()))
+            if kinds and type(value) not in kinds:
+                raise ValueError(f"{self.name} = {value!r:.60}; expected {expected}")
             return value
         if not isinstance(value, str | int | float | None) or value not in self.values:
             expected = " or ".join(map(repr, self.values))

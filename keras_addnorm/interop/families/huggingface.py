@@ -5,14 +5,23 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
+from keras_addnorm.interop.families.text_files import read_json
+from keras_addnorm.interop.generation_settings import FIELDS, GenerationSettings
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors
 from keras_addnorm.models import Seq2SeqConfig
+
+# `generate` makes as many tokens where nothing says how many.
+_DEFAULT_LENGTH = 20
+# Of a model without a head, whose names lack the prefix.
+_PARTS = ("shared.", "encoder.", "decoder.")
+_SEARCH_FILE = "generation_config.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +37,20 @@ class HuggingFaceFamily(Family):
     config_file: ClassVar[ConfigFile]
     """What its `config.json` says."""
 
+    prefix: ClassVar[str] = ""
+    """What the names of a file begin with, unless it was saved without a head."""
+
+    starts: ClassVar[Mapping[str, int]] = {}
+    """The id that targets start with where no file says it, by the class of the tokenizer."""
+
+    @abc.abstractmethod
+    def require_head(self, checkpoint: Checkpoint) -> None:
+        """Raise a `ValueError` if a part of what makes the logits is trained, and is not there.
+
+        Args:
+            checkpoint: The checkpoint, perhaps one that was saved without a head.
+        """
+
     @abc.abstractmethod
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
         """Return the settings as the newest files say them.
@@ -41,12 +64,57 @@ class HuggingFaceFamily(Family):
         """
 
     def open(self, path: Path) -> Checkpoint:
-        """Find `config.json` and the weights."""
-        return Checkpoint(path, read_settings(path), find_tensors(path))
+        """Find `config.json` and the weights, with a head or without."""
+        tensors = find_tensors(path)
+        if not any(name.startswith(self.prefix) for name in tensors):
+            tensors = {
+                self.prefix + name if name.startswith(_PARTS) else name: tensor
+                for name, tensor in tensors.items()
+            }
+        checkpoint = Checkpoint(path, read_settings(path), tensors)
+        self.require_head(checkpoint)
+        return checkpoint
 
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:
-        """Return our config for the settings of the folder."""
-        return self.config_file.read(self.newest(checkpoint.settings, checkpoint.tensors))
+        """Return our config for the settings of the folder, with the ids that it generates with."""
+        settings = self.newest(checkpoint.settings, checkpoint.tensors)
+        return self.config_file.read({**settings, **self._special_ids(checkpoint)})
+
+    def generation(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> GenerationSettings:
+        """Return how to search: what `generation_config.json` says, else the config."""
+        said = _said_of_searches(checkpoint)
+        found = GenerationSettings.of(
+            said,
+            config.max_length,
+            # Theirs counts the start token among the positions.
+            unsaid=min(_DEFAULT_LENGTH, config.max_length - 1),
+            end_id=config.end_id,
+        )
+        unknown = (
+            f"{name} = {value!r:.60}"
+            for name, value in sorted(said.items())
+            if name not in _KNOWN and value is not None
+        )
+        return dataclasses.replace(found, not_followed=(*found.not_followed, *unknown))
+
+    def _special_ids(self, checkpoint: Checkpoint) -> dict[str, int]:
+        """Return the ids that outputs start and end with: those of searches come first."""
+        said, settings = _said_of_searches(checkpoint), checkpoint.settings
+        start = _chosen("decoder_start_token_id", said, settings)
+        end = _chosen("eos_token_id", said, settings)
+        if start is None:
+            start = self.starts.get(tokenizer_class(checkpoint))
+        (field,) = (f for f in self.config_file.fields if f.name == "decoder_start_token_id")
+        if start is None and field.default is None:
+            raise ValueError(
+                f"'{checkpoint.folder}' does not say which token a target starts with. Expected "
+                "decoder_start_token_id in generation_config.json or config.json: in the first "
+                "mBART the id of the target language, in mBART-50 that of the end, 2. Received: "
+                f"none, and the tokenizer_class {tokenizer_class(checkpoint)!r}. Add it to "
+                "config.json."
+            )
+        found = {"decoder_start_token_id": start, "eos_token_id": end}
+        return {name: token for name, token in found.items() if token is not None}
 
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `config.json` of a model."""
@@ -87,3 +155,51 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise ValueError(f"'{path}' holds no settings. Expected a JSON object.")
     return settings
+
+
+def tokenizer_class(checkpoint: Checkpoint) -> str:
+    """Return the name of the tokenizer's class that a folder names; "" if it names none."""
+    files = read_json(checkpoint.folder / "tokenizer_config.json"), checkpoint.settings
+    names = (settings.get("tokenizer_class") for settings in files)
+    return next((str(name).removesuffix("Fast") for name in names if name), "")
+
+
+# What else stands in the file: whether it was made of a config.
+_KNOWN = FIELDS | {"_from_model_config", "_commit_hash"}
+
+
+def _said_of_searches(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what `generation_config.json` says; without one, what the config does."""
+    if (checkpoint.folder / _SEARCH_FILE).is_file():
+        return read_settings(checkpoint.folder, _SEARCH_FILE)
+    settings = checkpoint.settings
+    said = {name: value for name, value in settings.items() if name in FIELDS}
+    if settings.get("force_bos_token_to_be_generated", False):  # the first BART's
+        said["forced_bos_token_id"] = settings.get("bos_token_id")
+    return said
+
+
+def _chosen(name: str, said: Mapping[str, Any], settings: Settings) -> int | None:
+    """Return a special id: that of searches, if the config has another; `None` if none has one."""
+    of_search, of_config = _ids(said.get(name)), _ids(settings.get(name))
+    both = [token for token in of_search if token in of_config]
+    found = both if len(both) == 1 else of_search or of_config
+    if len(found) > 1:
+        raise ValueError(
+            f"A model starts and ends its outputs with one token here. Expected one {name} in "
+            f"generation_config.json, or in config.json one of those. Received: {found}"
+        )
+    if of_config and found and found[0] not in of_config:
+        warnings.warn(
+            f"generation_config.json and config.json differ: {name} is {of_search} and "
+            f"{of_config}. The first is taken, as transformers does to generate.",
+            stacklevel=2,
+        )
+    return found[0] if found else None
+
+
+def _ids(value: Any) -> list[int]:
+    found = value if isinstance(value, list) else [] if value is None else [value]
+    if wrong := [each for each in found if type(each) is not int]:
+        raise ValueError(f"A special id is a whole number. Received: {wrong[0]!r:.60}")
+    return found

@@ -24,6 +24,7 @@ class Marian(bart_like.NamesOfBart):
 
     model_type = "marian"
     architecture = "MarianMTModel"
+    trains_bias = True
     config_file = bart_like.config_file(
         "Marian",
         {
@@ -52,14 +53,14 @@ class Marian(bart_like.NamesOfBart):
             _tokenizer(require_text_file(folder, f"{side}.spm"), read_json(path), size)
             for side, path, size in zip(("source", "target"), lists, sizes, strict=True)
         )
-        return TokenizerPair(source, target, _text_format(source))
+        return TokenizerPair(source, target, text_format(source))
 
 
 def _tokenizer(model: Path, ids: dict[str, int], size: int) -> Tokenizer:
     return by_mapping(model, ids, size, pad="<pad>", start="<pad>", end="</s>", unknown="<unk>")
 
 
-def _text_format(source: Tokenizer) -> TextFormat:
+def text_format(source: Tokenizer) -> TextFormat:
     """Return the format, by whether there are tokens such as `>>deu<<`."""
     has_languages = any(
         piece.text.startswith(">>") and piece.text.endswith("<<") for piece in source.pieces

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from keras import ops
 
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.models.first_values import built_with
 
 Shape = tuple[int, ...]
 
@@ -73,12 +75,18 @@ class FirstRowsUnused(Form):
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroAtEnd(Form):
-    """Ours has one more entry, of zeros."""
+class OneMore(Form):
+    """Ours has one more entry at the end.
+
+    Attributes:
+        value: Each of its numbers.
+    """
+
+    value: float = 0.0
 
     def to_ours(self, numbers: np.ndarray) -> np.ndarray:
         """Append it."""
-        return np.concatenate([numbers, np.zeros_like(numbers[:1])])
+        return np.concatenate([numbers, np.full_like(numbers[:1], self.value)])
 
     def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
         """Leave it out."""
@@ -98,8 +106,36 @@ class OneRow(Form):
         return numbers.reshape(1, -1)
 
 
+@dataclasses.dataclass(frozen=True)
+class PairsOfChannels(Form):
+    """Theirs turns neighbouring channels of a head, `2i` and `2i + 1`; ours `i` and `i + K/2`.
+
+    Attributes:
+        head_dim: Width of a head, K. Heads stand one below the other on the first axis.
+    """
+
+    head_dim: int
+
+    def to_ours(self, numbers: np.ndarray) -> np.ndarray:
+        """Put the first channels of all pairs of a head before the second ones."""
+        return self._with_axes_swapped(numbers, (self.head_dim // 2, 2))
+
+    def to_theirs(self, numbers: np.ndarray) -> np.ndarray:
+        """Put the channels of a pair beside each other."""
+        return self._with_axes_swapped(numbers, (2, self.head_dim // 2))
+
+    @staticmethod
+    def _with_axes_swapped(numbers: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
+        heads = numbers.reshape(-1, *pair, *numbers.shape[1:])
+        return heads.swapaxes(1, 2).reshape(numbers.shape)
+
+
 TRANSPOSED = Transposed()
 ONE_ROW = OneRow()
+
+NEVER = -100.0
+"""The logit of an id that theirs does not have: nothing in a softmax. It is no lower, since label
+smoothing reads the mean of all logits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +148,14 @@ class Row:
             parts of its first axis.
         theirs: The name in the file.
         forms: What changes between theirs and ours, in this order.
+        is_optional: Whether a file may lack it: ours are zeros then, such as biases that a model
+            does not have in every projection.
     """
 
     ours: tuple[str, ...]
     theirs: str
     forms: tuple[Form, ...] = ()
+    is_optional: bool = False
 
     def to_ours(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Return what each weight of ours is."""
@@ -182,7 +221,9 @@ class WeightTable:
                 if extra.same_as in known and re.fullmatch(extra.pattern, name):
                     found.setdefault(extra.same_as, tensors[name])
         tensors = found
-        missing = [row.theirs for row in self.rows if row.theirs not in tensors]
+        missing = [
+            row.theirs for row in self.rows if row.theirs not in tensors and not row.is_optional
+        ]
         unknown = [
             name
             for name in tensors
@@ -201,45 +242,55 @@ class WeightTable:
             )
         return found
 
-    def load(self, model: Seq2SeqTransformer, tensors: Mapping[str, StoredTensor]) -> None:
-        """Give a model the numbers of a file, one tensor after the other.
+    def load(
+        self, make: Callable[[], Seq2SeqTransformer], tensors: Mapping[str, StoredTensor]
+    ) -> Seq2SeqTransformer:
+        """Make a model with the numbers of a file, one tensor after the other.
 
         Args:
-            model: The model.
+            make: Makes the model.
             tensors: The tensors of the file, as `named` returns them.
+
+        Returns:
+            The model.
 
         Raises:
             ValueError: If tensors have other shapes than the config says, or numbers that differ
                 from those they have to be.
         """
+        return built_with(make, lambda model: self._reads(model, tensors))
+
+    def _reads(
+        self, model: Seq2SeqTransformer, tensors: Mapping[str, StoredTensor]
+    ) -> dict[int, Callable[[], np.ndarray]]:
+        """Return what reads the numbers of each weight, by its `id`."""
         problems = []
-        filled = set()
+        reads: dict[int, Callable[[], np.ndarray]] = {}
         for row in self.rows:
             weights = [weight_at(model, path) for path in row.ours]
-            filled |= {id(weight) for weight in weights}
-            try:
-                parts = row.to_ours(tensors[row.theirs].floats())
-                for weight, part in zip(weights, parts, strict=True):
-                    if part.shape != tuple(weight.shape):
-                        raise ValueError
-                    weight.assign(np.ascontiguousarray(part))
-            except ValueError:
-                expected = self._shape(row, [tuple(weight.shape) for weight in weights])
-                received = tensors[row.theirs].shape
-                if expected == received:
-                    raise
+            shapes = [tuple(weight.shape) for weight in weights]
+            if row.theirs not in tensors:  # It is optional.
+                for weight, shape in zip(weights, shapes, strict=True):
+                    reads[id(weight)] = functools.partial(np.zeros, shape, "float32")
+                continue
+            received = tensors[row.theirs].shape
+            if not _fits(row, received, shapes):
+                expected = self._shape(row, shapes)
                 problems.append(f"{row.theirs} has the shape {received}; expected {expected}")
+            for part, weight in enumerate(weights):
+                reads[id(weight)] = functools.partial(_part, row, tensors[row.theirs], part)
         if problems:
             raise ValueError(
                 f"The tensors have other shapes than the config says: {_some(problems)}."
             )
-        for name, tensor in tensors.items():
-            self._check_extra(name, tensor, tensors)
-        if left := [weight.path for weight in model.weights if id(weight) not in filled]:
+        if left := [weight.path for weight in model.weights if id(weight) not in reads]:
             raise ValueError(
                 f"The model has weights that its file says nothing of: {_some(left)}. "
                 "The config is not one of this family."
             )
+        for name, tensor in tensors.items():
+            self._check_extra(name, tensor, tensors)
+        return reads
 
     def shapes(self, model: Seq2SeqTransformer) -> dict[str, Shape]:
         """Return the shape of each tensor of the file of a model."""
@@ -256,8 +307,7 @@ class WeightTable:
 
     @staticmethod
     def _shape(row: Row, shapes: Iterable[Shape]) -> Shape:
-        # Arrays that take no memory: they repeat one number.
-        return row.to_theirs([np.broadcast_to(np.float32(0), shape) for shape in shapes]).shape
+        return row.to_theirs([_without_memory(shape) for shape in shapes]).shape
 
     def _check_extra(
         self, name: str, tensor: StoredTensor, tensors: Mapping[str, StoredTensor]
@@ -265,19 +315,13 @@ class WeightTable:
         for extra in self.extras:
             if not re.fullmatch(extra.pattern, name):
                 continue
-            expected = None
             if extra.same_as:
-                expected = tensors[extra.same_as].floats()
-            elif extra.value is not None:
-                expected = extra.value(tensor.shape)
-            # A copy is exact; what a formula gives depends on who computed it.
-            tolerance = 0.0 if extra.same_as else 1e-3
-            if expected is not None and not _are_close(tensor, expected, tolerance):
-                what = f"those of '{extra.same_as}'" if extra.same_as else "those of its formula"
-                raise ValueError(
-                    f"The tensor '{name}' is no copy. Expected the numbers to be {what}. A model "
-                    "whose copies differ has no place in our config."
-                )
+                # One table under several names, as torch writes it, need not be read.
+                source = tensors[extra.same_as]
+                if tensor != source and not np.array_equal(tensor.floats(), source.floats()):
+                    raise _no_copy(name, f"those of '{extra.same_as}'")
+            elif extra.value is not None and not _are_close(tensor, extra.value(tensor.shape)):
+                raise _no_copy(name, "those of its formula")
             return
 
 
@@ -289,9 +333,35 @@ def weight_at(model: Seq2SeqTransformer, path: str) -> Any:
     return found
 
 
-def _are_close(tensor: StoredTensor, expected: np.ndarray, tolerance: float) -> bool:
+def _without_memory(shape: Shape) -> np.ndarray:
+    """Return an array that repeats one number."""
+    return np.broadcast_to(np.float32(0), shape)
+
+
+def _fits(row: Row, received: Shape, shapes: Sequence[Shape]) -> bool:
+    """Return whether a tensor of some shape is what weights of these shapes are made of."""
+    try:
+        return [part.shape for part in row.to_ours(_without_memory(received))] == list(shapes)
+    except (ValueError, IndexError):
+        return False
+
+
+def _part(row: Row, tensor: StoredTensor, part: int) -> np.ndarray:
+    """Return what one weight of a row is."""
+    return np.ascontiguousarray(row.to_ours(tensor.floats())[part])
+
+
+def _are_close(tensor: StoredTensor, expected: np.ndarray) -> bool:
+    # What a formula gives depends on who computed it.
     return tensor.shape == expected.shape and bool(
-        np.allclose(tensor.floats(), expected, rtol=0, atol=tolerance)
+        np.allclose(tensor.floats(), expected, rtol=0, atol=1e-3)
+    )
+
+
+def _no_copy(name: str, expected: str) -> ValueError:
+    return ValueError(
+        f"The tensor '{name}' is no copy. Expected the numbers to be {expected}. A model whose "
+        "copies differ has no place in our config."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -14,7 +15,14 @@ from keras_addnorm.data import (
     TokenizerPair,
     sentencepiece_pieces,
 )
-from keras_addnorm.interop.families.bart_like import NOTES, SEARCH
+from keras_addnorm.interop.families import bart_like
+from keras_addnorm.interop.families.bart_like import (
+    NOTES,
+    SEARCH,
+    linear_rows,
+    norm_rows,
+    norm_slot,
+)
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import (
     ConfigFile,
@@ -25,9 +33,9 @@ from keras_addnorm.interop.families.fields import (
     fixed,
     names,
 )
-from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
+from keras_addnorm.interop.families.huggingface import HuggingFaceFamily, tokenizer_class
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Form, Row, Scaled, WeightTable
-from keras_addnorm.interop.families.text_files import moved, read_json, require_text_file
+from keras_addnorm.interop.families.text_files import moved, require_text_file
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.models import Seq2SeqConfig
@@ -99,6 +107,22 @@ def _config_file(
 class _NamesOfT5(HuggingFaceFamily):
     """A family whose tensors and files of texts bear T5's names."""
 
+    def require_head(self, checkpoint: Checkpoint) -> None:
+        """Refuse a file without the head that newer versions have; that of 1.0 is the table."""
+        if _HEAD in checkpoint.tensors:
+            return
+        settings = checkpoint.settings
+        named = settings.get("architectures") or []
+        is_base = named and self.architecture not in named
+        is_scaled = self.newest(settings, {})["scale_decoder_outputs"]
+        # Files of transformers 5 say that all heads are tied, and write those that are not.
+        if settings.get("tie_word_embeddings") is False or (is_base and not is_scaled):
+            raise ValueError(
+                f"'{checkpoint.path}' holds {' and '.join(named) or 'a model'} without its head: "
+                f"only that of T5 1.0 is the table of tokens. Expected a tensor '{_HEAD}'. Save "
+                f"the whole model, a {self.architecture}."
+            )
+
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors: one or two more, by what the logits are made of."""
         return _weights(config)
@@ -163,12 +187,8 @@ class MT5(_NamesOfT5):
 
 def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
     size = config.source_vocabulary_size
-    names_of_class = {
-        checkpoint.settings.get("tokenizer_class"),
-        read_json(checkpoint.folder / "tokenizer_config.json").get("tokenizer_class"),
-    }
     tokenizer: BaseTokenizer
-    if "ByT5Tokenizer" in names_of_class:
+    if tokenizer_class(checkpoint) == "ByT5Tokenizer":
         tokenizer = ByteTokenizer()
     else:
         model = require_text_file(checkpoint.folder, "spiece.model")
@@ -205,23 +225,16 @@ def _newest(
 
 
 def _weights(config: Seq2SeqConfig) -> WeightTable:
-    rows = [
-        row
-        for side, layers in (
-            ("encoder", config.num_encoder_layers),
-            ("decoder", config.num_decoder_layers),
-        )
-        for index in range(layers)
-        for row in _layer(config, side, index)
-    ]
+    rows = [row for side, index in bart_like.layers(config) for row in _layer(config, side, index)]
     for side in ("encoder", "decoder"):
-        rows += [
-            Row((f"{side}.final_norm.scale",), f"{side}.final_layer_norm.weight"),
+        rows += norm_rows(config, f"{side}.final_norm", f"{side}.final_layer_norm")
+        table = "SelfAttention.relative_attention_bias.weight"
+        rows.append(
             Row(
                 (f"{side}.layers.0.self_attention.positions.embeddings",),
-                f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-            ),
-        ]
+                f"{side}.block.0.layer.0.{table}",
+            )
+        )
     scale: tuple[Form, ...] = ()
     if config.embedding_scale is None:
         scale = (Scaled(config.hidden_dim**-0.5),)
@@ -232,7 +245,7 @@ def _weights(config: Seq2SeqConfig) -> WeightTable:
         Extra(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"),
     ]
     if config.tie_embeddings:
-        extras.append(Extra(r"lm_head\.weight", same_as=_TABLE))
+        extras.append(Extra(re.escape(_HEAD), same_as=_TABLE))
     else:
         rows.append(Row(("vocabulary_projection.kernel",), _HEAD, (TRANSPOSED, *scale)))
     return WeightTable(tuple(rows), tuple(extras))
@@ -243,15 +256,16 @@ def _layer(config: Seq2SeqConfig, side: str, index: int) -> Iterator[Row]:
     attentions = [("self_attention", "SelfAttention")]
     if side == "decoder":
         attentions.append(("cross_attention", "EncDecAttention"))
+    slot = norm_slot(config)
     for place, (name, their_name) in enumerate(attentions):
         for part, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
-            yield Row(
-                (f"{ours}.{name}.{part}_projection.kernel",),
-                f"{theirs}.{place}.{their_name}.{letter}.weight",
-                (TRANSPOSED,),
+            yield from linear_rows(
+                config,
+                f"{ours}.{name}.{part}_projection",
+                f"{theirs}.{place}.{their_name}.{letter}",
             )
-        yield Row(
-            (f"{ours}.{name}_add_norm.pre_norm.scale",), f"{theirs}.{place}.layer_norm.weight"
+        yield from norm_rows(
+            config, f"{ours}.{name}_add_norm.{slot}", f"{theirs}.{place}.layer_norm"
         )
     place = len(attentions)
     feed_forward = f"{ours}.feed_forward"
@@ -260,9 +274,9 @@ def _layer(config: Seq2SeqConfig, side: str, index: int) -> Iterator[Row]:
     if is_gated:
         projections["gate"] = "wi_0"
     for part, name in projections.items():
-        yield Row(
-            (f"{feed_forward}.{part}_projection.kernel",),
-            f"{theirs}.{place}.DenseReluDense.{name}.weight",
-            (TRANSPOSED,),
+        yield from linear_rows(
+            config,
+            f"{feed_forward}.{part}_projection",
+            f"{theirs}.{place}.DenseReluDense.{name}",
         )
-    yield Row((f"{feed_forward}_add_norm.pre_norm.scale",), f"{theirs}.{place}.layer_norm.weight")
+    yield from norm_rows(config, f"{feed_forward}_add_norm.{slot}", f"{theirs}.{place}.layer_norm")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
+from keras_addnorm.data.piece_ids import filler
 
 _SPECIAL = dict.fromkeys(("<s>", "<pad>", "</s>", "<unk>"))
 
@@ -129,7 +130,7 @@ def languages_behind(folder: Path, count: int) -> tuple[str, ...]:
     """
     added = {index: name for name, index in added_tokens(folder).items() if index >= count}
     if added:
-        return tuple(added.get(i, f"<unused {i}>") for i in range(count, max(added) + 1))
+        return tuple(added.get(i, filler(i)) for i in range(count, max(added) + 1))
     return tuple(name for name in named_tokens(folder) if name not in _SPECIAL)
 
 

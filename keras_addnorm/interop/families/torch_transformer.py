@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
-from keras_addnorm.interop.families.bart_like import linear_rows, norm_rows, norm_slot
+from keras_addnorm.interop.families.bart_like import layers, linear_rows, norm_rows, norm_slot
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.rows import (
+    NEVER,
     TRANSPOSED,
     Extra,
     Form,
+    OneMore,
     Row,
     WeightTable,
-    ZeroAtEnd,
 )
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors, read_tensors
 from keras_addnorm.models import Seq2SeqConfig
@@ -82,16 +83,11 @@ class TorchTransformer(Family):
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors."""
-        rows: list[Row] = []
-        for side, layers in (
-            ("encoder", config.num_encoder_layers),
-            ("decoder", config.num_decoder_layers),
-        ):
-            for index in range(layers):
-                rows += self._layer(config, side, index)
+        rows = [row for side, index in layers(config) for row in self._layer(config, side, index)]
+        for side in ("encoder", "decoder"):
             if schemes.get(config.scheme).needs_final_norm:
                 rows += norm_rows(config, f"{side}.final_norm", f"{self.prefix}{side}.norm")
-        end: tuple[Form, ...] = (ZeroAtEnd(),) if self.reads_padding else ()
+        end: tuple[Form, ...] = (OneMore(),) if self.reads_padding else ()
         if self.target_embedding is None:
             rows.append(Row(("decoder_embedding.embeddings",), self.source_embedding, end))
         else:
@@ -101,7 +97,8 @@ class TorchTransformer(Family):
             kernel = "vocabulary_projection.kernel"
             rows.append(Row((kernel,), f"{self.head}.weight", (*end, TRANSPOSED)))
             if config.has_logits_bias:
-                rows.append(Row(("vocabulary_projection.bias",), f"{self.head}.bias", end))
+                never = (OneMore(NEVER),) if self.reads_padding else ()
+                rows.append(Row(("vocabulary_projection.bias",), f"{self.head}.bias", never))
         return WeightTable(tuple(rows), tuple(map(Extra, self.ignored)))
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> None:

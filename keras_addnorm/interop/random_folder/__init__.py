@@ -169,7 +169,6 @@ def _write_npz(
         "dec-depth": sizes["num_decoder_layers"],
         "transformer-heads": sizes["num_heads"],
         "transformer-dim-ffn": sizes["intermediate_dim"],
-        "max-length": sizes["max_length"],
         **recipe.settings,
     }
     shape = sizes["source_vocabulary_size"] - 1, sizes["hidden_dim"]  # without padding
@@ -307,7 +306,9 @@ _RECIPES: dict[str, _Recipe] = {
     "byt5": _Recipe("t5", _byt5, {"tokenizer_class": "ByT5Tokenizer"}),
     "m2m_100": _Recipe("m2m_100", _m2m_100, {}, _BEAM),
     "nllb": _Recipe("m2m_100", _nllb),
-    "mbart": _Recipe("mbart", _mbart, {"scale_embedding": True}, _BEAM),
+    "mbart": _Recipe(
+        "mbart", _mbart, {"scale_embedding": True, "decoder_start_token_id": 2}, _BEAM
+    ),
     "bart": _Recipe("bart", _bart, {"forced_bos_token_id": 0}, {**_BEAM, "forced_bos_token_id": 0}),
     "pegasus": _Recipe("pegasus", _pegasus, {"scale_embedding": True}, _BEAM),
 }

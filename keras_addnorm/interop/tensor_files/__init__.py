@@ -10,18 +10,22 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_addnorm.interop.tensor_files.computed_tensor import ComputedTensor
 from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
 from keras_addnorm.interop.tensor_files.safetensors import read_safetensors, write_safetensors
 from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError, StoredTensor
+from keras_addnorm.interop.tensor_files.tensorflow_checkpoint import read_tensorflow_checkpoint
 from keras_addnorm.interop.tensor_files.torch_zip import Options, read_torch, tensors_in
 
 __all__ = [
+    "ComputedTensor",
     "DamagedFileError",
     "Options",
     "StoredTensor",
     "find_tensors",
     "read_npz",
     "read_safetensors",
+    "read_tensorflow_checkpoint",
     "read_tensors",
     "read_torch",
     "tensors_in",
@@ -69,7 +73,7 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
         if (folder / name).is_file():
             return read_tensors(folder / name)
         if index.is_file():
-            places: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            places = _places(index)
             files = sorted(set(places.values()))
             if outside := [file for file in files if Path(file).name != file]:
                 raise ValueError(
@@ -80,12 +84,31 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
                 raise FileNotFoundError(
                     f"Files that '{index}' names are missing: {', '.join(missing)}. Download them."
                 )
-            return {
-                name: each for file in files for name, each in read_tensors(folder / file).items()
-            }
+            found = {file: read_tensors(folder / file) for file in files}
+            if lost := [name for name, file in places.items() if name not in found[file]]:
+                raise DamagedFileError(
+                    f"'{index}' names {len(lost)} tensors that its files lack, '{lost[0]}' among "
+                    "them. Expected files of one checkpoint. Download them again."
+                )
+            tensors = {name: each for file in files for name, each in found[file].items()}
+            return tensors | {name: found[file][name] for name, file in places.items()}
     there = sorted(path.name for path in folder.iterdir())
     raise FileNotFoundError(
         f"There are no weights in '{folder}' that can be read here. Expected one of "
         f"{', '.join(_FILES)}, or an index of several such files. Received: "
         f"{', '.join(there[:20]) or 'an empty folder'}."
+    )
+
+
+def _places(index: Path) -> dict[str, str]:
+    """Return the file of each tensor that an index names."""
+    try:
+        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        if all(isinstance(file, str) for file in places.values()):
+            return places
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise DamagedFileError(
+        f"'{index}' is no index of weights. Expected JSON with the file of each tensor as "
+        "'weight_map'. Copy or download it again."
     )

@@ -14,7 +14,7 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     require_file_of_tensors,
     require_whole,
 )
-from keras_addnorm.interop.tensor_files.zip_members import member_start
+from keras_addnorm.interop.tensor_files.zip_members import member_place
 
 
 def read_npz(path: Path) -> dict[str, StoredTensor]:
@@ -35,8 +35,8 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             for info in archive.infolist():
-                start = member_start(file, info)
-                file.seek(start)
+                place = member_place(file, info)
+                file.seek(place.start)
                 read_header = {
                     (1, 0): npy.read_array_header_1_0,
                     (2, 0): npy.read_array_header_2_0,
@@ -44,14 +44,17 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
                 shape, is_fortran, dtype = read_header(file)
                 if dtype.hasobject:
                     raise ValueError(f"its array '{info.filename}' holds Python objects")
-                tensors[info.filename.removesuffix(".npy")] = StoredTensor(
+                tensor = StoredTensor(
                     path,
                     dtype,
                     shape,
                     file.tell(),
                     _columns_first(shape) if is_fortran else None,
                 )
-    except (zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
+                if tensor.end > place.end:
+                    raise ValueError(f"its array '{info.filename}' is longer than its member")
+                tensors[info.filename.removesuffix(".npy")] = tensor
+    except Exception as error:  # What a header without sense leads to.
         raise DamagedFileError(
             f"'{path}' cannot be read as an .npz file: {error}. Expected a zip of arrays that are "
             "not compressed, as Marian and numpy.savez write it. Copy or download it again."

@@ -116,8 +116,8 @@ def _check_entries(path: Path, header: dict[str, Any]) -> None:
     """Refuse a header without type, shape and place of each tensor."""
     for name, entry in header.items():
         match entry:
-            case {"dtype": str(), "shape": [*shape], "data_offsets": [int(), int()]} if all(
-                isinstance(size, int) for size in shape
+            case {"dtype": str(), "shape": [*shape], "data_offsets": [int(begin), int()]} if (
+                begin >= 0 and all(isinstance(size, int) for size in shape)
             ):
                 continue
         raise DamagedFileError(
@@ -133,7 +133,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         text = file.read(length) if length <= _LONGEST_HEADER else b""
     try:
         header = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedFileError(
             f"'{path}' is cut off within its header, or is no safetensors file. Expected a header "
             f"of {length} bytes of JSON. Copy or download it again."

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 _POINTER = b"version https://git-lfs"
+_TOO_MANY = 1 << 63  # bytes of one array
 
 
 class DamagedFileError(ValueError):
@@ -37,11 +38,19 @@ class StoredTensor:
     def __post_init__(self) -> None:
         # A file may say anything, and strides lead to any place in memory.
         numbers = (self.offset, *self.shape, *(self.strides or ()))
-        if min(numbers) < 0 or len(self.strides or self.shape) != len(self.shape):
+        cannot_be = (
+            any(type(number) is not int or number < 0 for number in numbers)
+            or len(self.shape if self.strides is None else self.strides) != len(self.shape)
+            or self.dtype.itemsize == 0
+            # Sizes beside a 0 need no bytes, and overflow all the same.
+            or math.prod(size or 1 for size in self.shape) * self.dtype.itemsize >= _TOO_MANY
+        )
+        if cannot_be:
             raise DamagedFileError(
                 f"'{self.path}' describes a tensor that cannot be. Expected a place, a shape and "
-                f"strides of numbers that are not negative. Received: place {self.offset}, shape "
-                f"{self.shape}, strides {self.strides}. Copy or download the file again."
+                "strides of whole numbers that are not negative, and fewer bytes than there can "
+                f"be. Received: place {self.offset!r}, shape {self.shape!r:.80}, strides "
+                f"{self.strides!r:.80}, {self.dtype}. Copy or download the file again."
             )
         if math.prod(self.shape) * self.dtype.itemsize > self.end - self.offset:
             raise DamagedFileError(
@@ -63,11 +72,17 @@ class StoredTensor:
         return self.offset + (last + 1) * self.dtype.itemsize
 
     def read(self) -> np.ndarray:
-        """Return the numbers, read-only, from a map of the file that ends with the array."""
+        """Return a copy of the numbers: arrays of JAX would share a map of the file with it."""
         if 0 in self.shape:
             return np.zeros(self.shape, self.dtype)
-        count = (self.end - self.offset) // self.dtype.itemsize
-        flat = np.memmap(self.path, self.dtype, "r", self.offset, (count,))
+        size = self.end - self.offset
+        flat = np.fromfile(self.path, np.uint8, size, offset=self.offset)
+        if flat.size != size:
+            raise DamagedFileError(
+                f"'{self.path}' has become shorter since it was opened. Expected {self.end} bytes. "
+                "Leave it as it is while it is read."
+            )
+        flat = flat.view(self.dtype)
         if self.strides is None:
             return flat.reshape(self.shape)
         steps = [step * self.dtype.itemsize for step in self.strides]

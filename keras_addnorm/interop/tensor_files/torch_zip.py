@@ -27,7 +27,7 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     require_file_of_tensors,
     require_whole,
 )
-from keras_addnorm.interop.tensor_files.zip_members import member_start
+from keras_addnorm.interop.tensor_files.zip_members import Place, member_place
 
 _ZIP = b"PK\x03\x04"
 
@@ -45,11 +45,15 @@ _STORAGES = {
 }
 
 
+class RefusedFileError(ValueError):
+    """A file asks for more than tensors and plain values, or has a format that is not read."""
+
+
 class _Fixed:
     """What a pickle may name, and not change: it can set attributes of all that it names."""
 
     def __setstate__(self, state: object) -> None:
-        raise ValueError(
+        raise RefusedFileError(
             "A file of PyTorch changes what it is read with. Expected tensors, numbers, texts, "
             "lists and dicts only. Do not trust the file."
         )
@@ -68,7 +72,7 @@ class _Storage(_Fixed):
 
     path: Path
     dtype: np.dtype
-    offset: int
+    place: Place
 
 
 class _RebuildTensor(_Fixed):
@@ -82,8 +86,15 @@ class _RebuildTensor(_Fixed):
         strides: tuple[int, ...],
         *_: Any,
     ) -> StoredTensor:
-        offset = storage.offset + first * storage.dtype.itemsize
-        return StoredTensor(storage.path, storage.dtype, tuple(shape), offset, tuple(strides))
+        place = storage.place
+        offset = place.start + first * storage.dtype.itemsize
+        tensor = StoredTensor(storage.path, storage.dtype, tuple(shape), offset, tuple(strides))
+        if first < 0 or tensor.end > place.end:
+            raise DamagedFileError(
+                f"'{storage.path}' is damaged: a tensor of the shape {tensor.shape} lies outside "
+                f"the {place.end - place.start} bytes of its numbers. Copy or download it again."
+            )
+        return tensor
 
 
 class _RebuildParameter(_Fixed):
@@ -148,8 +159,8 @@ def read_torch(path: Path) -> Any:
             folder = pickles[0].removesuffix("data.pkl")
             _require_little_endian(path, archive, folder)
             with path.open("rb") as file:
-                starts = {
-                    info.filename.removeprefix(f"{folder}data/"): member_start(file, info)
+                places = {
+                    info.filename.removeprefix(f"{folder}data/"): member_place(file, info)
                     for info in archive.infolist()
                     if info.filename.startswith(f"{folder}data/")
                 }
@@ -159,14 +170,16 @@ def read_torch(path: Path) -> Any:
                     f"names and shapes. Received: {archive.getinfo(pickles[0]).file_size}"
                 )
             text = io.BytesIO(archive.read(pickles[0]))
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except (RefusedFileError, DamagedFileError):
+        raise
+    except Exception as error:  # What a directory without sense leads to.
         raise DamagedFileError(
             f"'{path}' is cut off or damaged: {error}. Expected a whole zip. Copy or download it "
             "again."
         ) from error
     try:
-        return _RestrictedUnpickler(text, path, starts).load()
-    except ValueError:
+        return _RestrictedUnpickler(text, path, places).load()
+    except (RefusedFileError, DamagedFileError):
         raise
     except Exception as error:  # What a pickle without sense leads to.
         raise DamagedFileError(
@@ -207,15 +220,15 @@ def require_whole_files(tensors: Mapping[str, StoredTensor]) -> None:
 class _RestrictedUnpickler(pickle.Unpickler):
     """Reads a pickle that may name nothing but what stands in the list."""
 
-    def __init__(self, file: io.BytesIO, path: Path, starts: Mapping[str, int]) -> None:
+    def __init__(self, file: io.BytesIO, path: Path, places: Mapping[str, Place]) -> None:
         super().__init__(file)
         self._path = path
-        self._starts = starts
+        self._places = places
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _ALLOWED:
             return _ALLOWED[module, name]
-        raise ValueError(
+        raise RefusedFileError(
             f"'{self._path}' asks for the Python object '{module}.{name}' while it is read. "
             "Expected tensors, numbers, texts, lists and dicts only: anything else could run code. "
             "If you trust the file, load it with torch and save its tensors alone: "
@@ -225,11 +238,11 @@ class _RestrictedUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:
         kind, storage_type, key, *_ = pid
         if kind != "storage" or not isinstance(storage_type, _StorageType):
-            raise ValueError(
+            raise RefusedFileError(
                 f"'{self._path}' refers to something that is no storage of numbers. Expected "
                 f"storages only. Received: {pid!r:.80}"
             )
-        return _Storage(self._path, storage_type.dtype, self._starts[key])
+        return _Storage(self._path, storage_type.dtype, self._places[key])
 
 
 def _require_zip(path: Path) -> None:
@@ -238,7 +251,7 @@ def _require_zip(path: Path) -> None:
     if start == _ZIP:
         return
     if start[:1] == b"\x80":
-        raise ValueError(
+        raise RefusedFileError(
             f"'{path}' has the format that PyTorch had before 1.6, which is one pickle and not a "
             "zip, and is not read here. Convert it once, with torch: torch.save(torch.load("
             f"'{path.name}', weights_only=True), 'weights.pt')."
@@ -251,8 +264,8 @@ def _require_zip(path: Path) -> None:
 
 def _require_little_endian(path: Path, archive: zipfile.ZipFile, folder: str) -> None:
     name = f"{folder}byteorder"
-    if name in archive.namelist() and archive.read(name) != b"little":
-        raise ValueError(
+    if name in archive.namelist() and archive.open(name).read(len(b"little")) != b"little":
+        raise RefusedFileError(
             f"'{path}' was written on a big-endian machine. Expected little-endian numbers. Save "
             "it as safetensors there."
         )

@@ -1,0 +1,206 @@
+"""The files beside a `.npz` of Marian: vocabularies, and how to search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
+from keras_addnorm.data.piece_ids import filler
+from keras_addnorm.decoding import Beam, Greedy
+from keras_addnorm.decoding.constraints import Constraint, ForbiddenTokens, MaxLength
+from keras_addnorm.decoding.length_penalties import AveragePenalty
+from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.marian import text_format
+from keras_addnorm.interop.families.text_files import by_mapping, moved, require_text_file
+from keras_addnorm.interop.generation_settings import GenerationSettings
+from keras_addnorm.models import Seq2SeqConfig
+
+_UNKNOWN_ID = 1
+_PAD = "<pad>"
+_LISTS = (".yml", ".yaml", ".json")
+# Bytes that no text has, of a model of pieces with a fallback to bytes.
+_CONTROL_BYTES = frozenset(f"<0x{value:02X}>" for value in range(32))
+# What changes an output and has no counterpart here; where it changes nothing.
+_NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
+    "word-penalty": (0,),
+    "shortlist": ([],),
+    "output-sampling": ([],),
+    "skip-cost": (False,),
+    "weights": ([],),
+    "force-decode": (False,),
+}
+
+
+def read_yaml(text: str) -> Any:
+    """Return what YAML says."""
+    (yaml,) = require_extra("pretrained", "A model of Marian", "yaml")
+    return yaml.safe_load(text)
+
+
+def read_decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what the `decoder.yml` beside a model says; nothing if there is none."""
+    for name in ("decoder.yml", f"{checkpoint.path.name}.decoder.yml"):
+        path = checkpoint.folder / name
+        if path.is_file():
+            return dict(read_yaml(path.read_text(encoding="utf-8")) or {})
+    return {}
+
+
+def search_of(
+    checkpoint: Checkpoint, settings: Mapping[str, Any], config: Seq2SeqConfig
+) -> GenerationSettings:
+    """Return how Marian searches with such settings.
+
+    Args:
+        checkpoint: The model.
+        settings: Those of `decoder.yml`. What they leave out is at Marian's default.
+        config: Our config.
+
+    Returns:
+        The settings. Marian goes on with one hypothesis less for each that has ended, and here all
+        places stay taken.
+    """
+    num_beams = settings.get("beam-size", 12)
+    penalty = AveragePenalty(float(settings.get("normalize", 0)))
+    never = [] if settings.get("allow-unk", False) else [_UNKNOWN_ID]
+    if not settings.get("allow-special", False):
+        vocabularies = _vocabularies(checkpoint)
+        if vocabularies and vocabularies[1].suffix == ".spm":
+            pieces = enumerate(sentencepiece_pieces(vocabularies[1]))
+            never += [token for token, piece in pieces if piece in _CONTROL_BYTES]
+    constraints: list[Constraint] = [
+        MaxLength(source_factor=float(settings.get("max-length-factor", 3)))
+    ]
+    if never:
+        constraints.append(ForbiddenTokens(tuple(never)))
+    return GenerationSettings(
+        Greedy(penalty) if num_beams == 1 else Beam(num_beams, penalty, early_stopping=True),
+        config.max_length,
+        tuple(constraints),
+        early_stopping=True,
+        not_followed=tuple(
+            f"{name} = {settings[name]!r:.60}"
+            for name, neutral in _NOT_FOLLOWED.items()
+            if settings.get(name) is not None and settings[name] not in neutral
+        ),
+    )
+
+
+def read_tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
+    """Return the tokenizers that the files beside a model describe.
+
+    Args:
+        checkpoint: The model.
+        config: Our config.
+
+    Returns:
+        Tokenizers whose last id is padding.
+
+    Raises:
+        FileNotFoundError: If there are no vocabularies, or no models of pieces beside lists.
+        ValueError: If they have other sizes than the tables.
+    """
+    vocabularies = _vocabularies(checkpoint)
+    if vocabularies is None:
+        there = ", ".join(sorted(path.name for path in checkpoint.folder.iterdir()))
+        raise FileNotFoundError(
+            f"There are no vocabularies in '{checkpoint.folder}' that can be read here. Expected "
+            "one or two .spm files; or source.spm and target.spm, and one or two lists of their "
+            f"pieces, vocab.yml. Received: {there}. Pass tokenizers=None to load the weights alone."
+        )
+    size = config.target_vocabulary_size
+    source, target = (
+        _tokenizer(checkpoint.folder, side, vocabulary, size)
+        for side, vocabulary in zip(("source", "target"), vocabularies, strict=True)
+    )
+    _check_sizes(checkpoint, (source, target))
+    return TokenizerPair(source, target, text_format(source))
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Return the ids of a list, a `vocab.yml` or a `.json`.
+
+    It is read line by line: what looks like a number or like `yes` is a piece, too.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The id of each piece.
+
+    Raises:
+        ValueError: If it is no such list.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        return dict(json.loads(text))
+    ids = {}
+    key = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if line.startswith("? "):  # a long key, whose id stands on the next line
+            key = line[2:]
+            continue
+        if not key:
+            key, _, value = line.rpartition(":")
+        else:
+            value = line.removeprefix(":")
+        if not line:
+            continue
+        if not value.strip().isdecimal() or not key:
+            raise ValueError(
+                f"'{path}' is no list of pieces. Expected lines such as 'piece: 5'. Received in "
+                f"line {number}: {line!r}"
+            )
+        ids[_unquoted(key)] = int(value)
+        key = ""
+    return ids
+
+
+def _unquoted(key: str) -> str:
+    """Return a key of YAML as it is meant."""
+    if key.startswith(('"', "'")) and key.endswith(key[0]) and len(key) > 1:
+        return str(read_yaml(key))
+    return key
+
+
+def _vocabularies(checkpoint: Checkpoint) -> tuple[Path, Path] | None:
+    """Return the file that says the ids of each side, if there is one."""
+    folder = checkpoint.folder
+    listed = [Path(name).name for name in read_decoder_settings(checkpoint).get("vocabs", [])]
+    found = [folder / name for name in listed if (folder / name).is_file()]
+    if len(found) != len(listed) or not found:
+        lists = [path for suffix in _LISTS for path in folder.glob(f"*vocab*{suffix}")]
+        found = sorted(lists) or sorted(folder.glob("*.spm"))
+    return (found[0], found[-1]) if len(found) in (1, 2) else None
+
+
+def _tokenizer(folder: Path, side: str, vocabulary: Path, size: int) -> Tokenizer:
+    special = {"pad": _PAD, "start": _PAD}
+    if vocabulary.suffix in _LISTS:
+        models = list(folder.glob("*.spm"))
+        model = models[0] if len(models) == 1 else require_text_file(folder, f"{side}.spm")
+        ids = read_vocabulary(vocabulary)
+        return by_mapping(model, {**ids, _PAD: size - 1}, size, **special)
+    count = len(sentencepiece_pieces(vocabulary))
+    last = (*map(filler, range(count, size - 1)), _PAD)
+    return moved(vocabulary, size, last=last, **special)
+
+
+def _check_sizes(checkpoint: Checkpoint, tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    """Refuse vocabularies that are not those of the tables."""
+    size = tokenizers[0].vocabulary_size - 1
+    received = [size - len(tokenizer.unused_ids) for tokenizer in tokenizers]
+    dims = checkpoint.settings.get("dim-vocabs") or []
+    # Of tables with different sizes, the settings know the smaller one.
+    expected = list(dims) if len(dims) == 2 and max(dims) == size else [size, size]
+    if max(received) != size or (expected == dims and received != expected):
+        raise ValueError(
+            "The vocabularies beside the model are not those of its tables. Expected "
+            f"{expected[0]} and {expected[1]} pieces. Received: {received[0]} and {received[1]}. "
+            "Were the files of two models mixed?"
+        )

@@ -1,0 +1,84 @@
+"""Reads the variables of TensorFlow's object checkpoints, where TensorFlow is installed.
+
+Reference: https://www.tensorflow.org/guide/checkpoint
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.interop.tensor_files.stored_tensor import DamagedFileError, StoredTensor
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_OF_OPTIMIZERS = "/.OPTIMIZER_SLOT/"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variable(StoredTensor):
+    """A variable that TensorFlow reads when its numbers are asked for.
+
+    Attributes:
+        name: Its whole name in the checkpoint.
+        reader: TensorFlow's reader.
+    """
+
+    name: str = ""
+    reader: Any = None
+
+    def read(self) -> np.ndarray:
+        """Return the numbers."""
+        return np.asarray(self.reader.get_tensor(self.name))
+
+
+def read_tensorflow_checkpoint(path: Path) -> dict[str, StoredTensor]:
+    """Return the variables of an object checkpoint by their paths of attributes.
+
+    Args:
+        path: A folder, of which the newest checkpoint is read, or what the names of a
+            checkpoint's files begin with, such as `"run/ckpt-5000"`.
+
+    Returns:
+        The variables without those of optimizers: `"model/encoder/layer_norm/gamma"`.
+
+    Raises:
+        FileNotFoundError: If there is no checkpoint.
+        DamagedFileError: If a file of it is missing or damaged.
+        ImportError: If TensorFlow is not installed.
+    """
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise ImportError(
+            "A checkpoint of TensorFlow needs 'tensorflow', which is not installed. Install it "
+            "with: pip install tensorflow"
+        ) from error
+    prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
+    if prefix is None or not Path(f"{prefix}.index").is_file():
+        raise FileNotFoundError(
+            f"There is no checkpoint of TensorFlow at '{path}'. Expected a folder with a file "
+            "'checkpoint', or what the names of the files begin with, such as 'run/ckpt-5000' "
+            "for 'run/ckpt-5000.index'."
+        )
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise DamagedFileError(
+            f"The checkpoint '{prefix}' is damaged: {error}. Copy or download its files again."
+        ) from error
+    shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    return {
+        name.removesuffix(_VALUE): _Variable(
+            Path(prefix),
+            np.dtype(types[name].as_numpy_dtype),
+            tuple(shapes[name]),
+            0,
+            name=name,
+            reader=reader,
+        )
+        for name in sorted(shapes)
+        if name.endswith(_VALUE) and _OF_OPTIMIZERS not in name
+    }

@@ -1,0 +1,46 @@
+"""Makes the arrays that a scheme's plan asks for."""
+
+import keras
+import numpy as np
+
+from keras_addnorm import schemes
+
+
+def make_array(
+    layer: keras.layers.Layer, array: schemes.LearnedArray, hidden_dim: int
+) -> keras.Variable:
+    """Add an array of a scheme's own to a layer.
+
+    Args:
+        layer: The layer that owns it.
+        array: What the plan says of it.
+        hidden_dim: Width of the residual stream, D.
+
+    Returns:
+        The weight.
+
+    Raises:
+        ValueError: If the initial value does not fit the shape.
+    """
+    shape = array.sizes(hidden_dim)
+    values = np.asarray(array.initial_value, "float64")
+    if values.shape not in ((), shape):
+        raise ValueError(
+            f"The initial value of the scheme's array '{array.name}' does not fit. Expected a "
+            f"number, or tuples of the shape {shape}. Received the shape: {values.shape}"
+        )
+    # Not cast to half precision: coefficients are float32, as the gains of norms are.
+    return layer.add_weight(
+        shape=shape, initializer=_Values(values), name=array.name, autocast=False
+    )
+
+
+class _Values(keras.initializers.Initializer):
+    """Given numbers, one or all. Weights are made once, and files hold them: no config."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __call__(self, shape: tuple[int, ...], dtype: str | None = None) -> keras.KerasTensor:
+        """Return the numbers."""
+        return keras.ops.convert_to_tensor(np.broadcast_to(self.values, shape), dtype=dtype)

@@ -1,0 +1,58 @@
+"""Dynamic erf (Derf): an error function with a learned scale in place of a normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_addnorm")
+class Derf(PositionWiseNorm):
+    """`gamma erf(alpha x + shift) + beta`.
+
+    Squashes large values as `dynamic_tanh` does, each number by itself, with another curve that
+    can be moved to the side.
+
+    Args:
+        initial_alpha: Value that `alpha` starts at.
+        epsilon: Without effect: nothing is divided.
+        **kwargs: `name`, `dtype` and the other arguments of a Keras layer.
+
+    Weights:
+        `alpha` and `shift`, scalars, the latter at zero first; `gamma` and `beta`, each `(D,)`, at
+        ones and zeros first.
+
+    Reference:
+        Chen et al., "Stronger Normalization-Free Transformers", 2025 (arXiv:2512.10938).
+    """
+
+    epsilon_power = 0
+    output_weights = ("gamma", "beta")
+
+    def __init__(self, initial_alpha: float = 0.5, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(epsilon=epsilon, **kwargs)
+        self.initial_alpha = initial_alpha
+
+    def build(self, x_shape: Shape) -> None:
+        """Make the weights for `(..., D)`."""
+        self.alpha = self._add_gain("alpha", (), self.initial_alpha)
+        self.shift = self._add_offset("shift", ())
+        self.gamma = self._add_gain("gamma", (self._width(x_shape),))
+        self.beta = self._add_offset("beta", (self._width(x_shape),))
+
+    def normalize(self, x: Tensor) -> Tensor:
+        """Squash each number."""
+        x = ops.cast(x, self.statistics_dtype)
+        return ops.erf(self.alpha * x + self.shift) * self.gamma + self.beta
+
+    def absorb_input_gain(self, gain: float) -> None:
+        """Multiply `alpha` by `gain`."""
+        self.alpha.assign(self.alpha * gain)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "initial_alpha": self.initial_alpha}

@@ -1,0 +1,64 @@
+"""DS-Init: Post-LN whose initial kernels are the smaller the deeper their layer stands."""
+
+import dataclasses
+
+from keras_addnorm.schemes.post_ln import PostLN
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    ResidualScheme,
+    StackPosition,
+    Tensor,
+    require_position,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DSInit(ResidualScheme):
+    """`y = LN(x + F(x))`, with all kernels of layer `l` of a stack, from 1, times `l^-exponent`.
+
+    Those of query and key are scaled, too, and those of cross-attention; encoder and decoder are
+    each counted from 1. The paper draws from `U(-gamma / sqrt(l), gamma / sqrt(l))` with Glorot's
+    gamma, which is an exponent of 0.5 with the default `glorot_uniform`. The authors' code gives
+    the factor to a variance: there it is 0.25.
+
+    Args:
+        exponent: How fast the kernels shrink with depth; 0 for Post-LN.
+        gain: A factor on all kernels (the paper's alpha; 1 in the authors' recipe).
+
+    Raises:
+        ValueError: If the gain is not positive, or on use without a position.
+
+    Reference:
+        Zhang et al., "Improving Deep Transformer with Depth-Scaled Initialization and Merged
+        Attention", 2019 (arXiv:1908.11365), section 4.
+    """
+
+    exponent: float = 0.5
+    gain: float = 1.0
+    needs_final_norm = False
+
+    def __post_init__(self) -> None:
+        if not self.gain > 0:
+            raise ValueError(
+                "DS-Init scales initial kernels, which would all be zero. Expected gain > 0. "
+                f"Received: gain={self.gain!r}"
+            )
+
+    def plan(self, position: StackPosition | None) -> ResidualPlan:
+        """Ask for a norm after the sum, and set the kernels' gain."""
+        layer_number = require_position(position, "DS-Init").layer_index + 1
+        gain = self.gain * layer_number**-self.exponent
+        return ResidualPlan(norm_slots=("post_norm",), init_gain=gain, query_key_init_gain=gain)
+
+    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
+        """Return the stream as it is."""
+        return x
+
+    def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
+        """Return `LN(x + f)`."""
+        return parts.post_norm(residual + branch)
+
+    def without_branch(self, position: StackPosition | None) -> PostLN:
+        """Return Post-LN: there are no kernels."""
+        return PostLN()

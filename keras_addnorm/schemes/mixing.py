@@ -1,0 +1,62 @@
+"""Arithmetic of several streams: coefficients in float32, sums in the dtype of the streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from keras_addnorm.schemes.scheme import Tensor
+
+
+def precise(x: Tensor) -> Tensor:
+    """Return `x` in the dtype of coefficients: float32, or float64 where `x` is."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+
+
+def total(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the sum of tensors, from the first to the last."""
+    first, *others = tensors
+    for other in others:
+        first = first + other
+    return first
+
+
+def mean(streams: Sequence[Tensor]) -> Tensor:
+    """Return the mean over streams."""
+    return total(streams) if len(streams) == 1 else total(streams) * (1 / len(streams))
+
+
+def weigh(weights: Tensor, streams: Sequence[Tensor]) -> Tensor:
+    """Return the sum of `weights[..., i] * streams[i]`, in the dtype of the streams."""
+    weights = ops.cast(weights, streams[0].dtype)
+    return total([weights[..., i : i + 1] * x for i, x in enumerate(streams)])
+
+
+def mix(matrix: Tensor, streams: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the streams `sum_j matrix[..., i, j] * streams[j]`, one for each row i."""
+    return tuple(weigh(matrix[..., i, :], streams) for i in range(matrix.shape[-2]))
+
+
+def basis_vector(index: int, size: int, others: float = 0.0) -> tuple[float, ...]:
+    """Return 1 at an index and another number elsewhere."""
+    return tuple(1.0 if i == index else others for i in range(size))
+
+
+def identity(
+    size: int, diagonal: float = 1.0, others: float = 0.0
+) -> tuple[tuple[float, ...], ...]:
+    """Return a matrix with one number on its diagonal and another elsewhere."""
+    return tuple(tuple(diagonal if i == j else others for j in range(size)) for i in range(size))
+
+
+def spread(size: int) -> tuple[float, ...]:
+    """Return numbers from -1 to 1 at equal distances; 0 if there is but one."""
+    return tuple(0.0 if size == 1 else 2 * i / (size - 1) - 1 for i in range(size))
+
+
+def logit(share: float) -> float:
+    """Return the number whose logistic is `share`, 20 (a float32 sees no difference) for 1."""
+    return math.log(share / (1 - share)) if share < 1 else 20.0

@@ -1,0 +1,206 @@
+"""What the papers' formulas imply for schemes of one stream; tests/layers has the formulas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_addnorm.layers import AddNorm, TransformerDecoder, TransformerEncoder
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.schemes import Keel, StackPosition
+
+B, T, D = 2, 3, 5
+PLACE = StackPosition(3, 2, "decoder", 1, "feed_forward")
+
+
+def random(*shape, seed=3):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+X, F = random(B, T, D), random(B, T, D, seed=4)
+
+
+def make(scheme, position=PLACE, dtype="float64", **arguments):
+    add_norm = AddNorm(scheme, position=position, dtype=dtype, **arguments)
+    add_norm.build((B, T, D))
+    return add_norm
+
+
+def array(tensor):
+    return keras.ops.convert_to_numpy(tensor)
+
+
+# Keel
+
+
+def test_keel_of_an_endless_gain_is_the_norm_of_the_stream():
+    endless = make(Keel(alpha=1e9))
+    np.testing.assert_allclose(endless(X, F), make("post_ln")(X, np.zeros_like(X)), atol=1e-5)
+
+
+def test_keel_without_gain_and_inner_norm_is_post_ln():
+    place = StackPosition(3, 2, "decoder", 0, "feed_forward")
+    np.testing.assert_array_equal(make("keel", place)(X, F), make("post_ln")(X, F))
+    without = make("keel", place, norm="none")
+    np.testing.assert_array_equal(without.branch_input(X), X)
+
+
+def test_keels_first_sublayer_is_pre_lns():
+    place = StackPosition(3, 2, "decoder", 0, "self_attention")
+    keel, pre_ln = make("keel", place), make("pre_ln")
+    np.testing.assert_array_equal(keel.branch_input(X), pre_ln.branch_input(X))
+    np.testing.assert_array_equal(keel(X, F), pre_ln(X, F))
+
+
+def test_keels_gain_keeps_the_papers_share_of_the_gradient():
+    """Section 3: a stack of L sublayers keeps (1 + 1/L^2)^(-L/2), here of 12."""
+    alpha = Keel().plan(StackPosition(6, 6, "encoder", 1, "feed_forward")).skip_gain
+    # A stream and branches of unit variance, independent: the norm divides by their sum's size.
+    kept = (alpha / np.sqrt(alpha**2 + 1)) ** 12
+    assert kept == pytest.approx((1 + 1 / 12**2) ** -6) == pytest.approx(0.9593, abs=5e-5)
+
+
+def test_a_folded_keel_needs_a_norm_that_can_make_up_for_the_gain():
+    with pytest.raises(ValueError, match=r"'none' cannot make up for the gain.*'layer_norm'"):
+        make(Keel(folded=True), norm="none")
+
+
+# Orthogonal
+
+
+def test_the_orthogonal_update_has_no_part_along_the_stream():
+    y = array(make("orthogonal")(X, F))
+    np.testing.assert_allclose(((y - X) * X).sum(-1), 0, atol=1e-5)
+    share = (X * F).sum(-1, keepdims=True) / (X * X).sum(-1, keepdims=True)
+    added = np.square(F - share * X).sum(-1)
+    np.testing.assert_allclose(np.square(y).sum(-1), np.square(X).sum(-1) + added, rtol=1e-5)
+
+
+def test_the_orthogonal_residual_of_branches_along_and_across_the_stream():
+    scheme = {"name": "orthogonal", "epsilon": 1e-12}
+    np.testing.assert_allclose(make(scheme)(X, -0.7 * X), X, rtol=1e-10)
+    across = F - (X * F).sum(-1, keepdims=True) / (X * X).sum(-1, keepdims=True) * X
+    np.testing.assert_allclose(make(scheme)(X, across), X + across, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("policy", "size", "rounding"),
+    [("mixed_float16", 300.0, 2**-10), ("mixed_bfloat16", 30.0, 2**-7)],
+)
+def test_the_orthogonal_factor_is_float32_in_half_precision(policy, size, rounding):
+    # Squares of 300 overflow float16: the share, which is near 1, would be lost.
+    half = policy.removeprefix("mixed_")
+    stream = size * random(B, T, 64)
+    x, f = (tf.cast(each, half) for each in (stream, stream + random(B, T, 64, seed=4)))
+    add_norm = AddNorm("orthogonal", dtype=policy)
+    y = add_norm(x, f)
+    assert y.dtype == half
+    wide, branch = array(x).astype("float64"), array(f).astype("float64")
+    share = (wide * branch).sum(-1, keepdims=True) / (wide**2).sum(-1, keepdims=True)
+    exact = wide + branch - share * wide
+    assert (np.abs(array(y).astype("float64") - exact) <= 2 * rounding * np.abs(wide) + 1e-2).all()
+
+
+def test_a_stream_of_zeros_takes_the_whole_branch():
+    x, f = tf.zeros((B, T, D)), tf.constant(F, "float32")
+    add_norm = AddNorm("orthogonal")
+    with tf.GradientTape() as tape:
+        tape.watch([x, f])
+        y = add_norm(x, f)
+    np.testing.assert_array_equal(y, f)
+    assert all(np.isfinite(gradient).all() for gradient in tape.gradient(y, [x, f]))
+
+
+# T-Fixup and DS-Init: initial weights
+
+
+def test_t_fixup_starts_embeddings_smaller_and_is_no_norm_with_the_same_weights():
+    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 3, "hidden_dim": 64, "num_heads": 2}
+    sizes |= {"source_vocabulary_size": 300, "target_vocabulary_size": 300, "intermediate_dim": 8}
+    inputs = {"source": np.array([[4, 5, 2]]), "target": np.array([[1, 6, 7]])}
+
+    def build(scheme, **options):
+        return Seq2SeqTransformer(Seq2SeqConfig(**sizes, scheme=scheme, **options))
+
+    model, shared = build("t_fixup"), build("t_fixup", share_embeddings=True)
+    gains = {model.encoder_embedding: 2, model.decoder_embedding: 3, shared.decoder_embedding: 2}
+    for embedding, depth in gains.items():
+        # A sample of 19,200 has a standard deviation within 4 * 0.7 / sqrt(19,200), 2 %.
+        std = (9 * depth) ** -0.25 / np.sqrt(64)
+        assert array(embedding.embeddings).std() == pytest.approx(std, rel=0.02)
+    same = build("no_norm")
+    assert array(same.encoder_embedding.embeddings).std() == pytest.approx(1 / 8, rel=0.02)
+    same.set_weights(model.get_weights())
+    np.testing.assert_array_equal(same(inputs), model(inputs))
+
+
+def test_without_branches_t_fixups_encoder_is_the_identity():
+    names = ("0/self_attention", "0/feed_forward")
+    encoder = TransformerEncoder(1, 1, 7, scheme="t_fixup", pruned_sublayers=names)
+    x = X.astype("float32")
+    np.testing.assert_array_equal(encoder(x), x)
+    assert encoder.weights == []
+
+
+def test_ds_init_is_post_ln_with_the_same_weights():
+    options = {"num_layers": 2, "num_heads": 1, "intermediate_dim": 7}
+    ours, post_ln = (TransformerEncoder(**options, scheme=name) for name in ("ds_init", "post_ln"))
+    ours.build((B, T, D))
+    post_ln.build((B, T, D))
+    post_ln.set_weights(ours.get_weights())
+    np.testing.assert_array_equal(post_ln(X), ours(X))
+
+
+# HybridNorm
+
+
+def hybrid(sublayer, **fields):
+    scheme = {"name": "hybrid_norm", **fields}
+    place = StackPosition(3, 2, "decoder", 0, sublayer)
+    return make(scheme, place, epsilon=1e-12)
+
+
+def test_hybrid_norms_feed_forward_does_not_see_how_long_the_stream_is():
+    add_norm = hybrid("feed_forward")
+    np.testing.assert_allclose(add_norm(7.0 * X, F), add_norm(X, F), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(add_norm(X, 0 * F), add_norm.branch_input(X), rtol=1e-12)
+
+
+def test_hybrid_norms_first_layer_may_be_pre_lns():
+    pre_ln = make("pre_ln", epsilon=1e-12)
+    for sublayer in ("self_attention", "feed_forward"):
+        add_norm = hybrid(sublayer, first_layer_pre_ln=True)
+        np.testing.assert_array_equal(add_norm.branch_input(X), pre_ln.branch_input(X))
+        np.testing.assert_array_equal(add_norm(X, F), X + F)
+    np.testing.assert_array_equal(hybrid("cross_attention").branch_input(X), X)
+
+
+def test_one_layer_of_starred_hybrid_norm_is_pre_ln_with_norms_in_the_attention():
+    norm = {"name": "layer_norm", "epsilon": 0.2}
+    options = {"num_layers": 1, "num_heads": 2, "intermediate_dim": 7, "epsilon": 0.2}
+    scheme = {"name": "hybrid_norm", "first_layer_pre_ln": True}
+    hybrid_norm = TransformerDecoder(**options, scheme=scheme)
+    attention = {"query_key_norm": norm, "value_norm": norm}
+    pre_ln = TransformerDecoder(**options, scheme="pre_ln", attention=attention)
+    x, memory = random(B, T, 6), random(B, 4, 6, seed=4)
+    hybrid_norm.build(x.shape, memory.shape)
+    pre_ln.build(x.shape, memory.shape)
+    for weight in pre_ln.weights:
+        weight.assign(weight + 0.3 * random(*weight.shape))
+    hybrid_norm.set_weights(pre_ln.get_weights())
+    np.testing.assert_array_equal(hybrid_norm(x, memory), pre_ln(x, memory))
+
+
+def test_the_config_of_the_attention_goes_before_the_scheme():
+    attention = {"value_norm": "rms_norm"}
+    encoder = TransformerEncoder(1, 2, 7, scheme="hybrid_norm", attention=attention)
+    encoder.build((B, T, 6))
+    found = encoder.layers[0].self_attention.attention
+    assert found.value_norm == "rms_norm"
+    assert found.query_key_norm == {"name": "layer_norm", "epsilon": 1e-6}
+
+
+def test_a_norm_that_mixes_positions_is_refused_inside_an_attention():
+    encoder = TransformerEncoder(1, 2, 7, scheme="hybrid_norm", norm="batch_norm")
+    with pytest.raises(ValueError, match="of the attention would mix positions"):
+        encoder.build((B, T, 6))
