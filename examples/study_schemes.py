@@ -32,8 +32,21 @@ from keras_addnorm import schemes
 
 FULL = Plan(
     schemes=("pre_ln", *(name for name in schemes.names() if name not in ("pre_ln", "peri_ln"))),
-    norms=("rms_norm", "dynamic_tanh"),
-    multi30k=("pre_ln", "post_ln", "deep_norm", "sandwich_ln", "sub_ln", "rezero"),
+    norms=("rms_norm", "dynamic_tanh", "derf", "seed_norm"),
+    multi30k=(
+        "pre_ln",
+        "post_ln",
+        "deep_norm",
+        "sandwich_ln",
+        "keel",
+        "b2t",
+        "resi_dual",
+        "hyper_connections",
+        "mhc_lite",
+        "attention_residuals",
+        "hybrid_norm",
+        "t_fixup",
+    ),
 )
 QUICK = Plan(schemes=("pre_ln", "post_ln"), depths=(2,), rates=(0.01,), seeds=(1,))
 SMALL = Scale(hidden_dim=8, num_heads=2, vocabulary_size=300, batch_size=4, updates=3, warmup=2)
