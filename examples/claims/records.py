@@ -28,16 +28,25 @@ class Records:
                 record = json.loads(line)
                 self._lines[_canonical(record["measured"])] = line
 
+    def find(self, key: Key) -> Result | None:
+        """Return the result of an earlier run, or `None`."""
+        line = self._lines.get(_canonical(key))
+        return None if line is None else json.loads(line)["result"]
+
+    def keep(self, key: Key, result: Result) -> None:
+        """Put a result on record."""
+        self._lines[_canonical(key)] = json.dumps({"measured": key, "result": result})
+        with atomic_file(self.path) as temporary:
+            text = "".join(f"{line}\n" for line in self._lines.values())
+            temporary.write_text(text, encoding="utf-8")
+
     def get_or_measure(self, key: Key, measure: Callable[[], Result]) -> Result:
         """Return the result of an earlier run, or measure now and keep it."""
-        name = _canonical(key)
-        if name not in self._lines:
-            self._lines[name] = json.dumps({"measured": key, "result": measure()})
-            with atomic_file(self.path) as temporary:
-                text = "".join(f"{line}\n" for line in self._lines.values())
-                temporary.write_text(text, encoding="utf-8")
+        if self.find(key) is None:
+            self.keep(key, measure())
         # Always what the file says, so that a page from new results is the page from old ones.
-        result: Result = json.loads(self._lines[name])["result"]
+        result = self.find(key)
+        assert result is not None
         return result
 
     def seconds(self) -> float:

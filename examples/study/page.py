@@ -1,0 +1,375 @@
+"""The page of the study: tables, pictures and findings, made from the records alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from claims.drawing import picture
+from claims.images import Images
+from claims.page import number, table
+
+from keras_addnorm.basics import atomic_file
+from study.trial import MULTI30K, Outcome, Trial, loss_of
+
+if TYPE_CHECKING:
+    from study_schemes import Study
+
+_MARKERS = "osD^vP"
+_EFFECT = 0.02  # nats: smaller differences of the loss are those of seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The study, with what is asked of it often."""
+
+    study: Study
+
+    @property
+    def reference(self) -> str:
+        """The scheme that others are compared with."""
+        return self.study.plan.schemes[0]
+
+    def of(self, scheme: str, layers: int, **changed: object) -> list[Outcome]:
+        """The outcomes of a scheme at its own rate, one a seed."""
+        plan = self.study.plan
+        rate = plan.best_rate(scheme, self.study.find)
+        if rate is None:
+            return []
+        trials = [
+            dataclasses.replace(Trial(scheme, layers, rate, seed), **changed) for seed in plan.seeds
+        ]
+        found = [self.study.find(trial) for trial in trials]
+        return [outcome for outcome in found if outcome is not None]
+
+    def loss(self, scheme: str, layers: int, **changed: object) -> float | None:
+        """The mean validation loss over the seeds; infinite where one diverged."""
+        found = [loss_of(outcome) for outcome in self.of(scheme, layers, **changed)]
+        return statistics.mean(found) if found else None
+
+    def ratio(self, scheme: str, layers: int, name: str) -> float | None:
+        """A number of a scheme over that of the reference, on the same machine, at one depth."""
+        theirs = {one["machine"]: one[name] for one in self.of(self.reference, layers)}
+        ours = [
+            one[name] / theirs[one["machine"]]
+            for one in self.of(scheme, layers)
+            if one["machine"] in theirs
+        ]
+        return statistics.median(ours) if ours else None
+
+
+def write(study: Study, page: Path) -> None:
+    """Write the page with its pictures, whole or not at all.
+
+    Args:
+        study: The study; what is missing is listed.
+        page: Where the page goes.
+    """
+    results, images = Results(study), Images(page)
+    blocks = [
+        "# Residual schemes on translation",
+        _introduction(results),
+        "## Loss and BLEU by depth",
+        _losses(results),
+        "## Cost and inner life",
+        _inner(results),
+        *_pictures(results, images),
+        "## Without warm-up",
+        _warmup(results),
+        "## Multi30k",
+        _multi30k(results),
+        "## Norms where data is scarce",
+        _norms(results),
+        "## What of the published claims shows here",
+        _findings(results),
+        "## What is missing",
+        _missing(results),
+    ]
+    with atomic_file(page) as temporary:
+        temporary.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+
+
+def _introduction(results: Results) -> str:
+    plan, scale = results.study.plan, results.study.scale
+    rates = ", ".join(map(str, plan.rates))
+    return f"""\
+`python examples/study_schemes.py` made this page from `examples/study/records.jsonl`; it goes on
+where it was stopped.
+
+Every scheme is trained alike on the built-in set, English to German: width {scale.hidden_dim},
+{scale.num_heads} heads, feed-forward layers twice as wide, one vocabulary of
+{scale.vocabulary_size} pieces, dropout 0.1, {scale.updates} updates of {scale.batch_size} pairs,
+Adam, a rate that rises over {scale.warmup} updates and then falls linearly to 0. The highest rate
+is chosen for each scheme from {rates} by the validation loss at {plan.middle} layers, first seed.
+Layers are counted in encoder and decoder together, half of them each. Losses are those of
+validation pairs, in nats a token; BLEU is that of {scale.scored} of them, translated greedily. No
+test data was used. Sentences of the built-in set are made from templates: numbers here rank
+schemes, they do not say how well one translates. Differences below {_EFFECT} nats are taken for
+chance."""
+
+
+def _losses(results: Results) -> str:
+    plan = results.study.plan
+    header = ["scheme", "rate"]
+    for layers in plan.depths:
+        header += [f"loss, {layers} layers", "BLEU"]
+    rows = []
+    for scheme in plan.schemes:
+        rate = plan.best_rate(scheme, results.study.find)
+        row = [f"`{scheme}`", "" if rate is None else f"{rate:g}"]
+        for layers in plan.depths:
+            found = results.of(scheme, layers)
+            row += [_spread([loss_of(one) for one in found]), _mean(one["bleu"] for one in found)]
+        rows.append(row)
+    return table(header, rows)
+
+
+def _inner(results: Results) -> str:
+    plan = results.study.plan
+    header = [
+        "scheme",
+        "time of an update",
+        "memory",
+        "stream growth, encoder",
+        "decoder",
+        "gradient first / last, encoder",
+        "decoder",
+        "effective depth",
+    ]
+    rows = []
+    for scheme in plan.schemes:
+        found = results.of(scheme, plan.middle)
+        ends = [one["end"] for one in found if one["end"] is not None]
+        starts = [one["start"] for one in found]
+        rows.append(
+            [
+                f"`{scheme}`",
+                *(
+                    _factor(results.ratio(scheme, plan.middle, name))
+                    for name in ("milliseconds", "memory_mib")
+                ),
+                *(
+                    _mean(one[side]["stream_growth"] for one in ends)
+                    for side in ("encoder", "decoder")
+                ),
+                *(
+                    _mean(one[side]["gradient_ratio"] for one in starts)
+                    for side in ("encoder", "decoder")
+                ),
+                _mean(one["effective_depth"] for one in found),
+            ]
+        )
+    sublayers = 5 * plan.middle // 2
+    return (
+        f"At {plan.middle} layers, {sublayers} sublayers. Time and memory are factors of those of "
+        f"`{results.reference}`, measured on the same machine with all cores busy. Stream growth "
+        "is the root mean square of the stream behind the last sublayer over that in front of the "
+        "first, after training; the gradient is that at the stream, before training. [Effective "
+        "depth](diagnostics.md#effective-depth) is after training.\n\n" + table(header, rows)
+    )
+
+
+def _pictures(results: Results, images: Images) -> list[str]:
+    plan, blocks = results.study.plan, []
+    points = {
+        scheme: (results.ratio(scheme, plan.middle, "milliseconds"), loss)
+        for scheme in plan.schemes
+        if (loss := results.loss(scheme, plan.middle)) is not None and loss < float("inf")
+    }
+    path = images.path("pareto")
+    with picture(path, width=8.5, height=5.0) as axis:
+        for scheme, (time, loss) in points.items():
+            if time is not None:
+                axis.plot([time], [loss], marker="o", color="#0072B2", linestyle="none")
+                axis.annotate(scheme, (time, loss), (4, 3), textcoords="offset points", fontsize=8)
+        axis.set(
+            xlabel=f"time of an update, {results.reference} = 1",
+            ylabel=f"validation loss, {plan.middle} layers",
+        )
+    blocks.append(images.markdown(path, "Validation loss against the time of an update"))
+    path = images.path("skips")
+    best = sorted(points, key=lambda scheme: points[scheme][1])[: len(_MARKERS)]
+    with picture(path, panels=2, width=11.0) as axes:
+        for axis, side in zip(axes, ("encoder", "decoder"), strict=True):
+            for scheme, marker in zip(best, _MARKERS, strict=False):
+                skips = results.of(scheme, plan.middle)[0]["skips"]
+                costs = [cost for name, cost in skips.items() if name.startswith(side)]
+                axis.plot(range(1, len(costs) + 1), costs, marker=marker, label=scheme)
+            axis.set(title=side, xlabel="sublayer", ylabel="increase of the loss without it")
+            axis.legend(fontsize=8)
+    blocks.append(
+        images.markdown(path, "What skipping each sublayer costs, for the six best schemes")
+    )
+    return blocks
+
+
+def _warmup(results: Results) -> str:
+    plan = results.study.plan
+    rows = []
+    for scheme in plan.schemes:
+        ours = results.of(scheme, plan.middle, has_warmup=False)
+        with_it = results.of(scheme, plan.middle)[:1]
+        rows.append(
+            [
+                f"`{scheme}`",
+                _spread([loss_of(one) for one in with_it]),
+                _spread([loss_of(one) for one in ours]),
+                with_it[0]["forecast"] if with_it else "",
+            ]
+        )
+    header = ["scheme", "loss", "without warm-up", "forecast by `predict_stability`"]
+    return table(header, rows)
+
+
+def _multi30k(results: Results) -> str:
+    plan, rows = results.study.plan, []
+    for scheme in plan.multi30k:
+        found = results.of(scheme, plan.middle, corpus=MULTI30K)
+        if found:
+            losses = [loss_of(one) for one in found]
+            rows.append([f"`{scheme}`", _spread(losses), _mean(one["bleu"] for one in found)])
+    return table(["scheme", "loss", "BLEU"], rows) if rows else "Not trained yet."
+
+
+def _norms(results: Results) -> str:
+    study, rows = results.study, []
+    for norm in ("layer_norm", *study.plan.norms):
+        rate = study.plan.best_rate(results.reference, study.find, norm)
+        if rate is None:
+            continue
+        whole = Trial(results.reference, study.plan.middle, rate, study.plan.seeds[0], norm=norm)
+        few = dataclasses.replace(whole, pairs=study.plan.few_pairs)
+        rows.append(
+            [
+                f"`{norm}`",
+                f"{rate:g}",
+                *(
+                    "" if outcome is None else number(loss_of(outcome), 3)
+                    for outcome in map(study.find, (whole, few))
+                ),
+            ]
+        )
+    header = ["norm", "rate", "loss, all pairs", f"loss, {study.plan.few_pairs} pairs"]
+    return f"`{results.reference}`, {study.plan.middle} layers.\n\n" + table(header, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What has been published, and how it is looked for here.
+
+    Attributes:
+        text: The claim, with its source.
+        margin: The advantage that it promises, in nats; `None` if trainings are missing.
+    """
+
+    text: str
+    margin: Callable[[Results], float | None]
+
+
+def _better(
+    scheme: str, other: str, which: int = 1, **changed: object
+) -> Callable[[Results], float | None]:
+    """By how much the loss of a scheme is lower than that of another, at one of the depths."""
+
+    def margin(results: Results) -> float | None:
+        depths = results.study.plan.depths
+        layers = depths[min(which, len(depths) - 1)]
+        ours = results.loss(scheme, layers, **changed)
+        theirs = results.loss(other, layers, **changed)
+        return None if ours is None or theirs is None else theirs - ours
+
+    return margin
+
+
+def _needs_no_warmup(scheme: str) -> Callable[[Results], float | None]:
+    """How much of the tolerance is left when warm-up is left out."""
+
+    def margin(results: Results) -> float | None:
+        layers = results.study.plan.middle
+        with_it = results.loss(scheme, layers)
+        without = results.loss(scheme, layers, has_warmup=False)
+        return None if with_it is None or without is None else with_it - without + 2 * _EFFECT
+
+    return margin
+
+
+CLAIMS = (
+    Claim("Pre-LN needs no warm-up (Xiong et al., 2020)", _needs_no_warmup("pre_ln")),
+    Claim(
+        "Post-LN does (the same): it is worse than Pre-LN without",
+        _better("pre_ln", "post_ln", has_warmup=False),
+    ),
+    Claim(
+        "DeepNorm beats Post-LN in deep models (Wang et al., 2022)",
+        _better("deep_norm", "post_ln", 2),
+    ),
+    Claim("DeepNorm beats Pre-LN (the same)", _better("deep_norm", "pre_ln", 2)),
+    Claim("Sub-LN beats Pre-LN (Wang et al., 2022, Magneto)", _better("sub_ln", "pre_ln")),
+    Claim("A norm on both sides beats Pre-LN (Peri-LN, 2025)", _better("sandwich_ln", "pre_ln")),
+    Claim("LN-scaling beats Pre-LN in deep models (2025)", _better("ln_scaling", "pre_ln", 2)),
+    Claim("Mix-LN beats Pre-LN in deep models (2024)", _better("mix_ln", "pre_ln", 2)),
+    Claim("Keel needs no warm-up (2026)", _needs_no_warmup("keel")),
+    Claim("Keel beats Pre-LN in deep models (the same)", _better("keel", "pre_ln", 2)),
+    Claim("ResiDual beats Pre-LN (Xie et al., 2023)", _better("resi_dual", "pre_ln")),
+    Claim("ResiDual beats Post-LN (the same)", _better("resi_dual", "post_ln")),
+    Claim("B2T beats Post-LN in deep models (Takase et al., 2022)", _better("b2t", "post_ln", 2)),
+    Claim("B2T beats Pre-LN (the same)", _better("b2t", "pre_ln")),
+    Claim(
+        "Hyper-connections beat Pre-LN, at the smallest depth here (2024)",
+        _better("hyper_connections", "pre_ln", 0),
+    ),
+    Claim(
+        "Constrained mixing beats free mixing (mHC, 2025; mHC-lite, 2026)",
+        _better("mhc_lite", "hyper_connections"),
+    ),
+    Claim("Attention residuals beat Pre-LN (2026)", _better("attention_residuals", "pre_ln")),
+    Claim("DenseFormer beats Pre-LN (2024)", _better("dense_former", "pre_ln")),
+    Claim("Removing what is parallel to the stream helps (2025)", _better("orthogonal", "pre_ln")),
+    Claim("HybridNorm beats Pre-LN (2025)", _better("hybrid_norm", "pre_ln")),
+)
+
+
+def _findings(results: Results) -> str:
+    rows = []
+    for claim in CLAIMS:
+        margin = claim.margin(results)
+        if margin is not None:
+            rows.append([claim.text, _verdict(margin), number(margin, 3)])
+    return table(["claim", "here", "advantage, nats"], rows) if rows else "None was tried yet."
+
+
+def _verdict(margin: float) -> str:
+    if abs(margin) < _EFFECT:
+        return "no difference"
+    return "yes" if margin > 0 else "no"
+
+
+def _missing(results: Results) -> str:
+    study = results.study
+    rows = []
+    for title, trials in study.plan.stages(study.find):
+        done = sum(study.find(trial) is not None for trial in trials)
+        rows.append([title, str(done), str(len(trials))])
+    return "Trials by stage. Those of later stages are known when the rates are.\n\n" + table(
+        ["stage", "done", "of"], rows
+    )
+
+
+def _spread(losses: Sequence[float]) -> str:
+    """The mean, and the values by seed where there are several."""
+    if not losses:
+        return ""
+    mean = number(statistics.mean(losses), 3)
+    return mean if len(losses) == 1 else f"{mean} ({', '.join(number(x, 3) for x in losses)})"
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return number(statistics.mean(known), 1) if known else ""
+
+
+def _factor(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -1,0 +1,169 @@
+"""What is trained: trials, their scale, and the order in which they are done."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+DEMO, MULTI30K = "demo", "multi30k"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How large everything is, the same for every scheme.
+
+    Attributes:
+        hidden_dim: Width of the stream; the feed-forward layers are twice as wide.
+        num_heads: Heads of each attention.
+        vocabulary_size: Pieces of the one vocabulary for both languages.
+        length: Tokens of a sentence at most, the end included; longer pairs are left out.
+        batch_size: Sentence pairs in an update.
+        updates: Updates of a training.
+        warmup: Updates in which the rate rises; afterwards it falls linearly to 0.
+        scored: Validation pairs that are translated and scored.
+    """
+
+    hidden_dim: int = 64
+    num_heads: int = 4
+    vocabulary_size: int = 1000
+    length: int = 32
+    batch_size: int = 32
+    updates: int = 600
+    warmup: int = 100
+    scored: int = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One training from scratch.
+
+    Attributes:
+        scheme: Name of the residual scheme.
+        layers: Layers of encoder and decoder together, half of them each.
+        learning_rate: The highest rate.
+        seed: Of the first weights and of the order of the batches.
+        corpus: `"demo"`, the built-in set, or `"multi30k"`.
+        norm: Name of the norm.
+        pairs: Training pairs; `None` for all.
+        has_warmup: Whether the rate rises to its height, or starts there.
+    """
+
+    scheme: str
+    layers: int
+    learning_rate: float
+    seed: int = 1
+    corpus: str = DEMO
+    norm: str = "layer_norm"
+    pairs: int | None = None
+    has_warmup: bool = True
+
+    def rates(self, scale: Scale) -> list[float]:
+        """The learning rate of each update."""
+        warmup = scale.warmup if self.has_warmup else 1
+        steps = range(scale.updates)
+        fall = max(1, scale.updates - warmup)
+        return [
+            self.learning_rate * min((step + 1) / warmup, (scale.updates - step) / fall)
+            for step in steps
+        ]
+
+    def key(self, scale: Scale) -> dict[str, Any]:
+        """All that the result depends on."""
+        return {**dataclasses.asdict(self), "scale": dataclasses.asdict(scale)}
+
+
+Outcome = dict[str, Any]
+Find = Callable[[Trial], Outcome | None]
+"""Returns the result of a trial that was done, or `None`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All trials of the study, in an order in which every beginning is a study of its own.
+
+    Attributes:
+        schemes: The schemes to compare, the reference first.
+        depths: Numbers of layers; the second one is where rates are chosen.
+        rates: The grid of learning rates, the same for every scheme.
+        seeds: Seeds of the built-in set.
+        norms: Norms to compare with the reference scheme, on all pairs and on few.
+        few_pairs: How many pairs are few.
+        multi30k: Schemes to train on Multi30k, with `depths[1]` layers; none without the data.
+    """
+
+    schemes: tuple[str, ...]
+    depths: tuple[int, ...] = (6, 12, 24)
+    rates: tuple[float, ...] = (0.001, 0.003, 0.006)
+    seeds: tuple[int, ...] = (1, 2)
+    norms: tuple[str, ...] = ()
+    few_pairs: int = 1000
+    multi30k: tuple[str, ...] = ()
+
+    @property
+    def middle(self) -> int:
+        """The depth at which rates are chosen."""
+        return self.depths[min(1, len(self.depths) - 1)]
+
+    def grid(self, scheme: str, norm: str = "layer_norm") -> list[Trial]:
+        """The trainings that choose the rate of a scheme: validation loss, first seed."""
+        return [Trial(scheme, self.middle, rate, self.seeds[0], norm=norm) for rate in self.rates]
+
+    def best_rate(self, scheme: str, find: Find, norm: str = "layer_norm") -> float | None:
+        """The rate with the lowest validation loss; `None` while one of them is not trained."""
+        found = [(trial, find(trial)) for trial in self.grid(scheme, norm)]
+        if any(outcome is None for _, outcome in found):
+            return None
+        return min(found, key=lambda pair: loss_of(pair[1]))[0].learning_rate
+
+    def stages(self, find: Find) -> Iterator[tuple[str, list[Trial]]]:
+        """The stages with their titles; the trials of a scheme follow once its rate is known."""
+        yield "learning rates", [trial for scheme in self.schemes for trial in self.grid(scheme)]
+        first, *more = self.seeds
+        yield "depths", list(self._chosen(find, seed=first))
+        yield (
+            "no warm-up",
+            [
+                dataclasses.replace(trial, has_warmup=False)
+                for trial in self._chosen(find, seed=first, depths=(self.middle,))
+            ],
+        )
+        yield "Multi30k", list(self._on_multi30k(find))
+        for seed in more:
+            yield f"seed {seed}", list(self._chosen(find, seed=seed))
+        yield "norms", list(self._norms(find))
+
+    def _chosen(
+        self, find: Find, seed: int, depths: tuple[int, ...] | None = None
+    ) -> Iterator[Trial]:
+        for layers, scheme in itertools.product(depths or self.depths, self.schemes):
+            rate = self.best_rate(scheme, find)
+            if rate is not None:
+                yield Trial(scheme, layers, rate, seed)
+
+    def _on_multi30k(self, find: Find) -> Iterator[Trial]:
+        for scheme in self.multi30k:
+            rate = self.best_rate(scheme, find)
+            if rate is not None:
+                yield Trial(scheme, self.middle, rate, self.seeds[0], MULTI30K)
+
+    def _norms(self, find: Find) -> Iterator[Trial]:
+        for norm in self.norms:
+            yield from self.grid(self.schemes[0], norm)
+            rate = self.best_rate(self.schemes[0], find, norm)
+            if rate is not None:
+                yield Trial(
+                    self.schemes[0],
+                    self.middle,
+                    rate,
+                    self.seeds[0],
+                    norm=norm,
+                    pairs=self.few_pairs,
+                )
+
+
+def loss_of(outcome: Outcome | None) -> float:
+    """The validation loss; infinite for a training that diverged."""
+    loss = None if outcome is None else outcome["validation_loss"]
+    return float("inf") if loss is None else float(loss)

@@ -1,0 +1,140 @@
+"""The study: its plan, the page from made-up records, and one trial from end to end."""
+
+import dataclasses
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def example(load_example):
+    with load_example("study_schemes") as module:
+        yield module
+
+
+@pytest.fixture
+def study(example, tmp_path):
+    plan = example.Plan(("pre_ln", "post_ln"), depths=(2, 4, 8), rates=(0.1, 0.2), norms=("none",))
+    records = example.Records(tmp_path / "records.jsonl")
+    return example.Study(plan, example.SMALL, records, {"demo": "demo/en-de"}, tmp_path)
+
+
+def outcome(loss, milliseconds=10.0, machine="mine"):
+    """What a training might have come to."""
+    profile = {"stream_growth": 2.0, "gradient_ratio": 0.5}
+    found = {
+        "machine": machine,
+        "milliseconds": milliseconds,
+        "memory_mib": 50.0,
+        "seconds": 1.0,
+        "forecast": "needs warm-up",
+        "validation_loss": loss,
+        "bleu": None if loss is None else 10 * loss,
+        "start": {"encoder": profile, "decoder": profile},
+        "end": None,
+        "skips": None,
+        "effective_depth": None,
+    }
+    if loss is not None:
+        skips = {"encoder/0/feed_forward": 0.1, "decoder/0/feed_forward": 0.3}
+        found |= {"end": found["start"], "skips": skips, "effective_depth": 3.5}
+    return found
+
+
+def test_the_rate_of_a_scheme_is_chosen_before_all_else(example, study):
+    grid = study.missing()
+    assert [(trial.scheme, trial.layers, trial.learning_rate) for trial in grid[:4]] == [
+        ("pre_ln", 4, 0.1),
+        ("pre_ln", 4, 0.2),
+        ("post_ln", 4, 0.1),
+        ("post_ln", 4, 0.2),
+    ]
+    assert study.plan.best_rate("pre_ln", study.find) is None
+    for trial, loss in zip(grid, (3.0, 2.0, 5.0, None), strict=False):
+        study.records.keep(trial.key(study.scale), outcome(loss))
+    assert study.plan.best_rate("pre_ln", study.find) == 0.2
+    assert study.plan.best_rate("post_ln", study.find) == 0.1
+    rest = study.missing()
+    # What the grid trained is part of the study and is not trained again.
+    assert not set(rest) & set(grid[:4])
+    assert [(t.scheme, t.layers) for t in rest if t.has_warmup and t.seed == 1][:4] == [
+        ("pre_ln", 2),
+        ("post_ln", 2),
+        ("pre_ln", 8),
+        ("post_ln", 8),
+    ]
+    assert {t.learning_rate for t in rest if t.scheme == "post_ln"} == {0.1}
+
+
+def test_the_rate_rises_and_falls(example):
+    scale = dataclasses.replace(example.SMALL, updates=6, warmup=2)
+    trial = example.Trial("pre_ln", 2, 1.0)
+    assert trial.rates(scale) == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.25])
+    without = dataclasses.replace(trial, has_warmup=False)
+    assert without.rates(scale) == pytest.approx([1.0, 1.0, 0.8, 0.6, 0.4, 0.2])
+
+
+def test_the_page_holds_the_records(example, study, tmp_path):
+    losses = {"pre_ln": {2: 1.0, 4: 0.75, 8: 0.5}, "post_ln": {2: 1.5, 4: 1.25, 8: None}}
+    while missing := [trial for trial in study.missing() if trial.seed == 1]:
+        for trial in missing:
+            worse = 0.3 * (trial.learning_rate == 0.2) + 0.5 * (not trial.has_warmup)
+            loss = losses[trial.scheme][trial.layers]
+            slower = 30.0 if trial.scheme == "post_ln" else 10.0
+            study.records.keep(
+                trial.key(study.scale), outcome(None if loss is None else loss + worse, slower)
+            )
+    # The second seed, on another machine: its times are compared with those of that machine.
+    for scheme, slower in (("pre_ln", 2.0), ("post_ln", 10.0)):
+        key = example.Trial(scheme, 4, 0.1, seed=2).key(study.scale)
+        study.records.keep(key, outcome(losses[scheme][4] + 0.25, slower, "another"))
+    from study.page import write
+
+    page = tmp_path / "docs" / "study.md"
+    write(study, page)
+    text = page.read_text(encoding="utf-8")
+    assert "| `pre_ln` | 0.1 | 1.000 | 10.0 | 0.875 (0.750, 1.000) | 8.8 | 0.500 | 5.0 |" in text
+    assert "| `post_ln` | 0.1 | 1.500 | 15.0 | 1.375 (1.250, 1.500) | 13.8 | diverged |  |" in text
+    assert "| `post_ln` | 4.00 | 1.00 | 2.0 | 2.0 | 0.5 | 0.5 | 3.5 |" in text
+    assert "| `pre_ln` | 0.750 | 1.250 | needs warm-up |" in text
+    assert "| `layer_norm` | 0.1 | 0.750 |  |" in text
+    assert "| `none` | 0.1 | 0.750 | 0.750 |" in text
+    assert "| Pre-LN needs no warm-up (Xiong et al., 2020) | no |" in text
+    assert "| learning rates | 4 | 4 |" in text
+    assert "| seed 2 | 2 | 6 |" in text
+    for name in ("pareto", "skips"):
+        assert (page.parent / "images" / f"study_{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_trial_that_fails_is_named_and_the_others_are_kept(example, study, monkeypatch):
+    def result(self, trial, core):
+        if trial.scheme == "post_ln":
+            raise RuntimeError("ended with 1: no memory")
+        return outcome(1.0)
+
+    monkeypatch.setattr(example.Study, "_in_a_process", result)
+    failed = study.run(processes=1, minutes=1)
+    assert len(failed) == 2
+    assert "no memory" in failed[0]
+    assert study.plan.best_rate("pre_ln", study.find) == 0.1
+    lines = study.records.path.read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["measured"]["scheme"] for line in lines} == {"pre_ln"}
+
+
+@pytest.mark.slow
+def test_one_trial_from_end_to_end(example, tmp_path):
+    plan = dataclasses.replace(example.QUICK, schemes=("resi_dual",))
+    records = example.Records(tmp_path / "records.jsonl")
+    data = {"demo": "demo/en-de"}
+    study = example.Study(plan, example.SMALL, records, data, tmp_path / "sentences")
+    (trial,) = study.missing()
+    found = study._in_a_process(trial, core=0)
+    assert found["validation_loss"] == pytest.approx(5.9, abs=0.5)
+    assert len(found["curve"]) == 1
+    assert list(found["skips"]) == [
+        "encoder/0/self_attention",
+        "encoder/0/feed_forward",
+        "decoder/0/self_attention",
+        "decoder/0/cross_attention",
+        "decoder/0/feed_forward",
+    ]
