@@ -663,7 +663,10 @@ FAULTS = (
     _fault(
         "serving/divided_at",
         "a sentence that is too long is divided in a graph where no space is",
-        ("end = tf.where(space > start, space, end)", "end = tf.where(space < start, space, end)"),
+        (
+            "end = tf.where(space > start, space, part)",
+            "end = tf.where(space < start, space, part)",
+        ),
         tests="serving/test_graph_segments.py::test_the_same_segments",
     ),
     _fault(
