@@ -226,7 +226,7 @@ class WeightTable:
     ) -> dict[int, Callable[[], np.ndarray]]:
         """Return what reads the numbers of each weight, by its `id`."""
         problems = []
-        reads = {}
+        reads: dict[int, Callable[[], np.ndarray]] = {}
         for row in self.rows:
             weights = [weight_at(model, path) for path in row.ours]
             shapes = [tuple(weight.shape) for weight in weights]
