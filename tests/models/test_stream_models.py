@@ -70,10 +70,11 @@ def test_files_hold_all_of_it(scheme, tmp_path):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_layer_alone_opens_and_collapses(scheme):
-    """`TransformerEncoder` of one layer, but for the norm at its end."""
+    """`TransformerEncoder` of one layer, but for the norms at its ends."""
     stack = TransformerEncoder(1, 2, 5, scheme=scheme)
     expected = array(stack(X))
-    alone = stack.layers[0](X)
+    x = X if stack.embedding_norm is None else stack.embedding_norm(X)
+    alone = stack.layers[0](x)
     y = alone if stack.final_norm is None else stack.final_norm(alone)
     if scheme == "resi_dual":
         state = stack.layers[0](schemes.get(scheme).open(X))
