@@ -171,7 +171,8 @@ def _without_branch(record: SublayerRecord, sublayer: Sublayer) -> Tensor:
     zeros, add_norm = ops.zeros_like(record.branch), sublayer.add_norm
     if record.state is None:
         return add_norm(record.residual, zeros, training=False)
-    return add_norm.scheme.collapse(add_norm(record.state, zeros, training=False))
+    scheme: Any = add_norm.scheme
+    return scheme.collapse(add_norm(record.state, zeros, training=False))
 
 
 def _real(record: SublayerRecord, shape: tuple[int, ...]) -> np.ndarray:

@@ -165,15 +165,16 @@ class AddNorm(keras.layers.Layer):
             A tensor of the shape of `residual`; the next state if that is a state and there is a
             branch.
         """
+        scheme: Any = self.scheme  # One of several streams, where there is a state.
         is_state = isinstance(residual, schemes.StreamState)
         if is_state:
             self._require_streams(residual)
         padding_mask = explicit_or_implicit(padding_mask, residual)
         parts = self._parts(padding_mask, training)
         if branch is None:
-            read = self.scheme.read if is_state else self.scheme.branch_input
+            read = scheme.read if is_state else scheme.branch_input
             return read(residual, parts)
-        shape = self._shape_of_state(residual) if is_state else tuple(residual.shape)
+        shape = self._shape_of(residual)
         if not _may_be_equal(shape, branch.shape):
             raise ValueError(
                 "The sublayer's output does not fit the residual stream. Expected both of one "
@@ -183,7 +184,7 @@ class AddNorm(keras.layers.Layer):
         branch = self._branch_dropout(branch, training=training)
         if "branch_norm" not in self._plan.norm_slots:
             branch = self._drop_path(branch, training=training)
-        merge = self.scheme.write if is_state else self.scheme.merge
+        merge = scheme.write if is_state else scheme.merge
         return merge(residual, branch, parts)
 
     def branch_input(
@@ -231,8 +232,9 @@ class AddNorm(keras.layers.Layer):
         for name in ("branch_scale", "skip_scale"):
             if getattr(self._plan, name) is not None:
                 made[name] = getattr(self, name)
-        own = (*self._plan.extra_layers, *self._plan.arrays)
-        made |= {part.name: getattr(self, part.name) for part in own}
+        names = [part.name for part in self._plan.extra_layers]
+        names += [part.name for part in self._plan.arrays]
+        made |= {name: getattr(self, name) for name in names}
         return schemes.ResidualParts(self._plan, **made)
 
     def _make_scale(
@@ -267,9 +269,11 @@ class AddNorm(keras.layers.Layer):
                 "a stack need the same scheme."
             )
 
-    def _shape_of_state(self, state: schemes.StreamState) -> tuple[int | None, ...]:
+    def _shape_of(self, x: Tensor | schemes.StreamState) -> tuple[int | None, ...]:
+        if not isinstance(x, schemes.StreamState):
+            return tuple(x.shape)
         # A stream may be a part of the width.
-        return (*(*state.streams, *state.memory)[0].shape[:-1], self._hidden_dim)
+        return (*(*x.streams, *x.memory)[0].shape[:-1], self._hidden_dim)
 
     def _require_free(self, name: str) -> None:
         if hasattr(self, name):

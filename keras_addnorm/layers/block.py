@@ -99,7 +99,9 @@ class TransformerBlock(ConfiguredLayer):
 
     def _close(self, x: Any, was_given: bool) -> Any:
         """Return the state to the stack that gave it, or one stream where a tensor came in."""
-        return x if was_given else self.scheme.collapse(x)
+        if was_given or not isinstance(self.scheme, schemes.StreamScheme):
+            return x
+        return self.scheme.collapse(x)
 
     def _build_attention(
         self,

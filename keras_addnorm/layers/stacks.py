@@ -117,12 +117,13 @@ class TransformerStack(ConfiguredLayer):
         self.final_norm = self._make_norm("final_norm", scheme.needs_final_norm, shapes[0])
         self.stream_ends = None
         if isinstance(self.scheme, schemes.StreamScheme):
-            top = self.layers[-1]
-            position = top.position_of(top.built_sublayers[-1])
+            names = self.layers[-1].built_sublayers
+            position = self._position(self.num_layers - 1).at(names[-1], names)
             self.stream_ends = StreamEnds(
                 self.scheme, position, dtype=self.dtype_policy, name="stream_ends"
             )
-            self.stream_ends.build(shapes[0])
+            x_shape: Any = shapes[0]
+            self.stream_ends.build(x_shape)
 
     def _make_norm(self, name: str, is_needed: bool, shape: Shape | None) -> norms.Norm | None:
         if not is_needed:
@@ -151,8 +152,9 @@ class TransformerStack(ConfiguredLayer):
 
     def _finish(self, x: Any, padding_mask: Tensor | None, training: bool | None) -> Tensor:
         norm = None
-        if self.final_norm is not None:
-            norm = functools.partial(self.final_norm, padding_mask=padding_mask, training=training)
+        final_norm: Any = self.final_norm
+        if final_norm is not None:
+            norm = functools.partial(final_norm, padding_mask=padding_mask, training=training)
         if self.stream_ends is not None:
             return self.stream_ends(x, final_norm=norm)
         return x if norm is None else norm(x)

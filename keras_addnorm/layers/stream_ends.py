@@ -9,6 +9,7 @@ import keras
 
 from keras_addnorm import schemes
 from keras_addnorm.layers.learned_arrays import make_array
+from keras_addnorm.layers.projection import require_hidden_dim
 
 Tensor = Any
 
@@ -35,8 +36,9 @@ class StreamEnds(keras.layers.Layer):
 
     def build(self, x_shape: tuple[int | None, ...]) -> None:
         """Make the arrays, for a stream `(B, T, D)`."""
+        hidden_dim = require_hidden_dim(x_shape)
         self._arrays = {
-            array.name: make_array(self, array, x_shape[-1]) for array in self._plan.arrays
+            array.name: make_array(self, array, hidden_dim) for array in self._plan.arrays
         }
 
     def call(

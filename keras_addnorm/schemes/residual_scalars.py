@@ -26,7 +26,8 @@ class _Place(NamedTuple):
 class ResidualScalars(StreamScheme):
     """`x = a x + b x0` in front of each layer, whose sublayers are Pre-LN's; a and b are learned.
 
-    x0 is what the stack is given. Two numbers a layer, and one multiply-add.
+    x0 is the normed embedding, where the stream starts as well: the stack begins with a norm. Two
+    numbers a layer, and one multiply-add.
 
     Args:
         start: `"pre_ln"`: a = 1 and b = 0 everywhere. `"decreasing"`: from layer to layer a falls

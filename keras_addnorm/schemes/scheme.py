@@ -234,7 +234,7 @@ class ResidualPlan:
                 "The plan asks for a norm at a place that there is not. Expected norm_slots among "
                 f"{get_args(NormSlot)}. Received: {unknown}. A norm elsewhere is an ExtraLayer."
             )
-        own = (*self.extra_layers, *self.arrays)
+        own: tuple[ExtraLayer | LearnedArray, ...] = (*self.extra_layers, *self.arrays)
         names = [*self.norm_slots, *(part.name for part in own)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(

@@ -15,7 +15,6 @@ STARTS_AS_PRE_LN = (
     "mhc_lite",
     "attention_residuals",
     {"name": "attention_residuals", "block_size": 3},
-    "residual_scalars",
     "dense_former",
     "frac_connections",
 )

@@ -26,7 +26,7 @@ def tokenizer():
 
 @functools.cache
 def model_of(scheme):
-    return tiny_model(scheme=scheme, num_encoder_layers=1, dropout=0.0)
+    return tiny_model(scheme=scheme, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -57,6 +57,7 @@ def test_a_search_scores_as_the_full_pass(scheme):
         np.testing.assert_allclose((found * (ids != 0)).sum(-1), scores, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_files_hold_all_of_it(scheme, tmp_path):
     model = model_of(scheme)
@@ -69,10 +70,11 @@ def test_files_hold_all_of_it(scheme, tmp_path):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_layer_alone_opens_and_collapses(scheme):
-    """`TransformerEncoder` of one layer, but for the norm at its end."""
+    """`TransformerEncoder` of one layer, but for the norms at its ends."""
     stack = TransformerEncoder(1, 2, 5, scheme=scheme)
     expected = array(stack(X))
-    alone = stack.layers[0](X)
+    x = X if stack.embedding_norm is None else stack.embedding_norm(X)
+    alone = stack.layers[0](x)
     y = alone if stack.final_norm is None else stack.final_norm(alone)
     if scheme == "resi_dual":
         state = stack.layers[0](schemes.get(scheme).open(X))
@@ -82,6 +84,7 @@ def test_a_layer_alone_opens_and_collapses(scheme):
     assert np.isfinite(array(deep(X))).all()
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_gradient_checkpointing_changes_no_number(scheme):
     found = []

