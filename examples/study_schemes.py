@@ -61,13 +61,20 @@ class Study:
         records: Where results are kept.
         data: Where the sentences of each corpus are; a corpus that is not here is left out.
         folder: Where prepared sentences are kept.
+        is_timed: Whether times and memory are kept; not where trials share one accelerator.
     """
 
     def __init__(
-        self, plan: Plan, scale: Scale, records: Records, data: dict[str, str], folder: Path
+        self,
+        plan: Plan,
+        scale: Scale,
+        records: Records,
+        data: dict[str, str],
+        folder: Path,
+        is_timed: bool = True,
     ) -> None:
         self.plan, self.scale, self.records = plan, scale, records
-        self.data, self.folder = data, folder
+        self.data, self.folder, self.is_timed = data, folder, is_timed
 
     def find(self, trial: Trial) -> Outcome | None:
         """What is on record of a trial."""
@@ -135,6 +142,8 @@ class Study:
                 last = done.stderr.strip().splitlines()[-1:] or ["no message"]
                 raise RuntimeError(f"ended with {done.returncode}: {last[0]}")
             outcome: Outcome = json.loads(result.read_text(encoding="utf-8"))
+            if not self.is_timed:
+                outcome |= {"milliseconds": None, "memory_mib": None}
             return outcome
 
 
@@ -167,7 +176,8 @@ def main(arguments: argparse.Namespace) -> None:
         return
     plan, scale = (QUICK, SMALL) if arguments.quick else (FULL, Scale())
     data = {DEMO: "demo/en-de", **({MULTI30K: arguments.data} if arguments.data else {})}
-    study = Study(plan, scale, Records(arguments.records), data, arguments.folder)
+    records = Records(arguments.records)
+    study = Study(plan, scale, records, data, arguments.folder, not arguments.untimed)
     failed = [] if arguments.page else study.run(arguments.processes, arguments.minutes)
     from study.page import write
 
@@ -184,6 +194,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--minutes", type=float, default=600, help="start no trial afterwards")
     made.add_argument("--processes", type=int, default=2, help="trials at once")
+    made.add_argument("--untimed", action="store_true", help="trials share an accelerator")
     made.add_argument("--data", help="the folder of Multi30k; without it, it is left out")
     made.add_argument("--page", action="store_true", help="train nothing, write the page")
     made.add_argument("--quick", action="store_true", help="only try that it runs")

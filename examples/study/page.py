@@ -52,11 +52,11 @@ class Results:
 
     def ratio(self, scheme: str, layers: int, name: str) -> float | None:
         """A number of a scheme over that of the reference, on the same machine, at one depth."""
-        theirs = {one["machine"]: one[name] for one in self.of(self.reference, layers)}
+        theirs = {one["machine"]: one[name] for one in self.of(self.reference, layers) if one[name]}
         ours = [
             one[name] / theirs[one["machine"]]
             for one in self.of(scheme, layers)
-            if one["machine"] in theirs
+            if one[name] and one["machine"] in theirs
         ]
         return statistics.median(ours) if ours else None
 
