@@ -87,6 +87,25 @@ FAULTS = (
         only="deep_norm",
     ),
     _fault(
+        "schemes/keel_without_alpha",
+        "Keel adds the skip without alpha",
+        ("merged = parts.plan.skip_gain * residual + branch", "merged = residual + branch"),
+        tests="layers/test_add_norm.py::test_equals_the_formula",
+        only="keel",
+    ),
+    _fault(
+        "schemes/gpas_stops_no_gradient",
+        "GPAS scales gradients as it scales the stream",
+        ("ops.dtype(x)) * ops.stop_gradient(x)", "ops.dtype(x)) * x"),
+        tests="schemes/test_one_stream_oracles.py::test_gpas_scales_forwards_and_not_backwards",
+    ),
+    _fault(
+        "schemes/hybrid_norm_skips_the_raw_stream",
+        "HybridNorm's feed-forward has the raw stream on its skip",
+        ("return parts.pre_norm(residual) + branch", "return residual + branch"),
+        tests="schemes/test_one_stream_oracles.py::test_hybrid_norms_feed_forward_does_not_see_how_long_the_stream_is",
+    ),
+    _fault(
         "schemes/mix_ln_boundary",
         "Mix-LN has one Post-LN layer too many",
         ("position.layer_index < num_post_ln", "position.layer_index <= num_post_ln"),

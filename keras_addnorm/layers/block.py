@@ -143,8 +143,8 @@ class TransformerBlock(ConfiguredLayer):
         if not missing:
             return self.attention
         fields = self.norm if isinstance(self.norm, dict) else {"name": self.norm}
-        norm = {"epsilon": self.epsilon, **fields}
-        return dataclasses.replace(self.attention, **dict.fromkeys(missing, norm))
+        changes: dict[str, Any] = {name: {"epsilon": self.epsilon, **fields} for name in missing}
+        return dataclasses.replace(self.attention, **changes)
 
     def _build_feed_forward(self, x_shape: Shape) -> None:
         if "feed_forward" in self.pruned_sublayers:

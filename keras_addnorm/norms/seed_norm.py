@@ -61,7 +61,8 @@ class SeedNorm(PositionWiseNorm):
     def normalize(self, x: Tensor) -> Tensor:
         """Normalise each position."""
         x = ops.cast(x, self.statistics_dtype)
-        normal = kernels.rms_normalize(x, ops.ones_like(self.gamma), self.epsilon)
+        ones = ops.ones(self.gamma.shape, dtype=self.statistics_dtype)
+        normal = kernels.rms_normalize(x, ones, self.epsilon)
         return (self.gamma + self._sight(x * self.beta) * self.alpha) * normal
 
     def get_config(self) -> dict[str, Any]:

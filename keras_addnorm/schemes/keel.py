@@ -65,7 +65,8 @@ class Keel(ResidualScheme):
         """Return `LN(alpha x + f)`; in the first sublayer `x + f`."""
         if "post_norm" not in parts.plan.norm_slots:
             return residual + branch
-        return parts.post_norm(parts.plan.skip_gain * residual + branch)
+        merged = parts.plan.skip_gain * residual + branch
+        return parts.post_norm(merged)
 
     def fold(self, plan: ResidualPlan, branch_scale: Tensor | None) -> Folding:
         """Divide the sum by `alpha`, which the epsilon of the norm behind it makes up for."""

@@ -30,6 +30,7 @@ BLOCKS = [
 NOT_ALONE = {
     "README.md-5": "reads the run of a whole demo; test_cli.py translates with a quick one",
     "docs/architecture.md-0": "a piece of a layer's `call`",
+    "docs/architecture.md-1": "a piece of a stack's `call`",
     "docs/runtimes.md-1": "reads an export for ONNX Runtime; tests/interop runs it",
     "docs/serving.md-1": "asks a server; tests/serving does",
     "saved_models/README.md-0": "reads what the demo exported; runs/serve_once.py does",

@@ -47,6 +47,10 @@ CASES = {
         "num_decoder_layers": 2,
         "pruned_sublayers": ("encoder/0/feed_forward", "decoder/0/self_attention"),
     },
+    "gpas around hybrid_norm, seed_norm": {
+        "scheme": {"name": "gpas", "of": "hybrid_norm"},
+        "norm": "seed_norm",
+    },
     "sub_ln, rotary, grouped heads": {
         "scheme": "sub_ln",
         "activation": "gelu",

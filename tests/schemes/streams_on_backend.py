@@ -7,14 +7,14 @@ import sys
 
 import keras
 import numpy as np
-from streams_reference import KINDS, Stack, array, gradients, random
+from streams_reference import KINDS, ONE_STREAM, Stack, array, gradients, random
 
 from keras_addnorm.layers import TransformerEncoder
 
 
 def run():
     x, found = random(2, 3, 8), {}
-    for case, scheme in KINDS.items():
+    for case, scheme in (KINDS | ONE_STREAM).items():
         stack = Stack(scheme, "float32", noise=0.3, layers=1)
         found[f"{case}/value"], of_weights = gradients(stack, x)
         for index, gradient in enumerate(of_weights):

@@ -49,6 +49,16 @@ KINDS = {
 }
 
 
+# With operations of their own. Their formulas are in tests/layers.
+ONE_STREAM = {
+    "keel": {"name": "keel"},
+    "orthogonal": {"name": "orthogonal"},
+    "gpas": {"name": "gpas"},
+    "gpas of post_ln": {"name": "gpas", "of": "post_ln"},
+    "hybrid_norm": {"name": "hybrid_norm"},
+}
+
+
 def random(*shape, seed=3):
     return np.random.default_rng(seed).normal(size=shape)
 
