@@ -41,6 +41,13 @@ CASES = {
     "frac_connections": {"name": "frac_connections", "num_streams": 4},
 }
 
+# One of each kind, for what compiles: few iterations, which a compiler sees one by one.
+KINDS = {
+    case: scheme
+    for case, scheme in CASES.items()
+    if case != "mhc" and (" " not in case or case in ("hyper_connections static", "mhc one_hot"))
+}
+
 
 # With operations of their own. Their formulas are in tests/layers.
 ONE_STREAM = {
@@ -285,7 +292,7 @@ def gradients(stack, x):
     if backend == "jax":
         import jax
 
-        value, found = jax.value_and_grad(number)(values)
+        value, found = jax.jit(jax.value_and_grad(number))(values)
     elif backend == "torch":
         import torch
 
