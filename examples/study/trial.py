@@ -30,7 +30,7 @@ class Scale:
     vocabulary_size: int = 1000
     length: int = 32
     batch_size: int = 32
-    updates: int = 600
+    updates: int = 400
     warmup: int = 100
     scored: int = 200
 
@@ -95,7 +95,7 @@ class Plan:
 
     schemes: tuple[str, ...]
     depths: tuple[int, ...] = (6, 12, 24)
-    rates: tuple[float, ...] = (0.001, 0.003, 0.006)
+    rates: tuple[float, ...] = (0.002, 0.005, 0.01)
     seeds: tuple[int, ...] = (1, 2)
     norms: tuple[str, ...] = ()
     few_pairs: int = 1000
