@@ -218,8 +218,9 @@ def test_a_step_under_xla_changes_every_weight(scheme, norm):
     inputs = [x] if is_for_encoders else [x, x[:, ::-1]]
     layer.build(*(each.shape for each in inputs))
     # Without offsets, a factor goes through the sublayers and the next norm takes it out again: the
-    # gain of a norm would have no gradient. At zero, ReZero shuts the branch's gradient out.
-    for weight in (w for w in layer.weights if w.name in ("bias", "branch_scale")):
+    # gain of a norm would have no gradient. At zero, ReZero shuts the branch's gradient out, and
+    # SeeDNorm's beta that of alpha.
+    for weight in (w for w in layer.weights if w.name in ("bias", "branch_scale", "beta")):
         weight.assign(0.1 + 0.1 * reference.random(*weight.shape))
     weights = [w.value for w in layer.trainable_variables]
     before = [w.numpy() for w in weights]
