@@ -424,6 +424,8 @@ def test_places_among_the_sublayers_of_a_stack(sublayers):
 def test_a_state_at_the_wrong_place_is_an_error():
     x = X.astype("float32")
     one_stream, many = AddNorm("pre_ln"), AddNorm("mhc_lite")
+    with pytest.raises(ValueError, match=r"'add_norm.*a layer that is built.*Say layer.build"):
+        AddNorm("mhc_lite")(StreamState((x,) * 4), x)
     for add_norm in (one_stream, many):
         add_norm.build(x.shape)
     with pytest.raises(ValueError, match=r"has one stream.*Received: 2 streams and 1 memories"):
