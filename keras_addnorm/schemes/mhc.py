@@ -33,8 +33,8 @@ class MHC(ManifoldScheme):
         off_diagonal: Where the logits of `H_res` start beside the diagonal, which starts at 0. At
             -8 the mixing hardly has gradients, and stays near the identity in short runs.
         start: `"mean"` or `"one_hot"`.
-        iterations: How often columns and rows are divided by their sums. Each is six operations or
-            so on small tensors, which makes the scheme slow to trace, and slow without XLA.
+        iterations: How often columns and rows are divided by their sums. Each is four operations
+            on small tensors, which makes the scheme slow to trace, and slow without XLA.
 
     Raises:
         ValueError: If there is no stream, no iteration or no such start, or on use of `"one_hot"`
