@@ -12,12 +12,13 @@ from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.projection import require_hidden_dim
+from keras_addnorm.layers.takes_state import TakesState
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class AddNorm(keras.layers.Layer):
+class AddNorm(TakesState):
     """The residual connection and normalisation around a sublayer `F`, as a scheme defines them.
 
     By default, and used alone, it is the box that papers draw:

@@ -19,6 +19,7 @@ from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import scaled
 from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
+from keras_addnorm.layers.takes_state import TakesState
 
 Shape = tuple[int | None, ...]
 
@@ -59,7 +60,7 @@ class BlockArguments(BlockConfig, KerasArguments):
     pruned_sublayers: Iterable[str] = ()
 
 
-class TransformerBlock(ConfiguredLayer):
+class TransformerBlock(TakesState, ConfiguredLayer):
     """A layer of a stack: sublayers, each with its Add & Norm."""
 
     sublayers: ClassVar[tuple[str, ...]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -63,6 +64,7 @@ class TransformerStack(ConfiguredLayer):
         pruned = arguments.pruned_sublayers
         self.pruned_sublayers = require_sublayers(pruned, self.sublayer_names(num_layers))
         self.gradient_checkpointing = arguments.gradient_checkpointing
+        self._warn_of_norm()
 
     @classmethod
     def sublayer_names(cls, num_layers: int) -> tuple[str, ...]:
@@ -93,6 +95,16 @@ class TransformerStack(ConfiguredLayer):
             "pruned_sublayers": list(self.pruned_sublayers),
             "gradient_checkpointing": self.gradient_checkpointing,
         }
+
+    def _warn_of_norm(self) -> None:
+        needs = self.scheme.needs_scale_invariant_norm
+        if needs and not norms.is_scale_invariant(self.norm):
+            warnings.warn(
+                f"{self.scheme!r} lets the size of the stream go, for a norm to undo. Expected a "
+                "norm that factors on its input do not change, such as 'layer_norm' or "
+                f"'rms_norm'. Received: norm={self.norm!r}: the model is another than the paper's.",
+                stacklevel=2,
+            )
 
     def _build_layers(self, *shapes: Shape | None) -> None:
         self.layers = []

@@ -51,6 +51,7 @@ __all__ = [
     "StdLayerNorm",
     "for_side",
     "get",
+    "is_scale_invariant",
     "mixes_positions",
     "names",
     "register",
@@ -136,6 +137,22 @@ def mixes_positions(identifier: NormLike) -> bool:
     """
     norm, _ = _TABLE.read(identifier)
     return norm.mixes_positions
+
+
+def is_scale_invariant(identifier: NormLike) -> bool:
+    """Tell whether a factor on its input changes nothing but the part of epsilon.
+
+    Args:
+        identifier: What `get` takes.
+
+    Returns:
+        Whether it does not.
+
+    Raises:
+        ValueError: If the name or a field is unknown.
+    """
+    norm, _ = _TABLE.read(identifier)
+    return bool(norm.epsilon_power)
 
 
 def _make(norm: type[Norm], fields: dict[str, Any], **arguments: Any) -> Norm:

@@ -58,6 +58,7 @@ class AttentionResiduals(StreamScheme):
 
     block_size: int | None = None
     needs_final_norm = True
+    needs_scale_invariant_norm = True
 
     def __post_init__(self) -> None:
         size = self.block_size

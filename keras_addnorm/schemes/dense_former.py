@@ -12,11 +12,15 @@ from keras_addnorm.schemes.scheme import (
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState
+from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state
 
 
 class _Place(NamedTuple):
-    is_last: bool
+    num_outputs: int
+    """How many layers came before, the embedding counted."""
+
+    ends_layer: bool
+    mixes: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,26 +30,41 @@ class DenseFormer(StreamScheme):
     Inside a layer it is Pre-LN, and what is kept are the layers' own outputs, not the mixtures. At
     the start `a_ii = 1` and the others are 0: exactly Pre-LN.
 
+    Args:
+        dilation: Layer i weighs the outputs i, i - dilation, i - 2 dilation and so on.
+        period: Only behind every so many layers is there a sum; behind the others goes on `r_i`.
+
     Raises:
-        ValueError: On use without a position.
+        ValueError: If one of them is not positive, or on use without a position.
 
     Reference:
         Pagliardini et al., "DenseFormer: Enhancing Information Flow in Transformers via Depth
-        Weighted Averaging", 2024 (arXiv:2402.02622); the authors' code. Without its dilation and
-        period.
+        Weighted Averaging", 2024 (arXiv:2402.02622); the authors' code.
     """
 
+    dilation: int = 1
+    period: int = 1
     needs_final_norm = True
 
+    def __post_init__(self) -> None:
+        for name in ("dilation", "period"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"DenseFormer counts layers. Expected an int, {name} >= 1. Received: {value!r}"
+                )
+
     def plan(self, position: StackPosition | None) -> ResidualPlan:
-        """Ask for a norm before the sublayer, and a weight a source in a layer's last sublayer."""
+        """Ask for a norm before the sublayer, and a weight a source where sources are weighed."""
         position = require_position(position, "DenseFormer")
-        is_last, count = position.is_last_in_layer, position.layer_index + 2
+        number, ends_layer = position.layer_index + 1, position.is_last_in_layer
+        mixes = ends_layer and number % self.period == 0
+        count = number // self.dilation + 1
         start = basis_vector(count - 1, count)
         return ResidualPlan(
             norm_slots=("pre_norm",),
-            arrays=(LearnedArray("depth_weights", (count,), start),) if is_last else (),
-            settings=_Place(is_last),
+            arrays=(LearnedArray("depth_weights", (count,), start),) if mixes else (),
+            settings=_Place(number, ends_layer, mixes),
         )
 
     def open(self, x: Tensor) -> StreamState:
@@ -54,17 +73,20 @@ class DenseFormer(StreamScheme):
 
     def read(self, state: StreamState, parts: ResidualParts) -> Tensor:
         """Return `LN(x)`."""
-        return parts.pre_norm(state.streams[0])
+        return parts.pre_norm(_checked(state, parts).streams[0])
 
     def write(self, state: StreamState, branch: Tensor, parts: ResidualParts) -> StreamState:
         """Return `x + f`; at the end of a layer keep it, and go on with the weighted sum."""
-        x = state.streams[0] + branch
-        if not parts.plan.settings.is_last:
+        place, x = parts.plan.settings, _checked(state, parts).streams[0] + branch
+        if not place.ends_layer:
             return StreamState((x,), state.memory)
-        sources = (*state.memory, x)
+        outputs = (*state.memory, x)
+        if not place.mixes:
+            return StreamState((x,), outputs)
+        sources = outputs[(len(outputs) - 1) % self.dilation :: self.dilation]
         # A lone layer has no outputs of layers before it: the last weights are its own.
         weights = precise(parts.depth_weights)[-len(sources) :]
-        return StreamState((weigh(weights, sources),), sources)
+        return StreamState((weigh(weights, sources),), outputs)
 
     def collapse(self, state: StreamState) -> Tensor:
         """Return the stream."""
@@ -72,4 +94,10 @@ class DenseFormer(StreamScheme):
 
     def coefficients(self, state: StreamState, parts: ResidualParts) -> dict[str, Tensor]:
         """Return the weights of a layer's last sublayer."""
-        return {"depth": parts.depth_weights} if parts.plan.settings.is_last else {}
+        return {"depth": parts.depth_weights} if parts.plan.settings.mixes else {}
+
+
+def _checked(state: StreamState, parts: ResidualParts) -> StreamState:
+    """A lone layer has the outputs since it began."""
+    num_outputs = min(parts.plan.settings.num_outputs, max(1, len(state.memory)))
+    return require_state(state, 1, num_outputs, "DenseFormer")

@@ -4,7 +4,7 @@ import dataclasses
 
 from keras import ops
 
-from keras_addnorm.schemes.mixing import identity, mix, precise
+from keras_addnorm.schemes.mixing import identity, mix, precise, seen
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
     ResidualParts,
@@ -19,11 +19,13 @@ from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_sta
 class FracConnections(StreamScheme):
     """`h = [sum_j Y_ji X_j]_i`, then `X_i = sum_j A_ji X_j + b_i F(LN(h))_i`, with m parts X of x.
 
-    Y and A start as the identity and b at 1: exactly Pre-LN. The static form of the paper, whose
-    dynamic one makes the weights depend on the parts besides.
+    Y and A start as the identity and b at 1: exactly Pre-LN. Dynamic weights depend on the parts
+    besides, as those of `hyper_connections` do: `b_i = b0_i + s tanh(N(X_i) w)`, with N a layer
+    norm without weights, `w` from zeros and `s` from 0.01, and likewise the rows of Y and A.
 
     Args:
         num_streams: m, the number of parts; it divides the width of the stream.
+        dynamic: Whether the weights depend on the parts.
 
     Raises:
         ValueError: If there is no part, or the width cannot be divided.
@@ -34,6 +36,7 @@ class FracConnections(StreamScheme):
     """
 
     num_streams: int = 2
+    dynamic: bool = False
     needs_final_norm = True
 
     def __post_init__(self) -> None:
@@ -42,14 +45,21 @@ class FracConnections(StreamScheme):
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer and the weights of reading, mixing and writing."""
         m = self.num_streams
-        return ResidualPlan(
-            norm_slots=("pre_norm",),
-            arrays=(
-                LearnedArray("read_weights", (m, m), identity(m)),
-                LearnedArray("mixing_weights", (m, m), identity(m)),
-                LearnedArray("write_weights", (m,), 1.0),
-            ),
-        )
+        arrays = [
+            LearnedArray("read_weights", (m, m), identity(m)),
+            LearnedArray("mixing_weights", (m, m), identity(m)),
+            LearnedArray("write_weights", (m,), 1.0),
+        ]
+        if self.dynamic:
+            width = f"D/{m}"
+            arrays += [
+                LearnedArray("read_projection", (width, m), 0.0),
+                LearnedArray("mixing_projection", (width, m), 0.0),
+                LearnedArray("write_projection", (width, 1), 0.0),
+                LearnedArray("read_and_mixing_scale", (), 0.01),
+                LearnedArray("write_scale", (), 0.01),
+            ]
+        return ResidualPlan(norm_slots=("pre_norm",), arrays=tuple(arrays))
 
     def open(self, x: Tensor) -> StreamState:
         """Return the parts."""
@@ -57,15 +67,17 @@ class FracConnections(StreamScheme):
 
     def read(self, state: StreamState, parts: ResidualParts) -> Tensor:
         """Return `LN` of the parts as they are read, side by side."""
-        mixed = mix(ops.transpose(precise(parts.read_weights)), self._streams(state))
+        streams = self._streams(state)
+        mixed = mix(self._rows("read", streams, parts), streams)
         return parts.pre_norm(ops.concatenate(mixed, axis=-1))
 
     def write(self, state: StreamState, branch: Tensor, parts: ResidualParts) -> StreamState:
         """Return the mixed parts, each with its part of `f`."""
-        weights = ops.cast(parts.write_weights, branch.dtype)
-        mixed = mix(ops.transpose(precise(parts.mixing_weights)), self._streams(state))
+        streams = self._streams(state)
+        weights = ops.cast(self._write_weights(streams, parts), branch.dtype)
+        mixed = mix(self._rows("mixing", streams, parts), streams)
         pairs = zip(mixed, self._parts(branch), strict=True)
-        return StreamState(tuple(x + weights[i] * f for i, (x, f) in enumerate(pairs)))
+        return StreamState(tuple(x + weights[..., i : i + 1] * f for i, (x, f) in enumerate(pairs)))
 
     def collapse(self, state: StreamState) -> Tensor:
         """Return the parts side by side."""
@@ -73,9 +85,10 @@ class FracConnections(StreamScheme):
 
     def coefficients(self, state: StreamState, parts: ResidualParts) -> dict[str, Tensor]:
         """Return the mixing and the weights of writing."""
+        streams = self._streams(state)
         return {
-            "mixing": ops.transpose(precise(parts.mixing_weights)),
-            "write": parts.write_weights,
+            "mixing": self._rows("mixing", streams, parts),
+            "write": self._write_weights(streams, parts),
         }
 
     def shift(self, state: StreamState, offset: Tensor) -> StreamState:
@@ -85,6 +98,21 @@ class FracConnections(StreamScheme):
 
     def _streams(self, state: StreamState) -> tuple[Tensor, ...]:
         return require_state(state, self.num_streams, 0, "frac-connections").streams
+
+    def _rows(self, name: str, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
+        """Return the transpose of Y or A: a row for each part that is made."""
+        static = ops.transpose(precise(getattr(parts, f"{name}_weights")))
+        if not self.dynamic:
+            return static
+        views = [seen(x, getattr(parts, f"{name}_projection")) for x in streams]
+        return static + precise(parts.read_and_mixing_scale) * ops.stack(views, axis=-1)
+
+    def _write_weights(self, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
+        static = precise(parts.write_weights)
+        if not self.dynamic:
+            return static
+        views = [seen(x, parts.write_projection) for x in streams]
+        return static + precise(parts.write_scale) * ops.concatenate(views, axis=-1)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         if x.shape[-1] % self.num_streams:

@@ -4,7 +4,7 @@ import dataclasses
 
 from keras import ops
 
-from keras_addnorm.schemes.mixing import basis_vector, identity, mean, mix, precise, weigh
+from keras_addnorm.schemes.mixing import basis_vector, identity, mean, mix, precise, seen, weigh
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
     ResidualParts,
@@ -14,8 +14,6 @@ from keras_addnorm.schemes.scheme import (
     require_position,
 )
 from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state, require_streams
-
-_EPSILON = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,28 +106,20 @@ class HyperConnections(StreamScheme):
         static = precise(parts.read_weights)
         if not self.dynamic:
             return static
-        seen = [_seen(x, parts.read_projection) for x in streams]
-        return static + precise(parts.read_and_mixing_scale) * ops.concatenate(seen, axis=-1)
+        views = [seen(x, parts.read_projection) for x in streams]
+        return static + precise(parts.read_and_mixing_scale) * ops.concatenate(views, axis=-1)
 
     def _mixing(self, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
         """Return the transpose of A: a row for each stream that is made."""
         static = ops.transpose(precise(parts.mixing_weights))
         if not self.dynamic:
             return static
-        seen = [_seen(x, parts.mixing_projection) for x in streams]
-        return static + precise(parts.read_and_mixing_scale) * ops.stack(seen, axis=-1)
+        views = [seen(x, parts.mixing_projection) for x in streams]
+        return static + precise(parts.read_and_mixing_scale) * ops.stack(views, axis=-1)
 
     def _write_weights(self, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
         static = precise(parts.write_weights)
         if not self.dynamic:
             return static
-        seen = [_seen(x, parts.write_projection) for x in streams]
-        return static + precise(parts.write_scale) * ops.concatenate(seen, axis=-1)
-
-
-def _seen(x: Tensor, projection: Tensor) -> Tensor:
-    """Return `tanh(N(x) W)`, `(..., D)` -> `(..., k)`."""
-    x = precise(x)
-    x = x - ops.mean(x, axis=-1, keepdims=True)
-    x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + _EPSILON)
-    return ops.tanh(ops.matmul(x, precise(projection)))
+        views = [seen(x, parts.write_projection) for x in streams]
+        return static + precise(parts.write_scale) * ops.concatenate(views, axis=-1)

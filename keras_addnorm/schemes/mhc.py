@@ -8,6 +8,9 @@ from keras_addnorm.schemes.manifold import ManifoldScheme
 from keras_addnorm.schemes.mixing import identity
 from keras_addnorm.schemes.scheme import Tensor, Values
 
+_SMALLEST_LOGIT = -80.0
+"""Below the largest. Its exponential, 2e-35, is one of float32 still."""
+
 
 @dataclasses.dataclass(frozen=True)
 class MHC(ManifoldScheme):
@@ -30,8 +33,8 @@ class MHC(ManifoldScheme):
         off_diagonal: Where the logits of `H_res` start beside the diagonal, which starts at 0. At
             -8 the mixing hardly has gradients, and stays near the identity in short runs.
         start: `"mean"` or `"one_hot"`.
-        iterations: How often columns and rows are divided by their sums. Each is six operations or
-            so on small tensors, which makes the scheme slow to trace, and slow without XLA.
+        iterations: How often columns and rows are divided by their sums. Each is four operations
+            on small tensors, which makes the scheme slow to trace, and slow without XLA.
 
     Raises:
         ValueError: If there is no stream, no iteration or no such start, or on use of `"one_hot"`
@@ -84,8 +87,9 @@ def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
     Returns:
         `(..., n, n)`: rows have the sum 1, and columns nearly so.
     """
-    # Without the largest, no exponential overflows, and no row is all zeros for mild logits.
-    matrix = ops.exp(logits - ops.max(logits, axis=(-2, -1), keepdims=True))
+    # Less the largest, no exponential overflows; with a floor, no row of small ones is all zeros.
+    below = logits - ops.max(logits, axis=(-2, -1), keepdims=True)
+    matrix = ops.exp(ops.maximum(below, _SMALLEST_LOGIT))
     for _ in range(iterations):
         matrix = matrix / ops.sum(matrix, axis=-2, keepdims=True)
         matrix = matrix / ops.sum(matrix, axis=-1, keepdims=True)

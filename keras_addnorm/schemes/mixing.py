@@ -10,6 +10,8 @@ from keras import ops
 
 from keras_addnorm.schemes.scheme import Tensor
 
+_EPSILON = 1e-6
+
 
 def precise(x: Tensor) -> Tensor:
     """Return `x` in the dtype of coefficients: float32, or float64 where `x` is."""
@@ -43,6 +45,14 @@ def shares(logits: Tensor) -> Tensor:
 def mix(matrix: Tensor, streams: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the streams `sum_j matrix[..., i, j] * streams[j]`, one for each row i."""
     return tuple(weigh(matrix[..., i, :], streams) for i in range(matrix.shape[-2]))
+
+
+def seen(x: Tensor, projection: Tensor) -> Tensor:
+    """Return `tanh(N(x) W)`, `(..., D)` -> `(..., k)`, with N a layer norm without weights."""
+    x = precise(x)
+    x = x - ops.mean(x, axis=-1, keepdims=True)
+    x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + _EPSILON)
+    return ops.tanh(ops.matmul(x, precise(projection)))
 
 
 def basis_vector(index: int, size: int, others: float = 0.0) -> tuple[float, ...]:

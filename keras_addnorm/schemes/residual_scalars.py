@@ -44,6 +44,7 @@ class ResidualScalars(StreamScheme):
     start: str = "pre_ln"
     needs_final_norm = True
     needs_embedding_norm = True
+    needs_scale_invariant_norm = True
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:

@@ -315,6 +315,11 @@ class ResidualScheme(abc.ABC):
         """Whether the stack has to begin with a norm of what it is given (residual scalars)."""
         return False
 
+    @property
+    def needs_scale_invariant_norm(self) -> bool:
+        """Whether norms have to undo factors on the stream (attention residuals)."""
+        return False
+
     @abc.abstractmethod
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Say which parts are needed at this place of the stack."""

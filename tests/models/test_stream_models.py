@@ -84,6 +84,14 @@ def test_a_layer_alone_opens_and_collapses(scheme):
     assert np.isfinite(array(deep(X))).all()
 
 
+@pytest.mark.parametrize("scheme", ["attention_residuals", "residual_scalars"])
+def test_norms_that_keep_factors_are_another_model(scheme):
+    for norm in ("none", "derf", "seed_norm"):
+        with pytest.warns(UserWarning, match=rf"such as 'layer_norm'.*Received: norm='{norm}'"):
+            TransformerEncoder(1, 2, 5, scheme=scheme, norm=norm)
+    TransformerEncoder(1, 2, 5, scheme=scheme, norm="scale_norm")  # without a warning
+
+
 @pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_gradient_checkpointing_changes_no_number(scheme):

@@ -38,7 +38,9 @@ CASES = {
     "residual_scalars": {"name": "residual_scalars"},
     "residual_scalars decreasing": {"name": "residual_scalars", "start": "decreasing"},
     "dense_former": {"name": "dense_former"},
+    "dense_former of every second": {"name": "dense_former", "dilation": 2, "period": 2},
     "frac_connections": {"name": "frac_connections", "num_streams": 4},
+    "frac_connections dynamic": {"name": "frac_connections", "dynamic": True},
 }
 
 # One of each kind, for what compiles: few iterations, which a compiler sees one by one.
@@ -245,12 +247,16 @@ def residual_scalars(stack, x):
 
 
 def dense_former(stack, x):
-    outputs = [x]
+    outputs, scheme = [x], stack.scheme
     for a, sublayer, _, is_last in stack.branches():
         x = x + sublayer(norm(a.pre_norm, x))
         if is_last:
             outputs.append(x)
-            x = sum(w * r for w, r in zip(array(a.depth_weights), outputs, strict=True))
+            layer = len(outputs) - 1
+            if layer % scheme.period == 0:
+                places = [j for j in range(layer + 1) if (layer - j) % scheme.dilation == 0]
+                weights = array(a.depth_weights)
+                x = sum(w * outputs[j] for w, j in zip(weights, places, strict=True))
     return norm(stack.final_norm, x)
 
 
@@ -258,10 +264,17 @@ def frac_connections(stack, x):
     m = stack.scheme.num_streams
     parts = x.reshape(*x.shape[:-1], m, D // m)
     for a, sublayer, _, _ in stack.branches():
-        h = np.einsum("ji,...jd->...id", array(a.read_weights), parts).reshape(x.shape)
+        read, mixing, write = map(array, (a.read_weights, a.mixing_weights, a.write_weights))
+        if stack.scheme.dynamic:
+            scale, write_scale = array(a.read_and_mixing_scale), array(a.write_scale)
+            centred = parts - parts.mean(-1, keepdims=True)
+            seen = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+            read = read + scale * np.tanh(seen @ array(a.read_projection))
+            mixing = mixing + scale * np.tanh(seen @ array(a.mixing_projection))
+            write = write + write_scale * np.tanh(seen @ array(a.write_projection))[..., 0]
+        h = np.einsum("...ji,...jd->...id", read, parts).reshape(x.shape)
         f = sublayer(norm(a.pre_norm, h)).reshape(parts.shape)
-        parts = np.einsum("ji,...jd->...id", array(a.mixing_weights), parts)
-        parts = parts + array(a.write_weights)[:, None] * f
+        parts = np.einsum("...ji,...jd->...id", mixing, parts) + write[..., None] * f
     return norm(stack.final_norm, parts.reshape(x.shape))
 
 

@@ -47,7 +47,9 @@ START_OF_PRE_LN = {
     "attention_residuals of 4": 1e-4,
     "residual_scalars": 0.0,
     "dense_former": 0.0,
+    "dense_former of every second": 0.0,
     "frac_connections": 0.0,
+    "frac_connections dynamic": 0.0,
 }
 
 
@@ -119,7 +121,7 @@ def test_streams_differ_after_one_step(case):
 
 
 @pytest.mark.parametrize(
-    ("case", "dtype"), list(zip(CASES, 7 * ("mixed_float16", "mixed_bfloat16"), strict=True))
+    ("case", "dtype"), list(zip(CASES, 8 * ("mixed_float16", "mixed_bfloat16"), strict=True))
 )
 def test_coefficients_stay_float32_in_16_bits(case, dtype):
     stack, exact = Stack(CASES[case], dtype, noise=0.3), Stack(CASES[case], noise=0.3)
@@ -308,6 +310,9 @@ def test_sinkhorn_on_matrices_that_are_known():
     errors = [np.abs(array(sinkhorn(mild, i)).sum(0) - 1).max() for i in (1, 5, 20)]
     assert errors[0] > 1e-2 > errors[1] > 1e-5 > errors[2]
     np.testing.assert_array_equal(array(sinkhorn(ops.convert_to_tensor([[[7.0]]]), 3)), [[[1.0]]])
+    # A row that is nothing beside the other, in float32.
+    wild = sinkhorn(ops.convert_to_tensor([[0.0, 0.0], [-200.0, -200.0]]), 20)
+    np.testing.assert_allclose(array(wild), 0.5, atol=1e-6)
 
 
 @pytest.mark.parametrize("scheme", ["mhc", "mhc_lite"])
@@ -365,8 +370,10 @@ def test_dense_former_can_start_again_from_the_embedding():
     stack.add_norms[2].depth_weights.assign([1.0, 0.0])
     np.testing.assert_array_equal(array(stack.states(X)[3].streams[0]), X)
     places = [StackPosition(6, 6, "encoder", i).at("feed_forward", SUBLAYERS) for i in range(6)]
-    arrays = [schemes.get("dense_former").plan(place).arrays[0] for place in places]
-    assert sum(np.prod(array.shape) for array in arrays) == 27
+    sparse = {"name": "dense_former", "dilation": 2, "period": 3}
+    for scheme, counts in (("dense_former", [2, 3, 4, 5, 6, 7]), (sparse, [0, 0, 2, 0, 0, 4])):
+        plans = [schemes.get(scheme).plan(place) for place in places]
+        assert [sum(int(np.prod(a.shape)) for a in plan.arrays) for plan in plans] == counts
 
 
 def test_residual_scalars_decrease_with_depth():
@@ -385,6 +392,7 @@ def test_residual_scalars_decrease_with_depth():
         ("mhc", 49179),
         ("mhc_lite", 65571),
         ({"name": "frac_connections", "num_streams": 4}, 36),
+        ({"name": "frac_connections", "num_streams": 4, "dynamic": True}, 36 + 128 * 9 + 2),
         ("attention_residuals", 512),
         ("residual_scalars", 0),
         ("resi_dual", 0),
@@ -416,12 +424,22 @@ def test_places_among_the_sublayers_of_a_stack(sublayers):
 def test_a_state_at_the_wrong_place_is_an_error():
     x = X.astype("float32")
     one_stream, many = AddNorm("pre_ln"), AddNorm("mhc_lite")
+    with pytest.raises(ValueError, match=r"'add_norm.*a layer that is built.*Say layer.build"):
+        AddNorm("mhc_lite")(StreamState((x,) * 4), x)
     for add_norm in (one_stream, many):
         add_norm.build(x.shape)
     with pytest.raises(ValueError, match=r"has one stream.*Received: 2 streams and 1 memories"):
         one_stream(StreamState((x, x), (x,)), x)
     with pytest.raises(ValueError, match=r"Expected 4 streams and 0 memories. Received: 2 and 0"):
         many(StreamState((x, x)), x)
+    dense = AddNorm(
+        "dense_former", position=StackPosition(2, 2, "encoder").at("self_attention", SUBLAYERS)
+    )
+    dense.build(x.shape)
+    with pytest.raises(
+        ValueError, match=r"DenseFormer at this place.*and 1 memories. Received: 1 and 2"
+    ):
+        dense(StreamState((x,), (x, x)))
     with pytest.raises(ValueError, match=r"Expected both of one shape.*\(2, 3, 8\).*\(2, 3, 7\)"):
         many(StreamState((x,) * 4), x[..., :7])
 
@@ -437,6 +455,8 @@ def test_a_state_at_the_wrong_place_is_an_error():
         ({"name": "frac_connections", "num_streams": -1}, "num_streams >= 1"),
         ({"name": "attention_residuals", "block_size": 0}, "block_size >= 1"),
         ({"name": "residual_scalars", "start": "x"}, "one of pre_ln, decreasing"),
+        ({"name": "dense_former", "dilation": 0}, "dilation >= 1. Received: 0"),
+        ({"name": "dense_former", "period": 1.5}, "period >= 1. Received: 1.5"),
     ],
 )
 def test_fields_that_do_not_fit(scheme, message):
