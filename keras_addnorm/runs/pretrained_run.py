@@ -78,6 +78,7 @@ def import_pretrained(
         _ = tokenizers.bound_format  # names a language that is missing
         config = RunConfig.from_dict(
             {
+                "licence": loaded.licence or "",
                 "tokenizer": _tokenizer_settings(tokenizers),
                 "model": _model_settings(loaded.model.config),
                 "evaluation": _evaluation_settings(loaded.generation),
@@ -110,12 +111,14 @@ def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
         Text of several lines.
     """
     config = loaded.model.config
+    is_said = loaded.generation.has_own_length
+    why = "" if is_said else ", as the folder does not say how many: --max-length sets it"
     lines = [
         f"{name}: {families.name_of(loaded.family)}, {loaded.model.count_params():,} weights, "
         f"{config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
         f"{config.hidden_dim}, {config.target_vocabulary_size:,} pieces.",
         f"Licence: {loaded.licence or 'the folder names none; look at where it comes from'}.",
-        f"Outputs have {loaded.generation.max_length} tokens at most.",
+        f"Outputs have {loaded.generation.max_length} tokens at most{why}.",
     ]
     lines += [f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed]
     return "\n".join([*lines, f"Run: {path}"])

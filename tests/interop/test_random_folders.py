@@ -199,7 +199,15 @@ def test_the_licence_of_a_model_card(tmp_path):
     assert load_pretrained(path, tokenizers=None).licence is None
     (path / "README.md").write_text("---\nlanguage: de\nlicense: cc-by-nc-4.0\n---\n# NLLB\n")
     with pytest.warns(UserWarning, match=r"may not be used commercially.*'cc-by-nc-4\.0'"):
-        assert load_pretrained(path, tokenizers=None).licence == "cc-by-nc-4.0"
+        nllb = load_pretrained(path, tokenizers=None)
+    assert nllb.licence == "cc-by-nc-4.0"
+    (path / "README.md").write_text("---\nlicense:\n- cc-by-nc-4.0\n---\n")
+    with pytest.warns(UserWarning, match=r"card says 'cc-by-nc-4\.0'"):
+        load_pretrained(path, tokenizers=None)
+    # What is made of it is under the same terms.
+    mine = save_pretrained(nllb, tmp_path / "mine")
+    with pytest.warns(UserWarning, match="may not be used commercially"):
+        load_pretrained(mine, tokenizers=None)
     (path / "README.md").write_text("# NLLB\n\nlicense: none of a header\n")
     assert load_pretrained(path, tokenizers=None).licence is None
 
