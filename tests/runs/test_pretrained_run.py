@@ -22,6 +22,10 @@ def folder(tmp_path_factory):
     return make_random_folder("nllb", tmp_path_factory.mktemp("nllb") / "nllb")
 
 
+FAMILIES = {
+    "joey_nmt": "joey_nmt",
+    "eole": {"name": "eole", "source_sentencepiece": "vocab.spm"},
+}
 LANGUAGES = {"source_language": "eng_Latn", "target_language": "deu_Latn"}
 
 
@@ -50,14 +54,13 @@ def test_a_run_is_the_model(run, folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz", "joey_nmt"]
+    "name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz", "joey_nmt", "eole"]
 )
 def test_settings_of_every_family_lead_to_its_model(name, tmp_path):
     make_random_folder(name, tmp_path / "folder")
     languages = {"source_language": "en_XX", "target_language": "de_DE"} if name == "mbart" else {}
-    family = name if name == "joey_nmt" else None
     loaded = import_pretrained(
-        str(tmp_path / "folder"), tmp_path / "run", family=family, **languages
+        str(tmp_path / "folder"), tmp_path / "run", family=FAMILIES.get(name), **languages
     )
     found = load_run(tmp_path / "run")
     assert model_config(found.config, found.tokenizers) == found.model.config
@@ -109,6 +112,15 @@ def test_what_a_folder_does_not_say(tmp_path, monkeypatch):
     export(run, tmp_path / "export")
     export(run, tmp_path / "export", licence="MIT")
     assert [card["licence"] for card in cards] == ["apache-2.0", "MIT"]
+
+
+def test_a_family_with_what_else_it_needs(tmp_path, capsys):
+    folder = make_random_folder("eole", tmp_path / "eole", num_encoder_layers=1)
+    arguments = ["import", str(folder), "--run-dir", str(tmp_path / "run"), "--family"]
+    assert cli.main([*arguments, "eole"]) == 2
+    assert "pass --family as a table" in capsys.readouterr().err
+    assert cli.main([*arguments, '{name = "eole", source_sentencepiece = "vocab.spm"}']) == 0
+    assert load_run(tmp_path / "run").tokenizers.text_format.source_suffix == ()
 
 
 def test_what_cannot_be_imported(folder, tmp_path):
