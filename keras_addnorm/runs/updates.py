@@ -27,9 +27,9 @@ def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[
     yield f"Updates: {total:,}, {an_epoch:,} an epoch."
     if training.schedule != "constant" and total < training.warmup_steps:
         yield (
-            f"Warning: {total:,} {_updates(total)} fewer than the {training.warmup_steps:,} over which "
-            "the learning rate rises to its peak: such a training learns little. More --epochs and "
-            f"fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more updates; "
+            f"Warning: {total:,} {_updates(total)} fewer than the {training.warmup_steps:,} over "
+            "which the learning rate rises to its peak: such a training learns little. More --epochs "
+            f"and fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more updates; "
             "--warmup-steps makes the rise shorter."
         )
     single = sum(pairs for length, _, pairs in report.buckets if length > training.tokens_per_batch)

@@ -18,10 +18,10 @@ _DESCRIPTION = """\
 Makes a run directory of a pretrained model, for evaluate, translate, inspect, export, and for a
 fine-tuning: train --start-from. NAME is a folder that transformers or Marian wrote (Marian and
 OPUS-MT, T5, mT5, M2M-100, NLLB, mBART, BART, Pegasus), a folder of Joey NMT with --family
-joey_nmt, of OpenNMT or Eole with --family as a table, or a name at huggingface.co. Nothing in it is run; neither torch nor transformers is
-needed. A model of several languages is imported for one direction, --source-language and
---target-language, as its vocabulary names them. The pairs to evaluate and inspect with are those
-of --data. See docs/pretrained.md.
+joey_nmt, of OpenNMT or Eole with --family as a table, or a name at huggingface.co. Nothing in it
+is run; neither torch nor transformers is needed. A model of several languages is imported for one
+direction, --source-language and --target-language, as its vocabulary names them. The pairs to
+evaluate and inspect with are those of --data. See docs/pretrained.md.
 
 examples:
   keras-addnorm import opus-mt-en-de --run-dir runs/opus
@@ -41,8 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--family",
         type=parse_value,
         metavar="NAME|TABLE",
-        help="the kind of checkpoint, where no config.json tells; as a TOML table with what else it "
-        "needs",
+        help="the kind of checkpoint, where no config.json tells; a TOML table with more it needs",
     )
     for side in ("source", "target"):
         parser.add_argument(
