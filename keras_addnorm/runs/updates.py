@@ -28,8 +28,8 @@ def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[
     if training.schedule != "constant" and total < training.warmup_steps:
         yield (
             f"Warning: {total:,} {_updates(total)} fewer than the {training.warmup_steps:,} over "
-            "which the learning rate rises to its peak: such a training learns little. More --epochs "
-            f"and fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more updates; "
+            "which the learning rate rises to its peak: such a training learns little. More "
+            f"--epochs and fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more updates; "
             "--warmup-steps makes the rise shorter."
         )
     single = sum(pairs for length, _, pairs in report.buckets if length > training.tokens_per_batch)
