@@ -199,7 +199,7 @@ class GenerationSettings:
     @property
     def has_own_length(self) -> bool:
         """Whether the checkpoint says how long outputs are, in place of a toolkit's default."""
-        said = {} if self.said is None else self.said.settings
+        said: Mapping[str, Any] = {} if self.said is None else self.said.settings
         own = any(said.get(name) is not None for name in _SPELLINGS["max_length"])
         return own or self.said is None
 

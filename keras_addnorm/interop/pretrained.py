@@ -259,7 +259,7 @@ def save_pretrained(
     kind = pretrained.family if family is None else families.get(family)
     model = merge_lora(require_model(pretrained.model))
     settings = kind.settings(model.config, pretrained.notes)
-    files = {}
+    files: dict[str, Any] = {}
     if settings is not None:
         generation = pretrained.generation.to_file(model.config)
         files = {"config.json": settings, "generation_config.json": generation}

@@ -29,8 +29,8 @@ def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[
         yield (
             f"Warning: {total:,} {_updates(total)} fewer than the {training.warmup_steps:,} over "
             "which the learning rate rises to its peak: such a training learns little. More "
-            f"--epochs and fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more updates; "
-            "--warmup-steps makes the rise shorter."
+            f"--epochs and fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more "
+            "updates; --warmup-steps makes the rise shorter."
         )
     single = sum(pairs for length, _, pairs in report.buckets if length > training.tokens_per_batch)
     if 2 * single > report.kept:
