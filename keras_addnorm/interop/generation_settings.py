@@ -97,6 +97,8 @@ _OTHERS: dict[str, _Other] = {
     "constraints": _Other(),
     "force_words_ids": _Other(),
 }
+# It divides by what is left after rules have ruled tokens out. Ours are shares of all tokens.
+_RENORMALIZES = "renormalize_logits = True"
 FIELDS = frozenset({*_FOLLOWED, *_OTHERS}) | SPECIAL_IDS | _WITHOUT_EFFECT
 """All fields that are known here."""
 
@@ -174,6 +176,9 @@ class GenerationSettings:
         max_length = max(1, min(asked, longest))
         constraints = _constraints(values, end_id)
         not_followed = list(_not_followed(values, strategy))
+        if not constraints and not_followed == [_RENORMALIZES]:
+            # Where no token is ruled out, the probabilities of all add up to one already.
+            not_followed = []
         if asked > longest:
             not_followed.append(_name_of("max_length", values))
         if impossible := [rule for rule in constraints if _min_length(rule) > max_length]:
@@ -190,6 +195,13 @@ class GenerationSettings:
         # A config says much else.
         kept = {name: value for name, value in settings.items() if name in FIELDS}
         return dataclasses.replace(found, said=Said(kept, found._followed(values)))
+
+    @property
+    def has_own_length(self) -> bool:
+        """Whether the checkpoint says how long outputs are, in place of a toolkit's default."""
+        said: Mapping[str, Any] = {} if self.said is None else self.said.settings
+        own = any(said.get(name) is not None for name in _SPELLINGS["max_length"])
+        return own or self.said is None
 
     def with_beams(self, num_beams: int) -> Strategy:
         """Return the same search with another number of hypotheses."""
@@ -212,6 +224,12 @@ class GenerationSettings:
         """Return the fields of a `generation_config.json` that `of` makes equal settings of.
 
         What the checkpoint said stays, but for what has changed since.
+
+        Returns:
+            The fields.
+
+        Raises:
+            ValueError: If a rule or the length penalty has no counterpart there.
         """
         if self.said is None:
             return self._followed({})
@@ -245,12 +263,19 @@ class GenerationSettings:
         words = _long_words(said)
         for constraint in self.constraints:
             match constraint:
-                case MinLength(length=length):
+                case MinLength(length=length, source_factor=0.0):
                     settings["min_length"] = length
                 case NoRepeatNgram(size=size):
                     settings["no_repeat_ngram_size"] = size
                 case ForbiddenTokens(tokens=tokens):
                     words = [*([token] for token in tokens), *words]
+                case _:
+                    raise ValueError(
+                        "A generation_config.json has no such rule about the next token. Expected "
+                        "MinLength without source_factor, NoRepeatNgram or ForbiddenTokens. "
+                        f"Received: {constraint!r}. Leave it out with dataclasses.replace: "
+                        "generation=dataclasses.replace(generation, constraints=(...))."
+                    )
         if words:
             settings["bad_words_ids"] = words
         if self.forced_first is not None:

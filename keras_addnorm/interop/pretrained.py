@@ -35,7 +35,8 @@ _TEXT_FILES = (
     *("vocab.json", "target_vocab.json", "merges.txt", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json"),
 )
-_LICENCE = re.compile(r"^license:\s*['\"]?([^'\"\n]+)", re.MULTILINE)
+_CARD = "README.md"
+_LICENCE = re.compile(r"^license:\s*(?:-\s+)?['\"]?([^'\"\n]+)", re.MULTILINE)
 _NOT_COMMERCIAL = re.compile(r"\bnc\b", re.IGNORECASE)
 
 
@@ -232,8 +233,8 @@ def save_pretrained(
         pretrained: The model with what belongs to it, from `load_pretrained`; for a model that was
             trained further, `dataclasses.replace(pretrained, model=model)`.
         directory: The folder to make: `model.safetensors` in float32, `config.json` and
-            `generation_config.json`, where the family has them, and the tokenizer's files. It
-            appears whole or not at all.
+            `generation_config.json`, where the family has them, the tokenizer's files, and a model
+            card that names the licence. It appears whole or not at all.
         family: The family to write; `None` for that of `pretrained`.
 
     Returns:
@@ -258,7 +259,10 @@ def save_pretrained(
     kind = pretrained.family if family is None else families.get(family)
     model = merge_lora(require_model(pretrained.model))
     settings = kind.settings(model.config, pretrained.notes)
-    generation = pretrained.generation.to_file(model.config)
+    files: dict[str, Any] = {}
+    if settings is not None:
+        generation = pretrained.generation.to_file(model.config)
+        files = {"config.json": settings, "generation_config.json": generation}
     table = kind.weights(model.config)
     shapes = table.shapes(model)
     directory = require_new(directory)
@@ -266,9 +270,10 @@ def save_pretrained(
         write_safetensors(
             folder / "model.safetensors", shapes, lambda name: table.read(model, name)
         )
-        if settings is not None:
-            write_json(folder / "config.json", settings)
-            write_json(folder / "generation_config.json", generation)
+        for name, values in files.items():
+            write_json(folder / name, values)
+        if pretrained.licence is not None:
+            (folder / _CARD).write_text(f"---\nlicense: {pretrained.licence}\n---\n")
         for name, content in pretrained.text_files.items():
             (folder / name).write_bytes(content)
     return directory
@@ -311,7 +316,7 @@ def _beginning_with(forced: int | None, pair: TokenizerPair) -> TokenizerPair:
 
 def _licence(folder: Path) -> str | None:
     """Return the licence that the model card, a README with a header, names."""
-    card = folder / "README.md"
+    card = folder / _CARD
     if not card.is_file():
         return None
     _, *rest = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)

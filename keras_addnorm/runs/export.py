@@ -31,7 +31,8 @@ def export(
         run: A trained run.
         directory: The folder of the versions, such as `saved_models/<name>`.
         version: The version's number, or None for the next one.
-        licence: Under which licence the model may be used, for its card.
+        licence: Under which licence the model may be used, for its card; `None` for what the run
+            says.
         storage: How the weights are stored: `float32`, `float16` or `int8`.
 
     Returns:
@@ -70,7 +71,7 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
     return {
         "training_data": {"name": name, "source": config.source, "target": config.target},
         "scores": run.directory.read_scores(),
-        "licence": licence,
+        "licence": licence or config.licence or None,
     }
 
 

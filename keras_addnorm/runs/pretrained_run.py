@@ -40,7 +40,7 @@ def import_pretrained(
     path: str | Path,
     settings: Mapping[str, Any] | None = None,
     *,
-    family: str | None = None,
+    family: str | dict[str, Any] | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> Pretrained:
@@ -51,7 +51,8 @@ def import_pretrained(
         path: The run directory to make.
         settings: Settings of the run by dotted key, such as `{"data": "corpus"}`: the sentence
             pairs that it is evaluated and inspected with.
-        family: The family of the checkpoint; `None` for what its config says.
+        family: The family of the checkpoint, as `load_pretrained` takes it; `None` for what its
+            config says.
         source_language: The language of sources, where the model has several, as its vocabulary
             names it.
         target_language: The language to translate into, likewise.
@@ -69,8 +70,10 @@ def import_pretrained(
         loaded = load_pretrained(name, family, dtype="float32")
         if loaded.tokenizers is None:
             raise UserError(
-                f"{name!r} holds weights without tokenizers, and a run translates texts. Expected "
-                "a folder with both. In Python: load_pretrained(...).model."
+                f"{name!r} was read without tokenizers, and a run translates texts. Expected both. "
+                "OpenNMT's and Eole's files do not name them: pass --family as a table, such as "
+                '{name = "eole", source_sentencepiece = "vocab.spm"}. For the weights alone, in '
+                "Python: load_pretrained(...).model."
             )
         tokenizers = loaded.tokenizers
         if (source_language, target_language) != (None, None):
@@ -78,6 +81,7 @@ def import_pretrained(
         _ = tokenizers.bound_format  # names a language that is missing
         config = RunConfig.from_dict(
             {
+                "licence": loaded.licence or "",
                 "tokenizer": _tokenizer_settings(tokenizers),
                 "model": _model_settings(loaded.model.config),
                 "evaluation": _evaluation_settings(loaded.generation),
@@ -110,12 +114,14 @@ def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
         Text of several lines.
     """
     config = loaded.model.config
+    is_said = loaded.generation.has_own_length
+    why = "" if is_said else ", as the folder does not say how many: --max-length sets it"
     lines = [
         f"{name}: {families.name_of(loaded.family)}, {loaded.model.count_params():,} weights, "
         f"{config.num_encoder_layers} + {config.num_decoder_layers} layers of width "
         f"{config.hidden_dim}, {config.target_vocabulary_size:,} pieces.",
         f"Licence: {loaded.licence or 'the folder names none; look at where it comes from'}.",
-        f"Outputs have {loaded.generation.max_length} tokens at most.",
+        f"Outputs have {loaded.generation.max_length} tokens at most{why}.",
     ]
     lines += [f"Not followed in searches: {setting}." for setting in loaded.generation.not_followed]
     return "\n".join([*lines, f"Run: {path}"])

@@ -198,7 +198,7 @@ def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
 # Flags of commands that are arguments of functions, too.
 _FLAGS_OF_COMMANDS = {
     *("version", "storage", "licence", "batch_size", "pair", "split"),
-    *("source", "target", "max_chars"),
+    *("source", "target", "max_chars", "source_language", "target_language"),
 }
 
 

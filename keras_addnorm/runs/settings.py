@@ -418,6 +418,8 @@ class RunConfig:
         split: What is trained on, but for validation pairs in it.
         validation: The split, or the file, to validate on; empty for `validation`, and where there
             is none, for some training pairs that are held out.
+        licence: Under which licence the weights may be used, for the card of an export; a run that
+            starts from another one inherits it.
         tokenizer: How text becomes numbers.
         model: The preset and the changes to it.
         training: How the model is trained.
@@ -449,6 +451,7 @@ class RunConfig:
         "split or file to validate on, such as train[:1%]; by default validation, and where "
         "there is none, some training pairs that are held out",
     )
+    licence: str = setting("", "licence of the weights, for the card of an export")
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: ModelChoice = field(default_factory=ModelChoice)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -84,10 +84,22 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UserError(f"--set takes key=value, such as model.hidden_dim=64; received {text!r}.")
+    return key.strip(), parse_value(value)
+
+
+def parse_value(text: str) -> Any:
+    """Reads a value as TOML, or else as a plain string.
+
+    Args:
+        text: For instance `64`, `{name = "deep_norm"}` or `deep_norm`.
+
+    Returns:
+        The value.
+    """
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+        return text.strip()
 
 
 def merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

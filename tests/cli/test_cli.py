@@ -74,10 +74,18 @@ def test_a_command_offers_only_what_means_something_to_it():
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
         | {"--bleu-tokenizer"},
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
-        | {"--n-best", "--output"},
+        | {"--n-best", "--output", "--source-language", "--target-language"},
         "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"},
         "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
-        | {"--target-language", "--data", "--source", "--target", "--validation", "--batch-size"}
+        | {
+            "--licence",
+            "--target-language",
+            "--data",
+            "--source",
+            "--target",
+            "--validation",
+            "--batch-size",
+        }
         | {"--data-format", "--source-column", "--target-column", "--samples", "--bleu-tokenizer"},
         "prune": {"--run-dir", "--split", "--pairs", "--save"},
         "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size"},

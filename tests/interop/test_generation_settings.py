@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, MinLength, Sample
+from keras_addnorm.decoding import (
+    AveragePenalty,
+    Beam,
+    ForbiddenTokens,
+    Greedy,
+    MaxLength,
+    MinLength,
+    Sample,
+)
 from keras_addnorm.interop import GenerationSettings
 from keras_addnorm.interop import generation_settings as module
 from keras_addnorm.models import Seq2SeqConfig
@@ -56,7 +64,7 @@ CHANGES = {
     "repetition_penalty": (1.3, ALL),
     "encoder_repetition_penalty": (1.3, ALL),
     "encoder_no_repeat_ngram_size": (3, ALL),
-    "renormalize_logits": (True, ("beam",)),
+    "renormalize_logits": (True, ()),  # where no token is ruled out
     "forced_eos_token_id": (2, ALL),
     "exponential_decay_length_penalty": ([5, 1.5], ALL),
     "begin_suppress_tokens": ([5], ALL),
@@ -91,6 +99,11 @@ def test_what_has_no_counterpart_is_said_where_it_matters():
 
 
 def test_settings_that_are_followed_in_part():
+    # It divides by what rules leave: nothing to do without a rule.
+    ruled = {"num_beams": 4, "renormalize_logits": True, "bad_words_ids": [[7]]}
+    assert GenerationSettings.of(ruled, 64).not_followed == ("renormalize_logits = True",)
+    assert GenerationSettings.of(ruled, 64, end_id=7).not_followed == ()
+    assert GenerationSettings.of({**ruled, "num_beams": 1}, 64).not_followed == ()
     beam_sample = GenerationSettings.of({"num_beams": 4, "do_sample": True}, 64)
     assert beam_sample.strategy == Beam(4, AveragePenalty(1.0), early_stopping="current_length")
     assert beam_sample.not_followed == ("do_sample = True",)
@@ -134,6 +147,9 @@ def test_a_way_back_keeps_what_is_not_followed():
         **{"eos_token_id": [0, 3], "num_beams": 1, "do_sample": False, "length_penalty": 0.0},
         **{"max_length": 21, "bad_words_ids": [[5], [8, 9]], "min_length": 3},
     }
+    for rule in (MaxLength(20), MinLength(3, 0.5)):
+        with pytest.raises(ValueError, match=r"no such rule about the next token.*Received: M"):
+            dataclasses.replace(found, constraints=(rule,)).to_dict()
     # The config of another toolkit says much else.
     assert GenerationSettings.of({"num_beams": 2, "beam-size": 4}, 64).to_dict() == {"num_beams": 2}
     without = dataclasses.replace(found, constraints=(), strategy=Sample(0.7, top_k=None))

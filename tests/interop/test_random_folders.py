@@ -3,13 +3,16 @@
 import dataclasses
 import warnings
 
+import ctranslate2
 import numpy as np
 import pytest
 import torch
 
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.data import TokenizerPair
+from keras_addnorm.decoding import Beam
 from keras_addnorm.interop import (
+    export_ctranslate2,
     load_pretrained,
     make_random_folder,
     random_folder,
@@ -199,7 +202,15 @@ def test_the_licence_of_a_model_card(tmp_path):
     assert load_pretrained(path, tokenizers=None).licence is None
     (path / "README.md").write_text("---\nlanguage: de\nlicense: cc-by-nc-4.0\n---\n# NLLB\n")
     with pytest.warns(UserWarning, match=r"may not be used commercially.*'cc-by-nc-4\.0'"):
-        assert load_pretrained(path, tokenizers=None).licence == "cc-by-nc-4.0"
+        nllb = load_pretrained(path, tokenizers=None)
+    assert nllb.licence == "cc-by-nc-4.0"
+    (path / "README.md").write_text("---\nlicense:\n- cc-by-nc-4.0\n---\n")
+    with pytest.warns(UserWarning, match=r"card says 'cc-by-nc-4\.0'"):
+        load_pretrained(path, tokenizers=None)
+    # What is made of it is under the same terms.
+    mine = save_pretrained(nllb, tmp_path / "mine")
+    with pytest.warns(UserWarning, match="may not be used commercially"):
+        load_pretrained(mine, tokenizers=None)
     (path / "README.md").write_text("# NLLB\n\nlicense: none of a header\n")
     assert load_pretrained(path, tokenizers=None).licence is None
 
@@ -245,3 +256,28 @@ class _Recorder:
     def generate(self, ids, strategy, *, max_length, **options):
         self.seen.append({"strategy": strategy, "max_length": max_length, **options})
         return np.full((len(ids), max_length), self.config.end_id), np.zeros(len(ids))
+
+
+@pytest.mark.slow
+def test_ctranslate2_searches_an_imported_model_alike(tmp_path):
+    folder = make_random_folder("marian", tmp_path / "marian", **SMALL)
+    opus = load_pretrained(folder)
+    bias = np.zeros(opus.model.config.target_vocabulary_size, "float32")
+    bias[opus.model.config.pad_id] = -30.0  # they are shares of all but padding there
+    opus.model.decoder_embedding.logits_bias.assign(bias)
+    directory = export_ctranslate2(opus.model, opus.tokenizers, tmp_path / "ct2")
+    translator = ctranslate2.Translator(str(directory), compute_type="float32")
+    rows = opus.tokenizers.source.encode_batch(TEXTS[:3])
+    pieces = opus.tokenizers.source.pieces
+    found = translator.translate_batch(
+        [[pieces[token].text for token in row] for row in rows],
+        beam_size=4,
+        length_penalty=1e-9,
+        min_decoding_length=0,
+        max_decoding_length=9,
+    )
+    ids = opus.tokenizers.target.ids_of_pieces
+    texts = [opus.tokenizers.target.decode([ids[p] for p in one.hypotheses[0]]) for one in found]
+    options = {"strategy": Beam(4, 0.0), "constraints": (), "splitting": "none"}
+    ours = opus.translate(TEXTS[:3], max_length=9, **options)
+    assert ours.texts == texts and any(texts)

@@ -7,11 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from keras_addnorm import cli
+from keras_addnorm import cli, serving
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.decoding import AveragePenalty, Beam
 from keras_addnorm.interop import load_pretrained, make_random_folder
 from keras_addnorm.runs import RunConfig, UserError
+from keras_addnorm.runs.export import export
 from keras_addnorm.runs.pretrained_run import import_pretrained, summary
 from keras_addnorm.runs.trained_run import load_run, model_config
 
@@ -21,6 +22,10 @@ def folder(tmp_path_factory):
     return make_random_folder("nllb", tmp_path_factory.mktemp("nllb") / "nllb")
 
 
+FAMILIES = {
+    "joey_nmt": "joey_nmt",
+    "eole": {"name": "eole", "source_sentencepiece": "vocab.spm"},
+}
 LANGUAGES = {"source_language": "eng_Latn", "target_language": "deu_Latn"}
 
 
@@ -49,14 +54,13 @@ def test_a_run_is_the_model(run, folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz", "joey_nmt"]
+    "name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz", "joey_nmt", "eole"]
 )
 def test_settings_of_every_family_lead_to_its_model(name, tmp_path):
     make_random_folder(name, tmp_path / "folder")
     languages = {"source_language": "en_XX", "target_language": "de_DE"} if name == "mbart" else {}
-    family = name if name == "joey_nmt" else None
     loaded = import_pretrained(
-        str(tmp_path / "folder"), tmp_path / "run", family=family, **languages
+        str(tmp_path / "folder"), tmp_path / "run", family=FAMILIES.get(name), **languages
     )
     found = load_run(tmp_path / "run")
     assert model_config(found.config, found.tokenizers) == found.model.config
@@ -93,6 +97,32 @@ def test_what_a_run_searches_without_is_said(tmp_path):
     assert "Not followed in searches: bad_words_ids = [5, 7]." in said
 
 
+def test_what_a_folder_does_not_say(tmp_path, monkeypatch):
+    """A length is transformers' own then; a licence goes from the folder to the export."""
+    folder = make_random_folder("t5_v1_1", tmp_path / "folder")
+    (folder / "generation_config.json").write_text("{}")
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    loaded = import_pretrained(str(folder), tmp_path / "run")
+    said = summary("t5", loaded, tmp_path / "run")
+    assert "20 tokens at most, as the folder does not say how many: --max-length sets it." in said
+    assert "Licence: apache-2.0." in said
+    run = load_run(tmp_path / "run")
+    cards = []
+    monkeypatch.setattr(serving, "export_saved_model", lambda *_, card, **__: cards.append(card))
+    export(run, tmp_path / "export")
+    export(run, tmp_path / "export", licence="MIT")
+    assert [card["licence"] for card in cards] == ["apache-2.0", "MIT"]
+
+
+def test_a_family_with_what_else_it_needs(tmp_path, capsys):
+    folder = make_random_folder("eole", tmp_path / "eole", num_encoder_layers=1)
+    arguments = ["import", str(folder), "--run-dir", str(tmp_path / "run"), "--family"]
+    assert cli.main([*arguments, "eole"]) == 2
+    assert "pass --family as a table" in capsys.readouterr().err
+    assert cli.main([*arguments, '{name = "eole", source_sentencepiece = "vocab.spm"}']) == 0
+    assert load_run(tmp_path / "run").tokenizers.text_format.source_suffix == ()
+
+
 def test_what_cannot_be_imported(folder, tmp_path):
     with pytest.raises(UserError, match=r"needs the source language"):
         import_pretrained(str(folder), tmp_path / "run")
@@ -117,6 +147,9 @@ def test_the_command(folder, tmp_path, capsys):
     assert (config.data, config.target, config.evaluation.num_beams) == ("corpus", "fr", 3)
     # The folder's greedy search with more hypotheses, as `Pretrained.translate(num_beams=3)`.
     assert config.evaluation.strategy() == load_pretrained(folder).generation.with_beams(3)
+    elsewhere = [*arguments[:3], str(tmp_path / "other")]
+    assert cli.main(elsewhere) == 2
+    assert "as --source-language; received none" in capsys.readouterr().err
     assert cli.main(arguments) == 2
     assert "exists. Expected the name of a new folder" in capsys.readouterr().err
 

@@ -22,6 +22,7 @@ FULL = {
     "target_column": "answer",
     "split": "train[:3]",
     "validation": "train[:1%]",
+    "licence": "CC0",
     "tokenizer": {
         "kind": "unigram",
         "vocabulary_size": 31,

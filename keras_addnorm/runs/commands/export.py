@@ -55,7 +55,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--version", type=whole_number, metavar="N", help="its number (default: the next one)"
     )
-    group.add_argument("--licence", metavar="TEXT", help="licence of the model, for its card")
+    group.add_argument(
+        "--licence", metavar="TEXT", help="licence of the model, for its card (default: the run's)"
+    )
     group.add_argument(
         "--storage",
         choices=STORAGES,

@@ -12,21 +12,24 @@ from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import given
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
+from keras_addnorm.runs.toml_files import parse_value
 
 _DESCRIPTION = """\
 Makes a run directory of a pretrained model, for evaluate, translate, inspect, export, and for a
 fine-tuning: train --start-from. NAME is a folder that transformers or Marian wrote (Marian and
 OPUS-MT, T5, mT5, M2M-100, NLLB, mBART, BART, Pegasus), a folder of Joey NMT with --family
-joey_nmt, or a name at huggingface.co. Nothing in it is run; neither torch nor transformers is
-needed. A model of several languages is imported for one direction, --source-language and
---target-language, as its vocabulary names them. The pairs to evaluate and inspect with are those
-of --data. See docs/pretrained.md.
+joey_nmt, of OpenNMT or Eole with --family as a table, or a name at huggingface.co. Nothing in it
+is run; neither torch nor transformers is needed. A model of several languages is imported for one
+direction, --source-language and --target-language, as its vocabulary names them. The pairs to
+evaluate and inspect with are those of --data. See docs/pretrained.md.
 
 examples:
   keras-addnorm import opus-mt-en-de --run-dir runs/opus
   keras-addnorm import Helsinki-NLP/opus-mt-en-de --run-dir runs/opus --data corpus
   keras-addnorm import nllb --run-dir runs/nllb --source-language eng_Latn \\
       --target-language deu_Latn
+  keras-addnorm import eole --run-dir runs/eole \\
+      --family '{name = "eole", source_sentencepiece = "vocab.spm"}'
   keras-addnorm train --start-from runs/opus --data shop.tsv --run-dir runs/shop --epochs 3
 """
 
@@ -35,7 +38,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a folder or file, or a name at the hub")
     add_run_dir(parser)
     parser.add_argument(
-        "--family", metavar="NAME", help="the kind of checkpoint, where no config.json tells"
+        "--family",
+        type=parse_value,
+        metavar="NAME|TABLE",
+        help="the kind of checkpoint, where no config.json tells; a TOML table with more it needs",
     )
     for side in ("source", "target"):
         parser.add_argument(
