@@ -104,8 +104,10 @@ class Report(ReportData):
 
         Returns:
             Figures by name: `"stream"`, `"gradients"`, `"effective_depth"` if it was measured,
-            `"ratios"`, and one for each attention map by the name of its sublayer. Save one with
-            `figure.savefig("stream.png")`.
+            `"ratios"`, and one for each attention map by the name of its sublayer. For schemes of
+            several streams or with a memory also those that they have of `"stream_rms"`,
+            `"stream_cosine"`, `"read"`, `"write"`, `"mixing"`, `"mixing_errors"` and `"depth"`.
+            Save one with `figure.savefig("stream.png")`.
         """
         from keras_addnorm.diagnostics.report_figures import figures
 

@@ -19,32 +19,34 @@ _COLUMNS: dict[str, Callable[[StreamStatistics], str]] = {
 }
 
 
-def stream_table(sublayers: Sequence[SublayerReport]) -> list[str]:
-    """Return the lines: a row a sublayer, the columns that any of them has; often none.
+def stream_columns(sublayers: Sequence[SublayerReport]) -> dict[str, list[str]]:
+    """Return columns by title, a cell a sublayer: those that any has, often none.
 
     Args:
         sublayers: Those of the report.
 
     Returns:
-        An empty line and the table, or nothing for a model of one stream.
+        The columns.
     """
-    found = {item.name: item.streams for item in sublayers if item.streams is not None}
-    cells = {
-        title: column
+    columns = {
+        title: ["" if item.streams is None else show(item.streams) for item in sublayers]
         for title, show in _COLUMNS.items()
-        if any(column := [show(streams) for streams in found.values()])
     }
-    if not cells:
+    return {title: cells for title, cells in columns.items() if any(cells)}
+
+
+def stream_table(sublayers: Sequence[SublayerReport]) -> list[str]:
+    """Return the lines: an empty one and the table, or nothing for a model of one stream."""
+    columns = stream_columns(sublayers)
+    if not columns:
         return []
-    columns = [["streams", *found], *([title, *column] for title, column in cells.items())]
-    widths = [max(map(len, column)) for column in columns]
-    return [
-        "",
-        *(
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-            for row in zip(*columns, strict=True)
-        ),
-    ]
+    named = {"streams": [item.name for item in sublayers], **columns}
+    padded: list[list[str]] = []
+    for title, cells in named.items():
+        width = max(map(len, [title, *cells]))
+        pad = str.rjust if padded else str.ljust
+        padded.append([pad(cell, width) for cell in [title, *cells]])
+    return ["", *("  ".join(row).rstrip() for row in zip(*padded, strict=True))]
 
 
 def _number(value: float | None) -> str:
