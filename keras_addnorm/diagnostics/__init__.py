@@ -19,7 +19,7 @@ from keras_addnorm.diagnostics.report_data import (
     Thresholds,
     Verdict,
 )
-from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
+from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow, StreamLog, StreamRow
 from keras_addnorm.diagnostics.residual_monitor import ResidualMonitor
 from keras_addnorm.diagnostics.stability import (
     Stability,
@@ -50,6 +50,8 @@ __all__ = [
     "StabilityForecast",
     "StabilityReason",
     "StabilityThresholds",
+    "StreamLog",
+    "StreamRow",
     "StreamStatistics",
     "SublayerRecord",
     "SublayerReport",
