@@ -552,7 +552,7 @@ FAULTS = (
         "diagnostics/column_error",
         "the error of the columns of a mixing matrix is that of its rows",
         ("ops.sum(mixing, axis=-2) - 1", "ops.sum(mixing, axis=-1) - 1"),
-        tests="diagnostics/test_stream_statistics.py::test_numbers_are_those_of_numpy[static]",
+        tests="diagnostics/test_stream_statistics.py::test_numbers_are_those_of_numpy",
     ),
     _fault(
         "diagnostics/log_of_later_steps",
