@@ -549,6 +549,12 @@ FAULTS = (
         tests="diagnostics/test_inspect.py::test_even_attention_has_the_entropy_of_log_n_and_no_copies",
     ),
     _fault(
+        "diagnostics/column_error",
+        "the error of the columns of a mixing matrix is that of its rows",
+        ("ops.sum(mixing, axis=-2) - 1", "ops.sum(mixing, axis=-1) - 1"),
+        tests="diagnostics/test_stream_statistics.py::test_numbers_are_those_of_numpy",
+    ),
+    _fault(
         "diagnostics/log_of_later_steps",
         "the log forgets the step that a training goes on from",
         ("for row in self.read() if row.step <= step", "for row in self.read() if row.step < step"),

@@ -13,8 +13,13 @@ from keras_addnorm.diagnostics.inspect_model import Sentence, inspect
 from keras_addnorm.diagnostics.observe import Observation, SublayerRecord, observe
 from keras_addnorm.diagnostics.prune import PruneCost, PruneResult, Validation, prune
 from keras_addnorm.diagnostics.report import Report
-from keras_addnorm.diagnostics.report_data import SublayerReport, Thresholds, Verdict
-from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
+from keras_addnorm.diagnostics.report_data import (
+    StreamStatistics,
+    SublayerReport,
+    Thresholds,
+    Verdict,
+)
+from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow, StreamLog, StreamRow
 from keras_addnorm.diagnostics.residual_monitor import ResidualMonitor
 from keras_addnorm.diagnostics.stability import (
     Stability,
@@ -45,6 +50,9 @@ __all__ = [
     "StabilityForecast",
     "StabilityReason",
     "StabilityThresholds",
+    "StreamLog",
+    "StreamRow",
+    "StreamStatistics",
     "SublayerRecord",
     "SublayerReport",
     "Thresholds",

@@ -27,6 +27,7 @@ from keras_addnorm.diagnostics.report_data import (
     SublayerReport,
     Thresholds,
 )
+from keras_addnorm.diagnostics.stream_statistics import stream_statistics
 from keras_addnorm.diagnostics.verdicts import judge
 from keras_addnorm.layers.pruned import PrunedSublayer
 from keras_addnorm.layers.sublayers import Sublayer, named_sublayers
@@ -169,6 +170,7 @@ def _sublayer_report(
             is_gated=hasattr(sublayer.layer, "gate_projection"),
         ),
         attention=None if attention is None else _attention_statistics(attention, real),
+        streams=stream_statistics(record),
     )
 
 

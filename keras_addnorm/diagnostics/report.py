@@ -14,11 +14,13 @@ from keras_addnorm.diagnostics.report_data import (
     AttentionStatistics,
     NormStatistics,
     ReportData,
+    StreamStatistics,
     SublayerReport,
     Thresholds,
     Verdict,
 )
 from keras_addnorm.diagnostics.residual_log import ResidualRow
+from keras_addnorm.diagnostics.stream_table import stream_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +59,7 @@ class Report(ReportData):
             *map(_bullet, self.verdicts),
             "",
         ]
-        return "\n".join([*lines, *_table(self.sublayers)])
+        return "\n".join([*lines, *_table(self.sublayers), *stream_table(self.sublayers)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON values.
@@ -94,7 +96,7 @@ class Report(ReportData):
             sublayers=tuple(_sublayer(item) for item in values["sublayers"]),
             verdicts=tuple(Verdict(**item) for item in values["verdicts"]),
             thresholds=Thresholds(**values["thresholds"]),
-            attention_maps=tuple(AttentionMap(**item) for item in values["attention_maps"]),
+            attention_maps=tuple(_attention_map(item) for item in values["attention_maps"]),
         )
 
     def plot(self) -> dict[str, Figure]:
@@ -102,8 +104,10 @@ class Report(ReportData):
 
         Returns:
             Figures by name: `"stream"`, `"gradients"`, `"effective_depth"` if it was measured,
-            `"ratios"`, and one for each attention map by the name of its sublayer. Save one with
-            `figure.savefig("stream.png")`.
+            `"ratios"`, and one for each attention map by the name of its sublayer. For schemes of
+            several streams or with a memory also those that they have of `"stream_rms"`,
+            `"stream_cosine"`, `"read"`, `"write"`, `"mixing"`, `"mixing_errors"` and `"depth"`.
+            Save one with `figure.savefig("stream.png")`.
         """
         from keras_addnorm.diagnostics.report_figures import figures
 
@@ -188,11 +192,18 @@ def _unplain(value: Any) -> Any:
 
 
 def _sublayer(values: dict[str, Any]) -> SublayerReport:
-    attention = values["attention"]
+    attention, streams = values["attention"], values.get("streams")
     return SublayerReport(
         **{
             **values,
             "norms": tuple(NormStatistics(**norm) for norm in values["norms"]),
             "attention": None if attention is None else AttentionStatistics(**attention),
+            "streams": None if streams is None else StreamStatistics(**streams),
         }
     )
+
+
+def _attention_map(values: dict[str, Any]) -> AttentionMap:
+    # A token may be the word "nan" or "inf".
+    tokens = {side: tuple(map(str, values[side])) for side in ("queries", "keys")}
+    return AttentionMap(**{**values, **tokens})

@@ -48,6 +48,51 @@ class AttentionStatistics:
 
 
 @dataclasses.dataclass(frozen=True)
+class StreamStatistics:
+    """The streams and the memory around a sublayer, for a scheme that has several or keeps some.
+
+    Means and largest values are over the real positions of the batch. What a scheme does not have
+    is `None`, or empty.
+
+    Attributes:
+        rms: Root mean square of each stream behind the sublayer.
+        memory_rms: That of each memory behind it, oldest first.
+        cosine: Mean cosine between each two streams behind it; 0 where one is zero.
+        read: Mean weight with which the sublayer reads each stream.
+        write: Mean weight with which its output goes into each.
+        mixing: Mean mixing matrix: a row for each stream that is made, a column for each that it
+            is made of.
+        row_error: Largest distance of a row's sum from 1, in the matrix of any position.
+        column_error: That of a column's. A doubly stochastic matrix has 0 for both, and no entry
+            below 0.
+        smallest_mixing: Smallest entry of the matrix of any position.
+        depth: Mean weights over what the sublayer reads, or leaves, of the depth below it, the
+            oldest (the embedding) first.
+        depth_entropy: Mean over the positions of the entropy of `|a| / sum |a|`, `a` these weights,
+            in nats; at most the log of their number.
+    """
+
+    rms: tuple[float, ...] = ()
+    memory_rms: tuple[float, ...] = ()
+    cosine: tuple[tuple[float, ...], ...] = ()
+    read: tuple[float, ...] | None = None
+    write: tuple[float, ...] | None = None
+    mixing: tuple[tuple[float, ...], ...] | None = None
+    row_error: float | None = None
+    column_error: float | None = None
+    smallest_mixing: float | None = None
+    depth: tuple[float, ...] | None = None
+    depth_entropy: float | None = None
+
+    @property
+    def mean_cosine(self) -> float | None:
+        """Mean of the cosines between different streams; `None` if there is but one."""
+        size = len(self.cosine)
+        pairs = [self.cosine[i][j] for i in range(size) for j in range(i)]
+        return sum(pairs) / len(pairs) if pairs else None
+
+
+@dataclasses.dataclass(frozen=True)
 class SublayerReport:
     """The numbers of one sublayer, over the real positions of the batch.
 
@@ -68,6 +113,8 @@ class SublayerReport:
         attention: The heads; `None` for a feed-forward sublayer.
         skip_cost: How much larger the loss of the batch is if the sublayer gives zeros; `None` if
             that was not measured. See `effective_depth`.
+        streams: Streams, memory and the weights between them; `None` for a scheme of one stream
+            without memory.
     """
 
     name: str
@@ -83,6 +130,7 @@ class SublayerReport:
     dead_units: float | None
     attention: AttentionStatistics | None
     skip_cost: float | None = None
+    streams: StreamStatistics | None = None
 
     @property
     def stack(self) -> str:

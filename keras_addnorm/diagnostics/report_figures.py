@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from keras_addnorm.diagnostics.figure_parts import draw_lines, new_figure
 from keras_addnorm.diagnostics.report_data import AttentionMap, ReportData, SublayerReport
+from keras_addnorm.diagnostics.stream_figures import stream_figures
 
-# Okabe and Ito's palette, which people with every kind of colour vision can tell apart.
-_COLORS = ("#0072B2", "#D55E00", "#009E73")
 _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
 _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
 _SKIPS = {"skip_cost": "without the sublayer"}
@@ -26,16 +25,10 @@ def figures(report: ReportData) -> dict[str, Figure]:
         "stream": _lines(report, _STREAM, "root mean square"),
         "gradients": _lines(report, _GRADIENTS, "norm of the gradient"),
         **skips,
+        **stream_figures(_stacks(report)),
         "ratios": _ratios(report),
         **{found.name: _attention(found) for found in report.attention_maps},
     }
-
-
-def _figure(width: float, height: float) -> Figure:
-    # Without pyplot there is no global state and no display to look for.
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def _stacks(report: ReportData) -> dict[str, list[SublayerReport]]:
@@ -47,25 +40,20 @@ def _stacks(report: ReportData) -> dict[str, list[SublayerReport]]:
 
 def _lines(report: ReportData, fields: dict[str, str], unit: str) -> Figure:
     stacks = _stacks(report)
-    figure = _figure(5.2 * len(stacks), 3.6)
+    figure = new_figure(5.2 * len(stacks), 3.6)
     for number, (stack, items) in enumerate(stacks.items()):
         axes = figure.add_subplot(1, len(stacks), number + 1, title=stack, ylabel=unit)
-        depth = range(1, len(items) + 1)
-        for (field, label), color in zip(fields.items(), _COLORS, strict=False):
-            values = [_or_nan(getattr(item, field)) for item in items]
-            axes.plot(depth, values, marker="o", markersize=4, color=color, label=label)
-        step = max(1, len(items) // 12)
-        labels = [f"{item.layer.rpartition('/')[2]} {item.kind}".strip() for item in items[::step]]
-        axes.set_xticks(depth[::step], labels, rotation=60, ha="right", fontsize=8)
-        axes.grid(color="#e4e7eb")
-        axes.legend(frameon=False)
+        series = {
+            label: [getattr(item, field) for item in items] for field, label in fields.items()
+        }
+        draw_lines(axes, items, series)
     return figure
 
 
 def _ratios(report: ReportData) -> Figure:
     stacks = _stacks(report)
     rows = max(len({item.layer for item in items}) for items in stacks.values())
-    figure = _figure(4.6 * len(stacks), 1.6 + 0.32 * rows)
+    figure = new_figure(4.6 * len(stacks), 1.6 + 0.32 * rows)
     for number, (stack, items) in enumerate(stacks.items()):
         layers = list(dict.fromkeys(item.layer for item in items))
         kinds = list(dict.fromkeys(item.kind for item in items))
@@ -85,7 +73,7 @@ def _attention(found: AttentionMap) -> Figure:
     columns = min(4, len(panels))
     lines = -(-len(panels) // columns)
     width, height = 1.2 + 0.3 * len(found.keys), 1.4 + 0.27 * len(found.queries)
-    figure = _figure(width * columns, height * lines)
+    figure = new_figure(width * columns, height * lines)
     figure.suptitle(found.name)
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(lines, columns, index + 1, xlabel=f"head {index + 1}")
@@ -99,7 +87,3 @@ def _attention(found: AttentionMap) -> Figure:
 def _literal(tokens: Sequence[str]) -> list[str]:
     # Matplotlib reads a pair of dollar signs as mathematics.
     return [token.replace("$", r"\$") for token in tokens]
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value

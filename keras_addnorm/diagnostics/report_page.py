@@ -11,32 +11,19 @@ from importlib import resources
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.diagnostics.page_style import (
+    AXIS,
+    DIVERGING,
+    LAYOUT,
+    SEQUENTIAL,
+    lines,
+    scale_of,
+    stack_name,
+)
 from keras_addnorm.diagnostics.report_data import ReportData, SublayerReport, Verdict
 from keras_addnorm.diagnostics.residual_log import ResidualRow
-
-# Okabe and Ito's palette, which people with every kind of colour vision can tell apart.
-_BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
-_INK, _GRID = "#1f2933", "#e4e7eb"
-_SYMBOLS = {"cross_attention": "diamond", "feed_forward": "square"}
-
-_AXIS: dict[str, Any] = {
-    "gridcolor": _GRID,
-    "zerolinecolor": _GRID,
-    "linecolor": _GRID,
-    "automargin": True,
-}
-_LAYOUT: dict[str, Any] = {
-    "template": "none",
-    "autosize": True,
-    "font": {"family": "system-ui, 'Segoe UI', Arial, sans-serif", "size": 13, "color": _INK},
-    "margin": {"l": 62, "r": 18, "t": 44, "b": 48},
-    "paper_bgcolor": "#ffffff",
-    "plot_bgcolor": "#ffffff",
-    "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": _INK, "font": {"color": _INK}},
-    "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-}
-_SEQUENTIAL = [[0, "#ffffff"], [0.15, "#d5e5f2"], [0.5, "#4b9bcb"], [1, "#08306b"]]
-_DIVERGING = [[0, _VERMILION], [0.5, "#ffffff"], [1, _BLUE]]
+from keras_addnorm.diagnostics.stream_page import stream_section
+from keras_addnorm.diagnostics.stream_table import stream_columns
 
 _STREAM = {"residual_rms": "x", "branch_rms": "F(x)", "merged_rms": "y"}
 _GRADIENTS = {"gradient_norm": "at the stream x", "weight_gradient_norm": "at the weights"}
@@ -76,7 +63,9 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         ImportError: If plotly is not installed.
     """
     plotly = _plotly()
-    stacks = list(dict.fromkeys(item.stack for item in report.sublayers))
+    stacks: dict[str, list[SublayerReport]] = {}
+    for item in report.sublayers:
+        stacks.setdefault(item.stack, []).append(item)
     charts = {}
     depth = report.effective_depth
     for name, fields, unit in (
@@ -85,18 +74,21 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         *([] if depth is None else [("skips", _SKIPS, "increase of the loss")]),
     ):
         # Stacks stand side by side: on one kind of axis they can be compared.
-        scale = _scale(getattr(item, field) for item in report.sublayers for field in fields)
-        for number, stack in enumerate(stacks):
-            items = [item for item in report.sublayers if item.stack == stack]
-            charts[f"{name}-{number}"] = _lines(items, fields, unit, scale)
+        scale = scale_of(getattr(item, field) for item in report.sublayers for field in fields)
+        for number, items in enumerate(stacks.values()):
+            series = {
+                label: [getattr(item, field) for item in items] for field, label in fields.items()
+            }
+            charts[f"{name}-{number}"] = lines(items, series, unit, scale)
+    stream_boxes, stream_charts = stream_section(stacks)
     maps = [_map(number, stack, report.sublayers) for number, stack in enumerate(stacks)]
     heads = [item for item in report.sublayers if item.attention is not None]
     data = {
-        "charts": charts,
-        "layout": _LAYOUT,
-        "axis": _AXIS,
-        "sequential": _SEQUENTIAL,
-        "diverging": _DIVERGING,
+        "charts": {**charts, **stream_charts},
+        "layout": LAYOUT,
+        "axis": AXIS,
+        "sequential": SEQUENTIAL,
+        "diverging": DIVERGING,
         "metrics": _METRICS,
         "names": [html.escape(item.name) for item in report.sublayers],
         "maps": maps,
@@ -113,7 +105,9 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         gradients=_boxes("gradients", stacks),
         depth="" if depth is None else depth.summary + ".",
         depth_hidden=" hidden" if depth is None else "",
-        skips=_boxes("skips", stacks),
+        skips=_boxes("skips", [] if depth is None else stacks),
+        streams_hidden="" if stream_boxes else " hidden",
+        streams=stream_boxes,
         metrics=_options((item["key"], item["text"]) for item in _METRICS),
         maps=_boxes("map", stacks),
         sublayers=_options((str(index), item.name) for index, item in enumerate(heads)),
@@ -151,76 +145,6 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _stack_name(stack: str) -> str:
-    return stack.replace("_", " ").capitalize() or "Model"
-
-
-def _lines(
-    items: Sequence[SublayerReport], fields: dict[str, str], unit: str, scale: dict[str, Any]
-) -> dict[str, Any]:
-    """Lines over the sublayers of a stack, as plotly's data and layout."""
-    depth = list(range(1, len(items) + 1))
-    names = [html.escape(item.name) for item in items]
-    data = []
-    for (field, label), color in zip(fields.items(), (_BLUE, _VERMILION, _GREEN), strict=False):
-        values = [getattr(item, field) for item in items]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": label,
-                "x": depth,
-                "y": values,
-                "customdata": names,
-                "line": {"color": color, "width": 2},
-                "marker": {
-                    "size": 7,
-                    "symbol": [_SYMBOLS.get(item.kind, "circle") for item in items],
-                },
-                "hovertemplate": f"%{{customdata}}<br>{label}: <b>%{{y:.6g}}</b><extra></extra>",
-            }
-        )
-    starts = [index for index, item in enumerate(items) if _starts_layer(items, index)]
-    starts = starts[:: max(1, len(starts) // 9)]
-    layout = {
-        **_LAYOUT,
-        "xaxis": {
-            **_AXIS,
-            "title": {"text": "layer"},
-            "tickvals": [depth[index] for index in starts],
-            "ticktext": [html.escape(_layer_label(items[index])) for index in starts],
-            "zeroline": False,
-        },
-        "yaxis": {
-            **_AXIS,
-            **scale,
-            "title": {"text": unit},
-            "exponentformat": "power",
-        },
-    }
-    return {"data": data, "layout": layout}
-
-
-def _starts_layer(items: Sequence[SublayerReport], index: int) -> bool:
-    return index == 0 or items[index].layer != items[index - 1].layer or not items[index].layer
-
-
-def _layer_label(item: SublayerReport) -> str:
-    return item.layer.rpartition("/")[2] or item.name
-
-
-def _scale(values: Iterable[float | None]) -> dict[str, Any]:
-    """A logarithmic axis where the numbers span more than a power of ten and a half."""
-    values = list(values)
-    if any(value is not None and value < 0 for value in values):
-        return {"type": "linear"}
-    shown = [value for value in values if value is not None and 0 < value < math.inf]
-    span = math.log10(max(shown) / min(shown)) if shown else 0
-    if span < 1.5:
-        return {"type": "linear", "rangemode": "tozero"}
-    return {"type": "log", "dtick": 1 if span > 3 else "D2"}
-
-
 def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[str, Any]:
     """Which sublayer stands in which cell of a stack's map of layers and kinds."""
     cells = {
@@ -232,7 +156,7 @@ def _map(number: int, stack: str, sublayers: Sequence[SublayerReport]) -> dict[s
     kinds = list(dict.fromkeys(kind for _, kind in cells))
     return {
         "id": f"map-{number}",
-        "title": _stack_name(stack),
+        "title": stack_name(stack),
         "layers": [html.escape(layer) for layer in layers],
         "kinds": [html.escape(kind.replace("_", " ")) for kind in kinds],
         "cells": [[cells.get((layer, kind)) for kind in kinds] for layer in layers],
@@ -298,7 +222,7 @@ def _boxes(prefix: str, stacks: Iterable[str]) -> str:
     """A captioned place for a chart of each stack."""
     return "".join(
         f'<figure><figcaption id="{prefix}-{number}-caption">'
-        f"{html.escape(_stack_name(stack))}</figcaption>"
+        f"{html.escape(stack_name(stack))}</figcaption>"
         f'<div class="chart" id="{prefix}-{number}" role="img" tabindex="0" '
         f'aria-labelledby="{prefix}-{number}-caption"></div></figure>'
         for number, stack in enumerate(stacks)
@@ -326,12 +250,19 @@ _NUMBERS = {
 }
 
 
-def _table(sublayers: Iterable[SublayerReport]) -> str:
-    titles = ["sublayer", *_NUMBERS.values(), "norms: mean, variance before → after"]
+def _table(sublayers: Sequence[SublayerReport]) -> str:
+    streams = stream_columns(sublayers)
+    titles = [
+        "sublayer",
+        *_NUMBERS.values(),
+        *(f"streams: {title}" for title in streams),
+        "norms: mean, variance before → after",
+    ]
     head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
     rows = []
-    for item in sublayers:
+    for index, item in enumerate(sublayers):
         cells = [_number(getattr(item, field)) for field in _NUMBERS]
+        cells += [column[index] for column in streams.values()]
         norms = "; ".join(
             f"{norm.slot}: {norm.input_mean:.3g}, {norm.input_variance:.3g} → "
             f"{norm.output_mean:.3g}, {norm.output_variance:.3g}"

@@ -1,4 +1,4 @@
-"""The log file `residuals.csv` of `ResidualMonitor`: one line per sublayer and logged step."""
+"""The log files of `ResidualMonitor`: `residuals.csv`, and `residuals_streams.csv` beside it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import csv
 import dataclasses
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from keras_addnorm.basics import atomic_file
 
@@ -43,7 +44,97 @@ class ResidualRow:
 COLUMNS = tuple(field.name for field in dataclasses.fields(ResidualRow))
 
 
-class ResidualLog:
+@dataclasses.dataclass(frozen=True)
+class StreamRow:
+    """One number of the streams around a sublayer at one step: one line of the second log.
+
+    Args:
+        step: As in `ResidualRow`.
+        sublayer: As there.
+        quantity: A field of `StreamStatistics`, such as `"rms"` or `"mixing"`.
+        index: Which entry of it, from 0: empty for a single number, `"2"` for stream 2, `"0:1"` for
+            row 0 and column 1 of a matrix.
+        value: The number.
+    """
+
+    step: int
+    sublayer: str
+    quantity: str
+    index: str
+    value: float
+
+
+Row = TypeVar("Row", ResidualRow, StreamRow)
+
+
+class _Log(Generic[Row]):
+    """A file: a header, then the rows of step after step."""
+
+    _row: type[Row]
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Writes the rows of a step behind the others.
+
+        Args:
+            rows: Those of one step.
+        """
+        text = _lines([dataclasses.astuple(row) for row in rows])
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            text = _lines([self._columns]) + text
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write(text)
+
+    def read(self) -> list[Row]:
+        """Returns all rows, in the order of the file.
+
+        Returns:
+            The rows; none if there is no file.
+
+        Raises:
+            ValueError: If the file has other columns.
+        """
+        if not self.path.exists():
+            return []
+        whole, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
+        header, *lines = csv.reader(io.StringIO(whole))
+        if tuple(header) != self._columns:
+            raise ValueError(
+                f"{str(self.path)!r} is not a log of ResidualMonitor. Expected the columns "
+                f"{', '.join(self._columns)}. Received: {', '.join(header)}."
+            )
+        return [self._read(line) for line in lines]
+
+    def drop_after(self, step: int) -> None:
+        """Removes the rows of later steps, which a training that goes on will see again.
+
+        Args:
+            step: The last step whose rows stay.
+        """
+        if not self.path.exists():
+            return
+        kept: list[tuple[Any, ...]] = [
+            dataclasses.astuple(row) for row in self.read() if row.step <= step
+        ]
+        with atomic_file(self.path) as temporary:
+            temporary.write_text(_lines([self._columns, *kept]), encoding="utf-8", newline="")
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(self._row))
+
+    def _read(self, line: list[str]) -> Row:
+        values = zip(dataclasses.fields(self._row), line, strict=True)
+        return self._row(*(_TYPES[str(field.type)](value) for field, value in values))
+
+
+_TYPES: dict[str, Callable[[str], Any]] = {"int": int, "str": str, "float": float}
+
+
+class ResidualLog(_Log[ResidualRow]):
     """The file: a header, then the rows of step after step.
 
     The rows of a step are written at once, so that a process that is killed leaves whole lines; a
@@ -61,61 +152,27 @@ class ResidualLog:
         0.5
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    _row = ResidualRow
 
-    def append(self, rows: Iterable[ResidualRow]) -> None:
-        """Writes the rows of a step behind the others.
+    @property
+    def streams(self) -> StreamLog:
+        """The second log, of streams: `residuals_streams.csv` beside `residuals.csv`."""
+        return StreamLog(self.path.with_name(f"{self.path.stem}_streams{self.path.suffix}"))
 
-        Args:
-            rows: One for each sublayer.
-        """
-        text = _lines([dataclasses.astuple(row) for row in rows])
-        if not self.path.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            text = _lines([COLUMNS]) + text
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write(text)
 
-    def read(self) -> list[ResidualRow]:
-        """Returns all rows, in the order of the file.
+class StreamLog(_Log[StreamRow]):
+    """The second file, for schemes of several streams or with a memory: a row for each number.
 
-        Returns:
-            The rows; none if there is no file.
+    It is written and read like `ResidualLog`, and `ResidualLog(path).streams` is the one beside it.
 
-        Raises:
-            ValueError: If the file has other columns.
-        """
-        if not self.path.exists():
-            return []
-        whole, _, _ = self.path.read_text(encoding="utf-8").rpartition("\n")
-        header, *lines = csv.reader(io.StringIO(whole))
-        if tuple(header) != COLUMNS:
-            raise ValueError(
-                f"{str(self.path)!r} is not a log of ResidualMonitor. Expected the columns "
-                f"{', '.join(COLUMNS)}. Received: {', '.join(header)}."
-            )
-        return [_row(line) for line in lines]
+    Args:
+        path: The CSV file; it need not exist yet.
+    """
 
-    def drop_after(self, step: int) -> None:
-        """Removes the rows of later steps, which a training that goes on will see again.
-
-        Args:
-            step: The last step whose rows stay.
-        """
-        if not self.path.exists():
-            return
-        kept = [dataclasses.astuple(row) for row in self.read() if row.step <= step]
-        with atomic_file(self.path) as temporary:
-            temporary.write_text(_lines([COLUMNS, *kept]), encoding="utf-8", newline="")
+    _row = StreamRow
 
 
 def _lines(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-def _row(line: list[str]) -> ResidualRow:
-    step, sublayer, *values = line
-    return ResidualRow(int(step), sublayer, *map(float, values))

@@ -16,7 +16,8 @@ from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.compiled import compiled
 from keras_addnorm.diagnostics.gradients import LossLike, differentiate, loss_of
 from keras_addnorm.diagnostics.observe import SublayerRecord, observe
-from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow
+from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow, StreamRow
+from keras_addnorm.diagnostics.stream_statistics import stream_numbers
 from keras_addnorm.layers.sublayers import named_add_norms
 
 Tensor = Any
@@ -28,7 +29,9 @@ class ResidualMonitor(keras.callbacks.Callback):
     A forward and a backward pass over one fixed batch, without dropout, give for each sublayer the
     columns of `ResidualRow`: root mean squares of x, F(x) and y, the residual ratio
     ‖F(x)‖ / ‖x‖, the cosine between x and y, and the norm of the loss's gradient at x. They go to
-    a CSV file, to TensorBoard, or both; a `Report`'s page draws the CSV step by step.
+    a CSV file, to TensorBoard, or both; a `Report`'s page draws the CSV step by step. For a scheme
+    of several streams or with a memory, the numbers of `StreamStatistics` go to a second CSV file,
+    a row each.
 
     The pass is compiled once, at the first step that is logged. It reads the weights and changes
     nothing: not the weights, not the optimiser, not the random numbers of dropout. Statistics are
@@ -42,13 +45,15 @@ class ResidualMonitor(keras.callbacks.Callback):
         batch: Inputs and labels, as the training pipeline gives them. A batch of the size of the
             training's costs about as much as one training step, a smaller one less.
         every: Log after each so many steps, and before the first.
-        csv: The CSV file; `None` for none.
+        csv: The CSV file; `None` for none. That of the streams is beside it:
+            `residuals_streams.csv` beside `residuals.csv`.
         tensorboard: Directory of a TensorBoard log, with one scalar for each sublayer and column,
             such as `residual_ratio/encoder/0/feed_forward`; `None` for none.
         loss: `loss(labels, outputs)`; `None` for the loss that the model was compiled with.
 
     Attributes:
         rows: The latest rows, one for each sublayer.
+        stream_rows: The latest rows of the second file; none for a scheme of one stream.
         traces: How often the pass was traced; 1 with TensorFlow and JAX, whatever the steps.
 
     Raises:
@@ -96,9 +101,11 @@ class ResidualMonitor(keras.callbacks.Callback):
         self.log = None if csv is None else ResidualLog(csv)
         self.tensorboard = None if tensorboard is None else Path(tensorboard)
         self.rows: list[ResidualRow] = []
+        self.stream_rows: list[StreamRow] = []
         self.traces = 0
-        self._probe: Callable[[], Tensor] | None = None
+        self._probe: Callable[[], tuple[Tensor, ...]] | None = None
         self._names: list[str] = []
+        self._stream_keys: list[tuple[str, str, str]] = []
         self._writer: Any = None
         self._step = self._logged = 0
         self._batch_index = -1
@@ -115,7 +122,8 @@ class ResidualMonitor(keras.callbacks.Callback):
         self._require_fitting_batch()
         self._step = self._logged = int(ops.convert_to_numpy(self.model.optimizer.iterations))
         if self.log is not None:
-            self.log.drop_after(self._step if self._step else -1)
+            for log in (self.log, self.log.streams):
+                log.drop_after(self._step if self._step else -1)
         if self._step == 0:
             self._record()
 
@@ -151,23 +159,30 @@ class ResidualMonitor(keras.callbacks.Callback):
         self._logged = self._step
         if self._probe is None:
             self._probe = self._make_probe()
-        table = to_numpy(self._probe())
+        table, *streams = map(to_numpy, self._probe())
         self.rows = [
             ResidualRow(self._step, name, *map(float, line))
             for name, line in zip(self._names, table, strict=True)
         ]
+        numbers = streams[0].tolist() if streams else []
+        self.stream_rows = [
+            StreamRow(self._step, *key, value)
+            for key, value in zip(self._stream_keys, numbers, strict=True)
+        ]
         if self.log is not None:
             self.log.append(self.rows)
+            if self.stream_rows:
+                self.log.streams.append(self.stream_rows)
         if self.tensorboard is not None:
             self._write_scalars(self.tensorboard)
 
-    def _make_probe(self) -> Callable[[], Tensor]:
+    def _make_probe(self) -> Callable[[], tuple[Tensor, ...]]:
         model, loss = self.model, loss_of(self.model, self.loss)
         inputs, labels = keras.tree.map_structure(np.asarray, self.batch)
         # Gradients of a mean over many tokens would be lost among float16's smallest numbers.
         scale = 4096.0 if "float16" in _compute_dtypes(model) else 1.0
 
-        def probe() -> Tensor:
+        def probe() -> tuple[Tensor, ...]:
             self.traces += 1
             with observe(model) as observation:
                 model(inputs, training=False)
@@ -180,12 +195,25 @@ class ResidualMonitor(keras.callbacks.Callback):
 
             zeros = {name: ops.zeros_like(record.residual) for name, record in records.items()}
             _, _, gradients = differentiate(objective, [], zeros)
-            return ops.stack(
+            table = ops.stack(
                 [
                     ops.stack([*_statistics(record), _norm(gradient) / scale])
                     for record, gradient in zip(records.values(), gradients, strict=True)
                 ]
             )
+            streams = {
+                (name, quantity): value
+                for name, record in records.items()
+                for quantity, value in stream_numbers(record).items()
+            }
+            self._stream_keys = [
+                (*key, ":".join(map(str, place)))
+                for key, value in streams.items()
+                for place in np.ndindex(*value.shape)
+            ]
+            if not streams:
+                return (table,)
+            return table, ops.concatenate([ops.reshape(value, -1) for value in streams.values()])
 
         return compiled(model, probe)
 

@@ -21,8 +21,8 @@ from keras_addnorm.runs.toml_files import read_toml
 
 # The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
 _LEFTOVER = re.compile(
-    r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals\.csv|curves\.png"
-    r"|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json)"
+    r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals(_streams)?\.csv"
+    r"|curves\.png|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json)"
 )
 
 
@@ -79,6 +79,7 @@ class RunDirectory:
     | `checkpoints/` | weights, optimiser, place in the data: what a second command resumes from |
     | `log.csv`, `tensorboard/`, `curves.png` | the course of the training |
     | `residuals.csv` | what `monitor_every` logged of the residual stream |
+    | `residuals_streams.csv` | the same of several streams or a memory, if the scheme has them |
     | `lexicon.npz` | translations of single tokens, for `evaluation.shortlist` |
     | `scores.json`, `translations.txt` | what `evaluate` found |
 
