@@ -70,6 +70,10 @@ class StreamStatistics:
             oldest (the embedding) first.
         depth_entropy: Mean over the positions of the entropy of `|a| / sum |a|`, `a` these weights,
             in nats; at most the log of their number.
+
+    Example:
+        >>> StreamStatistics(rms=(1.0, 2.0), cosine=((1.0, 0.5), (0.5, 1.0))).mean_cosine
+        0.5
     """
 
     rms: tuple[float, ...] = ()

@@ -167,6 +167,13 @@ class StreamLog(_Log[StreamRow]):
 
     Args:
         path: The CSV file; it need not exist yet.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> log = StreamLog(pathlib.Path(tempfile.mkdtemp(), "residuals_streams.csv"))
+        >>> log.append([StreamRow(100, "encoder/0/feed_forward", "mixing", "0:1", 0.25)])
+        >>> log.read()[0].index
+        '0:1'
     """
 
     _row = StreamRow
