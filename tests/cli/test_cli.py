@@ -369,7 +369,7 @@ def shouting(monkeypatch):
     """An export that puts texts into capitals; lists how many it got at a time."""
     portions = []
 
-    def translator(texts):
+    def translator(texts, source_language, target_language):
         portions.append(len(texts))
         return [(text.upper(), -1.0) for text in texts]
 
@@ -487,7 +487,7 @@ def test_m6_the_best_translations_of_each_text(capsys, monkeypatch, tmp_path):
     RunDirectory(tmp_path).write_config(RunConfig())
     seen = []
 
-    def n_best(run, texts, count, done):
+    def n_best(run, texts, count, done, **_):
         seen.append((run.config.evaluation.constraints, count))
         return [[(f"{text}{i}", -i - 0.5) for i in range(count)] for text in texts]
 

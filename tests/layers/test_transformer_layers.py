@@ -141,9 +141,10 @@ def test_layers_know_their_place(scheme):
         assert layer.position == StackPosition(2, 3, "encoder", i)
     for i, layer in enumerate(decoder.layers):
         assert layer.position == StackPosition(2, 3, "decoder", i)
-        for sublayer in ("self_attention", "cross_attention", "feed_forward"):
+        sublayers = ("self_attention", "cross_attention", "feed_forward")
+        for sublayer in sublayers:
             own = getattr(layer, f"{sublayer}_add_norm").position
-            assert own == StackPosition(2, 3, "decoder", i, sublayer)
+            assert own == StackPosition(2, 3, "decoder", i, sublayer, sublayers)
 
 
 # Scores
