@@ -129,7 +129,8 @@ def test_one_trial_from_end_to_end(example, tmp_path):
     study = example.Study(plan, example.SMALL, records, data, tmp_path / "sentences")
     (trial,) = study.missing()
     found = study._in_a_process(trial, core=0)
-    assert found["validation_loss"] == pytest.approx(5.9, abs=0.5)
+    # Three updates teach nothing: about the logarithm of 300 pieces, or worse.
+    assert 5 < found["validation_loss"] < 8
     assert len(found["curve"]) == 1
     assert list(found["skips"]) == [
         "encoder/0/self_attention",
