@@ -4,7 +4,8 @@ import dataclasses
 
 from keras import ops
 
-from keras_addnorm.schemes.mixing import identity, mix, precise, seen
+from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
+from keras_addnorm.schemes.mixing import identity, mix
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
     ResidualParts,
@@ -51,14 +52,7 @@ class FracConnections(StreamScheme):
             LearnedArray("write_weights", (m,), 1.0),
         ]
         if self.dynamic:
-            width = f"D/{m}"
-            arrays += [
-                LearnedArray("read_projection", (width, m), 0.0),
-                LearnedArray("mixing_projection", (width, m), 0.0),
-                LearnedArray("write_projection", (width, 1), 0.0),
-                LearnedArray("read_and_mixing_scale", (), 0.01),
-                LearnedArray("write_scale", (), 0.01),
-            ]
+            arrays += projections(f"D/{m}", m, m)
         return ResidualPlan(norm_slots=("pre_norm",), arrays=tuple(arrays))
 
     def open(self, x: Tensor) -> StreamState:
@@ -101,18 +95,10 @@ class FracConnections(StreamScheme):
 
     def _rows(self, name: str, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
         """Return the transpose of Y or A: a row for each part that is made."""
-        static = ops.transpose(precise(getattr(parts, f"{name}_weights")))
-        if not self.dynamic:
-            return static
-        views = [seen(x, getattr(parts, f"{name}_projection")) for x in streams]
-        return static + precise(parts.read_and_mixing_scale) * ops.stack(views, axis=-1)
+        return rows(name, streams, parts, self.dynamic)
 
     def _write_weights(self, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
-        static = precise(parts.write_weights)
-        if not self.dynamic:
-            return static
-        views = [seen(x, parts.write_projection) for x in streams]
-        return static + precise(parts.write_scale) * ops.concatenate(views, axis=-1)
+        return vector("write", "write_scale", streams, parts, self.dynamic)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         if x.shape[-1] % self.num_streams:

@@ -4,7 +4,8 @@ import dataclasses
 
 from keras import ops
 
-from keras_addnorm.schemes.mixing import basis_vector, identity, mean, mix, precise, seen, weigh
+from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
+from keras_addnorm.schemes.mixing import basis_vector, identity, mean, mix, weigh
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
     ResidualParts,
@@ -59,13 +60,7 @@ class HyperConnections(StreamScheme):
             LearnedArray("write_weights", (n,), 1.0),
         ]
         if self.dynamic:
-            arrays += [
-                LearnedArray("read_projection", ("D", 1), 0.0),
-                LearnedArray("mixing_projection", ("D", n), 0.0),
-                LearnedArray("write_projection", ("D", 1), 0.0),
-                LearnedArray("read_and_mixing_scale", (), 0.01),
-                LearnedArray("write_scale", (), 0.01),
-            ]
+            arrays += projections("D", 1, n)
         return ResidualPlan(norm_slots=("pre_norm",), arrays=tuple(arrays))
 
     def open(self, x: Tensor) -> StreamState:
@@ -103,23 +98,11 @@ class HyperConnections(StreamScheme):
         return require_state(state, self.num_streams, 0, "hyper-connections").streams
 
     def _read_weights(self, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
-        static = precise(parts.read_weights)
-        if not self.dynamic:
-            return static
-        views = [seen(x, parts.read_projection) for x in streams]
-        return static + precise(parts.read_and_mixing_scale) * ops.concatenate(views, axis=-1)
+        return vector("read", "read_and_mixing_scale", streams, parts, self.dynamic)
 
     def _mixing(self, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
         """Return the transpose of A: a row for each stream that is made."""
-        static = ops.transpose(precise(parts.mixing_weights))
-        if not self.dynamic:
-            return static
-        views = [seen(x, parts.mixing_projection) for x in streams]
-        return static + precise(parts.read_and_mixing_scale) * ops.stack(views, axis=-1)
+        return rows("mixing", streams, parts, self.dynamic)
 
     def _write_weights(self, streams: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
-        static = precise(parts.write_weights)
-        if not self.dynamic:
-            return static
-        views = [seen(x, parts.write_projection) for x in streams]
-        return static + precise(parts.write_scale) * ops.concatenate(views, axis=-1)
+        return vector("write", "write_scale", streams, parts, self.dynamic)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.data import TokenizerPair
-from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import (
     ConfigFile,
     Field,
@@ -21,10 +20,10 @@ from keras_addnorm.interop.families.huggingface import read_settings
 from keras_addnorm.interop.families.opennmt_rows import (
     HALVES,
     SEARCH,
+    FamilyOfOpenNMT,
     Names,
     have_biases,
     special_ids,
-    tokenizers_of,
 )
 from keras_addnorm.interop.families.rows import WeightTable
 from keras_addnorm.interop.tensor_files import read_safetensors
@@ -176,7 +175,7 @@ _CONFIG_FILE = ConfigFile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Eole(Family):
+class Eole(FamilyOfOpenNMT):
     """An encoder-decoder Transformer that Eole, which goes on from OpenNMT-py, wrote.
 
     Args:
@@ -188,8 +187,7 @@ class Eole(Family):
         https://github.com/eole-nlp/eole
     """
 
-    source_sentencepiece: str | None = None
-    target_sentencepiece: str | None = None
+    read_only = "Eole's folders"
 
     def open(self, path: Path) -> Checkpoint:
         """Find `config.json`, `vocab.json` and the files of tensors."""
@@ -232,21 +230,6 @@ class Eole(Family):
         rotary = {side: _value(model, side, "rope_config", {}) for side in _SIDES}
         return _NAMES.weight_table(
             config, tuple(s for s in _SIDES if rotary[s].get("rotary_interleave", True))
-        )
-
-    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
-        """Read the SentencePiece models that are named, with the ids of `vocab.json`."""
-        if self.source_sentencepiece is None:
-            return None
-        files = (self.source_sentencepiece, self.target_sentencepiece or self.source_sentencepiece)
-        models = [checkpoint.folder / name for name in files]
-        return tokenizers_of(checkpoint.settings["vocab"], models, config)
-
-    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
-        """Refuse: nothing writes such a folder here."""
-        raise ValueError(
-            "Eole's folders are only read. Expected a family that is written, if the model is like "
-            "one, or keras_addnorm.serving.export_saved_model."
         )
 
 

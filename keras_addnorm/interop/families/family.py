@@ -6,7 +6,7 @@ import abc
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.rows import WeightTable
@@ -90,3 +90,20 @@ class Family(abc.ABC):
         Returns:
             The settings.
         """
+
+
+class ReadOnlyFamily(Family):
+    """A family whose checkpoints are read, and not written.
+
+    Attributes:
+        read_only: What is not written, as the subject of a sentence: `"Eole's folders"`.
+    """
+
+    read_only: ClassVar[str]
+
+    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
+        """Refuse."""
+        raise ValueError(
+            f"{self.read_only} are only read. Expected a family that is written, if the model is "
+            "like one, or keras_addnorm.serving.export_saved_model."
+        )

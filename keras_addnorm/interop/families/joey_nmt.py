@@ -15,11 +15,12 @@ from keras_addnorm.decoding.length_penalties import GNMTPenalty
 from keras_addnorm.decoding.strategies import Beam
 from keras_addnorm.interop.families.bart_like import (
     PositionTable,
+    layers,
     linear_rows,
     norm_rows,
     norm_slot,
 )
-from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.family import Checkpoint, ReadOnlyFamily
 from keras_addnorm.interop.families.fields import (
     ConfigFile,
     Field,
@@ -99,12 +100,14 @@ _CONFIG_FILE = ConfigFile(
 
 
 @dataclasses.dataclass(frozen=True)
-class JoeyNMT(Family):
+class JoeyNMT(ReadOnlyFamily):
     """A Transformer that Joey NMT 2 wrote.
 
     Reference:
         Kreutzer et al., "Joey NMT: A Minimalist NMT Toolkit for Novices", 2019.
     """
+
+    read_only = "Joey NMT's models"
 
     def open(self, path: Path) -> Checkpoint:
         """Find the settings and the best checkpoint of a folder, or read a given one."""
@@ -143,13 +146,9 @@ class JoeyNMT(Family):
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors."""
-        rows: list[Row] = []
-        for side, count in zip(
-            _SIDES, (config.num_encoder_layers, config.num_decoder_layers), strict=True
-        ):
-            for index in range(count):
-                rows += _layer(config, side, index)
-            if schemes.get(config.scheme).needs_final_norm:
+        rows = [row for side, index in layers(config) for row in _layer(config, side, index)]
+        if schemes.get(config.scheme).needs_final_norm:
+            for side in _SIDES:
                 rows += norm_rows(config, f"{side}.final_norm", f"{side}.layer_norm")
         extras = [Extra(r"(encoder|decoder)\.pe\.pe", value=PositionTable(config))]
         source, target = "src_embed.lut.weight", "trg_embed.lut.weight"
@@ -229,13 +228,6 @@ class JoeyNMT(Family):
             for (model, _, size), each in zip(found, tokens, strict=True)
         )
         return TokenizerPair(source, target)
-
-    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
-        """Refuse: nothing writes such a folder here."""
-        raise ValueError(
-            "Joey NMT's models are only read. Expected a family that is written, if the model is "
-            "like one, or keras_addnorm.serving.export_saved_model."
-        )
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from keras_addnorm.interop.families.rows import (
     Row,
     WeightTable,
 )
+from keras_addnorm.interop.families.text_files import only_file
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import ComputedTensor, StoredTensor, read_npz
 from keras_addnorm.models import Seq2SeqConfig
@@ -149,13 +150,7 @@ class MarianNpz(Family):
     def open(self, path: Path) -> Checkpoint:
         """Find the one `.npz` of a folder, and the settings in it."""
         if path.is_dir():
-            found = sorted(path.glob("*.npz"))
-            if len(found) != 1:
-                raise FileNotFoundError(
-                    f"Expected one .npz file in '{path}'. Received: "
-                    f"{', '.join(each.name for each in found) or 'none'}. Pass the file itself."
-                )
-            path = found[0]
+            path = only_file(path, ".npz")
         tensors = dict(read_npz(path))
         if _SETTINGS not in tensors:
             raise ValueError(

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.data import TokenizerPair
-from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import ConfigFile, Field, Settings, copied, fixed
 from keras_addnorm.interop.families.opennmt_rows import (
     HALVES,
     SEARCH,
+    FamilyOfOpenNMT,
     Names,
     have_biases,
     special_ids,
-    tokenizers_of,
 )
 from keras_addnorm.interop.families.rows import WeightTable
+from keras_addnorm.interop.families.text_files import only_file
 from keras_addnorm.interop.tensor_files import (
     Options,
     StoredTensor,
@@ -100,7 +100,7 @@ _CONFIG_FILE = ConfigFile(
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenNMTPy(Family):
+class OpenNMTPy(FamilyOfOpenNMT):
     """A Transformer that OpenNMT-py 3 wrote, in one `.pt` or with its tensors in safetensors.
 
     Args:
@@ -112,19 +112,12 @@ class OpenNMTPy(Family):
         Klein et al., "OpenNMT: Open-Source Toolkit for Neural Machine Translation", 2017.
     """
 
-    source_sentencepiece: str | None = None
-    target_sentencepiece: str | None = None
+    read_only = "OpenNMT-py's checkpoints"
 
     def open(self, path: Path) -> Checkpoint:
         """Read options, vocabularies and tensors."""
         if path.is_dir():
-            found = sorted(path.glob("*.pt"))
-            if len(found) != 1:
-                raise FileNotFoundError(
-                    f"Expected one .pt file in '{path}'. Received: "
-                    f"{', '.join(each.name for each in found) or 'none'}. Pass the file itself."
-                )
-            path = found[0]
+            path = only_file(path, ".pt")
         tree = read_torch(path)
         parts = ("opt", "vocab")
         if not isinstance(tree, Mapping) or any(part not in tree for part in parts):
@@ -151,21 +144,6 @@ class OpenNMTPy(Family):
         """Return the tensors, with rotary positions as the checkpoint pairs the channels."""
         turns_pairs = checkpoint.settings.get("rotary_interleave", True)
         return _NAMES.weight_table(config, ("encoder", "decoder") if turns_pairs else ())
-
-    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
-        """Read the SentencePiece models that are named, with the ids of the checkpoint."""
-        if self.source_sentencepiece is None:
-            return None
-        names = (self.source_sentencepiece, self.target_sentencepiece or self.source_sentencepiece)
-        models = [checkpoint.folder / name for name in names]
-        return tokenizers_of(checkpoint.settings["vocab"], models, config)
-
-    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
-        """Refuse: nothing writes such a file here."""
-        raise ValueError(
-            "OpenNMT-py's checkpoints are only read. Expected a family that is written, if the "
-            "model is like one, or keras_addnorm.serving.export_saved_model."
-        )
 
 
 def _tensors(path: Path, tree: Mapping[str, Any]) -> dict[str, StoredTensor]:

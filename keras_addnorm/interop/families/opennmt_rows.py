@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
-from keras_addnorm.interop.families.bart_like import PositionTable, norm_rows
+from keras_addnorm.interop.families.bart_like import PositionTable, layers, norm_rows
+from keras_addnorm.interop.families.family import Checkpoint, ReadOnlyFamily
 from keras_addnorm.interop.families.rows import (
     TRANSPOSED,
     Extra,
@@ -48,6 +49,28 @@ _ATTENTION = {
     "value": "linear_values",
     "output": "final_linear",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyOfOpenNMT(ReadOnlyFamily):
+    """A family whose vocabularies stand in the checkpoint, and whose texts in SentencePiece models.
+
+    Args:
+        source_sentencepiece: The file of the model that sources were split with, beside the
+            checkpoint, which need not name it; `None` for weights alone.
+        target_sentencepiece: That of the targets; `None` for the same.
+    """
+
+    source_sentencepiece: str | None = None
+    target_sentencepiece: str | None = None
+
+    def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:
+        """Read the SentencePiece models that are named, with the ids of the checkpoint."""
+        if self.source_sentencepiece is None:
+            return None
+        names = (self.source_sentencepiece, self.target_sentencepiece or self.source_sentencepiece)
+        models = [checkpoint.folder / name for name in names]
+        return tokenizers_of(checkpoint.settings["vocab"], models, config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +112,9 @@ class Names:
             The tensors.
         """
         rows: list[Row] = []
-        for side, count in zip(
-            _SIDES, (config.num_encoder_layers, config.num_decoder_layers), strict=True
-        ):
-            for index in range(count):
-                rows += self._layer(config, side, index, side in turns_pairs)
+        for side, index in layers(config):
+            rows += self._layer(config, side, index, side in turns_pairs)
+        for side in _SIDES:
             rows += norm_rows(config, f"{side}.final_norm", f"{side}.layer_norm")
         extras = list(map(Extra, self.unread))
         rows += self._embeddings(config, extras)

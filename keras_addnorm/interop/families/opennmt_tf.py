@@ -10,8 +10,8 @@ from typing import Any
 
 from keras_addnorm import schemes
 from keras_addnorm.data import TextFormat, TokenizerPair
-from keras_addnorm.interop.families.bart_like import norm_slot
-from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.bart_like import layers, norm_slot
+from keras_addnorm.interop.families.family import Checkpoint, ReadOnlyFamily
 from keras_addnorm.interop.families.rows import (
     FirstRowsUnused,
     Row,
@@ -46,7 +46,7 @@ _UNKNOWN = "<unk>"
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenNMTTF(Family):
+class OpenNMTTF(ReadOnlyFamily):
     """A Transformer that OpenNMT-tf 2 wrote.
 
     Its checkpoint says the sizes, where the norms stand, which tables are shared, and relative or
@@ -71,6 +71,8 @@ class OpenNMTTF(Family):
     Reference:
         https://github.com/OpenNMT/OpenNMT-tf
     """
+
+    read_only = "OpenNMT-tf's checkpoints"
 
     model: Mapping[str, Any]
     source_vocabulary: str | None = None
@@ -102,12 +104,8 @@ class OpenNMTTF(Family):
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the variables. Kernels lie as ours do."""
-        rows: list[Row] = []
-        for side, count in zip(
-            _SIDES, (config.num_encoder_layers, config.num_decoder_layers), strict=True
-        ):
-            for index in range(count):
-                rows += _layer(config, side, index)
+        rows = [row for side, index in layers(config) for row in _layer(config, side, index)]
+        for side in _SIDES:
             if schemes.get(config.scheme).needs_final_norm:
                 rows += _norm(f"{side}.final_norm", f"{side}/layer_norm")
             if config.num_positions is not None:
@@ -144,13 +142,6 @@ class OpenNMTTF(Family):
             found.append(by_mapping(checkpoint.folder / model, ids, size, **special))
         source, target = found
         return TokenizerPair(source, target, TextFormat(source_suffix=()))
-
-    def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:
-        """Refuse: nothing writes such a checkpoint here."""
-        raise ValueError(
-            "OpenNMT-tf's checkpoints are only read. Expected a family that is written, if the "
-            "model is like one, or keras_addnorm.serving.export_saved_model."
-        )
 
 
 def _sizes(tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:

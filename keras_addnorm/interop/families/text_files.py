@@ -13,6 +13,17 @@ from keras_addnorm.data.piece_ids import filler
 _SPECIAL = dict.fromkeys(("<s>", "<pad>", "</s>", "<unk>"))
 
 
+def only_file(folder: Path, ending: str) -> Path:
+    """Return the one file of a folder with an ending, such as ".pt"."""
+    found = sorted(folder.glob(f"*{ending}"))
+    if len(found) != 1:
+        raise FileNotFoundError(
+            f"Expected one {ending} file in '{folder}'. Received: "
+            f"{', '.join(each.name for each in found) or 'none'}. Pass the file itself."
+        )
+    return found[0]
+
+
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds; an empty dict if there is none."""
     if not path.is_file():
