@@ -236,8 +236,8 @@ def test_a_step_under_xla_changes_every_weight(scheme, norm):
     assert np.isfinite(step())
     for old, weight, variable in zip(before, weights, layer.trainable_variables, strict=True):
         assert np.isfinite(weight.numpy()).all(), variable.path
-        # A key's bias shifts all logits of a row alike: softmax does not see it.
-        if not variable.path.endswith("key_projection/bias"):
+        # What is added to every key shifts all logits of a row alike: softmax does not see it.
+        if not variable.path.endswith(("key_projection/bias", "key_norm/beta")):
             assert (weight.numpy() != old).any(), variable.path
 
 
