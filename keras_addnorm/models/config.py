@@ -18,6 +18,17 @@ from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 
 _PRESETS: dict[str, dict[str, Any]] = {
+    # For examples and tests: it alone has vocabularies.
+    "micro": {
+        "source_vocabulary_size": 100,
+        "target_vocabulary_size": 100,
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "hidden_dim": 32,
+        "intermediate_dim": 64,
+        "num_heads": 4,
+        "max_length": 32,
+    },
     "tiny": {
         "num_encoder_layers": 4,
         "num_decoder_layers": 4,
@@ -190,8 +201,8 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         """Return a config of a well-known size.
 
         Args:
-            name: `"tiny"`, `"small"`, `"base"` or `"big"`.
-            **overrides: Any field; the vocabulary sizes have no default.
+            name: `"micro"`, for examples, `"tiny"`, `"small"`, `"base"` or `"big"`.
+            **overrides: Any field. The vocabulary sizes have no default but in `"micro"`.
 
         Returns:
             The config.

@@ -17,7 +17,7 @@ NORMALIZATIONS = ("nfc", "nfkc", "none")
 # `data.demo`
 DEMO_PAIRS = ("en-de", "en-fr", "en-es")
 # `models.Seq2SeqConfig.preset`
-PRESETS = ("tiny", "small", "base", "big")
+PRESETS = ("micro", "tiny", "small", "base", "big")
 # `schemes`
 SCHEMES = (
     "post_ln",

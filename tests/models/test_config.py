@@ -12,6 +12,7 @@ SIZES = {"source_vocabulary_size": 8000, "target_vocabulary_size": 7000}
 
 # num_encoder_layers, num_decoder_layers, hidden_dim, intermediate_dim, num_heads
 PRESETS = {
+    "micro": (2, 2, 32, 64, 4),
     "tiny": (4, 4, 128, 256, 4),
     "small": (3, 3, 256, 1024, 8),
     "base": (6, 6, 512, 2048, 8),
@@ -31,6 +32,12 @@ def test_presets(name):
     )
     assert numbers == PRESETS[name]
     assert (c.source_vocabulary_size, c.target_vocabulary_size) == (8000, 7000)
+
+
+def test_the_preset_for_examples_needs_no_sizes():
+    c = Seq2SeqConfig.preset("micro", scheme="pre_ln")
+    assert (c.source_vocabulary_size, c.target_vocabulary_size) == (100, 100)
+    assert (c.max_length, c.scheme) == (32, "pre_ln")
 
 
 def test_defaults():
@@ -156,7 +163,7 @@ def test_unknown_and_missing_fields_are_named():
 
 
 def test_an_unknown_preset_lists_what_there_is():
-    with pytest.raises(ValueError, match=r"Expected one of tiny, small, base, big. Received: 'xl'"):
+    with pytest.raises(ValueError, match=r"Expected one of micro, tiny, small, base, big. Received: 'xl'"):
         Seq2SeqConfig.preset("xl", **SIZES)
 
 
