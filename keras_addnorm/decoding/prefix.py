@@ -34,10 +34,7 @@ class Prefix:
     from keras_addnorm.decoding import Prefix
     from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-    config = Seq2SeqConfig.preset(
-        "tiny", source_vocabulary_size=12, target_vocabulary_size=12, num_encoder_layers=1,
-        num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=1,
-    )
+    config = Seq2SeqConfig.preset("micro", max_length=1)
     model, source = Seq2SeqTransformer(config), np.array([[5, 6, 2], [7, 2, 0]])
     ids, scores = model.generate(source, target_prefix=Prefix([9], is_free=True))
     assert ids.tolist() == [[9], [9]] and scores.tolist() == [0, 0]

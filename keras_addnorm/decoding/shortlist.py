@@ -45,8 +45,7 @@ class Shortlist:
         from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
         config = Seq2SeqConfig.preset(
-            "tiny", source_vocabulary_size=8, target_vocabulary_size=12, num_encoder_layers=1,
-            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+            "micro", source_vocabulary_size=8, target_vocabulary_size=12, max_length=8
         )
         pairs = [([5, 6, 2], [8, 9, 2]), ([5, 7, 2], [8, 10, 2])]
         lexicon = Lexicon.estimate(pairs, source_vocabulary_size=8, target_vocabulary_size=12)

@@ -103,9 +103,7 @@ def effective_depth(
     from keras_addnorm.diagnostics import effective_depth
     from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-    model = Seq2SeqTransformer(
-        Seq2SeqConfig.preset("tiny", source_vocabulary_size=20, target_vocabulary_size=20)
-    )
+    model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro"))
     batch = {"source": np.array([[5, 6, 7, 2]]), "target": np.array([[1, 8, 9]])}
     print(effective_depth(model, (batch, np.array([[8, 9, 2]]))))
     ```

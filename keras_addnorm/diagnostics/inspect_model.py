@@ -85,9 +85,7 @@ def inspect(
     from keras_addnorm.diagnostics import inspect
     from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-    model = Seq2SeqTransformer(
-        Seq2SeqConfig.preset("tiny", source_vocabulary_size=20, target_vocabulary_size=20)
-    )
+    model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro"))
     batch = {"source": np.array([[5, 6, 7, 2]]), "target": np.array([[1, 8, 9]])}
     report = inspect(model, (batch, np.array([[8, 9, 2]])))
     print(report)

@@ -67,9 +67,7 @@ class ResidualMonitor(keras.callbacks.Callback):
     from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
     from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
-    model = Seq2SeqTransformer(
-        Seq2SeqConfig.preset("tiny", source_vocabulary_size=20, target_vocabulary_size=20)
-    )
+    model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro"))
     model.compile(optimizer="adam", loss=MaskedSparseCategoricalCrossentropy())
     inputs = {"source": np.array([[5, 6, 7, 2]]), "target": np.array([[1, 8, 9]])}
     labels = np.array([[8, 9, 2]])

@@ -210,8 +210,7 @@ def export_ctranslate2(
 
         tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=14)
         config = Seq2SeqConfig.preset(
-            "tiny", source_vocabulary_size=14, target_vocabulary_size=14, num_encoder_layers=1,
-            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+            "micro", source_vocabulary_size=14, target_vocabulary_size=14, max_length=8
         )
         directory = Path(tempfile.mkdtemp()) / "model"
         export_ctranslate2(Seq2SeqTransformer(config), tokenizer, directory)

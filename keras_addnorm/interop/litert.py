@@ -88,8 +88,7 @@ def export_litert(
         from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
         config = Seq2SeqConfig.preset(
-            "tiny", source_vocabulary_size=14, target_vocabulary_size=14, num_encoder_layers=1,
-            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+            "micro", source_vocabulary_size=14, target_vocabulary_size=14, max_length=8
         )
         directory = Path(tempfile.mkdtemp()) / "model"
         export_litert(Seq2SeqTransformer(config), directory, source_length=6)

@@ -112,9 +112,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
     ```python
     from keras_addnorm.models import Seq2SeqConfig
 
-    config = Seq2SeqConfig.preset(
-        "tiny", source_vocabulary_size=8000, target_vocabulary_size=8000, scheme="pre_ln"
-    )
+    config = Seq2SeqConfig.preset("micro", scheme="pre_ln")
     assert Seq2SeqConfig.from_json(config.to_json()) == config
     ```
     """

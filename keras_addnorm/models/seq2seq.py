@@ -54,13 +54,9 @@ class Seq2SeqTransformer(keras.Model):
     import numpy as np
     from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-    config = Seq2SeqConfig.preset(
-        "tiny", source_vocabulary_size=20, target_vocabulary_size=20, num_encoder_layers=1,
-        num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
-    )
-    model = Seq2SeqTransformer(config)
+    model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro", max_length=8))
     source = np.array([[5, 6, 7, 2]])
-    logits = model({"source": source, "target": np.array([[1, 8, 9]])})  # (1, 3, 20)
+    logits = model({"source": source, "target": np.array([[1, 8, 9]])})  # (1, 3, 100)
     ids, scores = model.generate(source, num_beams=2, length_penalty=0.6)
     ```
 
@@ -381,11 +377,7 @@ class Seq2SeqTransformer(keras.Model):
         ```python
         from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-        config = Seq2SeqConfig.preset(
-            "tiny", source_vocabulary_size=20, target_vocabulary_size=20, num_encoder_layers=1,
-            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
-        )
-        model = Seq2SeqTransformer(config)
+        model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro", max_length=8))
         model.quantize("int8")
         ids, scores = model.generate([[5, 6, 7, 2]])
         ```

@@ -130,8 +130,7 @@ def export_saved_model(
 
         tokenizer = Tokenizer.train(["a small house", "a small mouse"], vocabulary_size=14)
         config = Seq2SeqConfig.preset(
-            "tiny", source_vocabulary_size=14, target_vocabulary_size=14, num_encoder_layers=1,
-            num_decoder_layers=1, hidden_dim=16, intermediate_dim=32, max_length=8,
+            "micro", source_vocabulary_size=14, target_vocabulary_size=14, max_length=8
         )
         directory = tempfile.mkdtemp()
         export_saved_model(Seq2SeqTransformer(config), tokenizer, directory, num_beams=2)
