@@ -1,0 +1,152 @@
+"""The pages of the documentation site that are made at its build."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_addnorm.runs.commands import COMMANDS
+from keras_addnorm.runs.setting_fields import list_settings
+from keras_addnorm.runs.settings import RunConfig
+
+ROOT = Path(__file__).parents[1]
+# What outside checks rely on, by subpackage; a change of it breaks other people's code.
+PROMISED = {
+    "layers": [
+        *("AddNorm", "MultiHeadSelfAttention", "MultiHeadCrossAttention", "PositionalEmbedding"),
+        *("FeedForward", "TransformerEncoderLayer", "TransformerDecoderLayer"),
+        *("TransformerEncoder", "TransformerDecoder"),
+    ],
+    "models": ["Seq2SeqConfig", "Seq2SeqTransformer"],
+    "training": [
+        *("MaskedSparseCategoricalCrossentropy", "InverseSquareRootSchedule", "NoamSchedule"),
+        *("MaskedAccuracy", "Perplexity", "average_checkpoints", "evaluate_translations"),
+    ],
+    "data": ["load_translation", "Tokenizer", "TokenizerPair", "make_training_dataset"],
+    "decoding": ["translate", "strategies", "constraints", "length_penalties"],
+    "serving": ["export_saved_model", "load_translator", "Client", "GraphTokenizer"],
+    "diagnostics": ["inspect", "predict_stability", "ResidualMonitor", "prune", "fold"],
+    "interop": [
+        *("load_pretrained", "save_pretrained", "export_ctranslate2", "export_onnx"),
+        "export_litert",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The modules of `site_pages/`, which are on the path while MkDocs imports them."""
+    names = ("api_pages", "command_pages", "reference_pages", "repository_files", "settings_page")
+    sys.path.insert(0, str(ROOT / "site_pages"))
+    try:
+        yield {name: importlib.import_module(name) for name in names}
+    finally:
+        sys.path.remove(str(ROOT / "site_pages"))
+
+
+@pytest.fixture(scope="module")
+def interface(site):
+    """The paths that each page about the Python interface asks the documentation of."""
+    made = site["api_pages"].pages(ROOT / "keras_addnorm")
+    return {
+        re.search(r"# keras_addnorm\.(.*)", text)[1]: re.findall(r"^::: (\S+)$", text, re.M)
+        for path, text in made.items()
+        if not path.endswith("index.md")
+    }
+
+
+@pytest.mark.parametrize("package", PROMISED)
+def test_the_interface_that_is_promised_has_its_place(interface, package):
+    names = {path.rpartition(".")[2] for path in interface[package]}
+    assert set(PROMISED[package]) <= names
+
+
+def test_every_public_name_has_its_place_and_every_place_a_name(interface):
+    for package, paths in interface.items():
+        module = importlib.import_module(f"keras_addnorm.{package}")
+        names = [path.rpartition(".")[2] for path in paths[1:]]
+        assert set(getattr(module, "__all__", names)) <= set(names), package
+        for path in paths:
+            home, _, name = path.rpartition(".")
+            try:
+                importlib.import_module(path)
+            except ModuleNotFoundError:
+                if home.endswith(".Table"):
+                    home, name = home.removesuffix(".Table"), "Table"
+                assert hasattr(importlib.import_module(home), name), path
+
+
+def test_every_setting_is_in_the_table(site):
+    page = site["settings_page"].page()
+    rows = re.findall(r"^\| `(\w+)` \| `--([\w-]+)` \|(.*)\|(.*)\|(.*)\|$", page, re.M)
+    settings = list(list_settings(RunConfig))
+    assert [(name, flag) for name, flag, *_ in rows] == [(one.name, one.flag) for one in settings]
+    assert all(cell.strip() for row in rows for cell in row)
+    assert "| `epochs` | `--epochs` | `20` | whole number, at least 1 |" in page
+
+
+def test_every_command_has_a_page(site):
+    made = site["command_pages"].pages()
+    for name, command in COMMANDS.items():
+        assert f"usage: keras-addnorm {name}" in made[f"reference/commands/{name}.md"]
+        assert command.summary in made["reference/commands/index.md"]
+
+
+def test_a_folder_in_the_menu_becomes_its_pages(site):
+    menu = ["index.md", {"Reference": [{"Python": "api/"}, "b.md"]}]
+    made = {"api/index.md": "# All", "api/layers.md": "# keras_addnorm.layers\n", "c.md": "# C"}
+    assert site["reference_pages"].fill_menu(menu, made) == [
+        "index.md",
+        {
+            "Reference": [
+                {"Python": [{"Overview": "api/index.md"}, {"layers": "api/layers.md"}]},
+                "b.md",
+            ]
+        },
+    ]
+
+
+LINKS = [
+    pytest.param(*case, id=str(index))
+    for index, case in enumerate(
+        [
+            # page, Markdown, Markdown on the site
+            ("docs/a.md", "[b](b.md#c)", "[b](b.md#c)"),
+            ("docs/a.md", "[b](https://b.org/c)", "[b](https://b.org/c)"),
+            ("docs/a.md", "[b](#c)", "[b](#c)"),
+            ("docs/a.md", "[`e`](../e.py)", "[`e`](repository/e.py.md)"),
+            ("docs/x/a.md", "[l](../../b/L.md#m)", "[l](../repository/b/L.md#m)"),
+            ("docs/a.md", "`[e](../e.py)` [e](../e.py)", "`[e](../e.py)` [e](repository/e.py.md)"),
+            ("docs/a.md", "```python\nf[0](../e.py)\n```", "```python\nf[0](../e.py)\n```"),
+            ("b/L.md", "[a](../docs/a.md#c)", "[a](../../a.md#c)"),
+            ("b/L.md", "![p](../docs/p.png)", "![p](../../p.png)"),
+            ("b/L.md", "[e](e.toml), [m](M.md)", "[e](e.toml.md), [m](M.md)"),
+            ("L.md", "[a](docs/a.md)", "[a](../a.md)"),
+        ]
+    )
+]
+
+
+@pytest.mark.parametrize(("page", "text", "expected"), LINKS)
+def test_links_lead_to_pages_of_the_site(site, page, text, expected):
+    assert site["repository_files"].turn_links(text, page) == expected
+
+
+def test_files_that_are_linked_to_become_pages_with_those_they_link_to(site, tmp_path):
+    for name, text in {
+        "docs/a.md": "[log](../b/LOG.md)",
+        "b/LOG.md": "[code](../e.py), [a](../docs/a.md), ![p](p.png), [gone](gone.py)",
+        "e.py": "x = 1\n",
+        "b/p.png": "PNG",
+        "other.py": "not linked to",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    made = site["repository_files"].pages(tmp_path, ["docs/a.md"])
+    assert made == {
+        "repository/b/LOG.md": "[code](../e.py.md), [a](../../a.md), ![p](p.png), [gone](gone.py.md)",
+        "repository/e.py.md": "# e.py\n\n`e.py`\n\n``````python\nx = 1\n\n``````\n",
+        "repository/b/p.png": b"PNG",
+    }
