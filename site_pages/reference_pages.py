@@ -11,6 +11,7 @@ from typing import Any
 # MkDocs puts this folder on the path while it imports a hook.
 import api_pages
 import command_pages
+import menu
 import settings_page
 
 
@@ -30,42 +31,29 @@ def pages(root: Path) -> dict[str, str]:
     }
 
 
-def fill_menu(menu: list[Any], made: dict[str, str]) -> list[Any]:
-    """Put pages in the place of the folders that a menu names.
+def entries(made: dict[str, str], folder: str) -> list[dict[str, str]]:
+    """List the entries of a folder: the last word of each title, as all begin alike.
 
     Args:
-        menu: The menu as `mkdocs.yml` has it.
         made: The pages by their paths.
+        folder: The folder, with its final slash.
 
     Returns:
-        The menu without folders.
+        Titles and pages, the overview first.
     """
-
-    def filled(entry: Any) -> Any:
-        if isinstance(entry, dict):
-            return {title: filled(below) for title, below in entry.items()}
-        if isinstance(entry, list):
-            return [filled(below) for below in entry]
-        if entry.endswith("/"):
-            paths = [path for path in made if path.startswith(entry)]
-            return [_titled(path, made[path]) for path in paths]
-        return entry
-
-    return [filled(entry) for entry in menu]
-
-
-def _titled(path: str, text: str) -> dict[str, str]:
-    """Return the entry of a page: the last word of its title, as all begin alike."""
-    title = text.partition("\n")[0].removeprefix("# ")
-    if path.endswith("index.md"):
-        return {"Overview": path}
-    return {title.rpartition(" ")[2].removeprefix("keras_addnorm."): path}
+    found = []
+    for path, text in made.items():
+        if path.startswith(folder):
+            title = text.partition("\n")[0].rpartition(" ")[2].removeprefix("keras_addnorm.")
+            found.append({"Overview" if path.endswith("/index.md") else title: path})
+    return found
 
 
 def on_config(config: Any) -> Any:
     """Fill the menu (MkDocs calls this)."""
-    root = Path(config.config_file_path).parent
-    config.nav = fill_menu(config.nav, pages(root))
+    made = pages(Path(config.config_file_path).parent)
+    for folder in (f"{api_pages.FOLDER}/", f"{command_pages.FOLDER}/"):
+        config.nav = menu.fill(config.nav, folder, entries(made, folder))
     return config
 
 

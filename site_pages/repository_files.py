@@ -7,11 +7,14 @@ a notebook a page of its cells, any other text a page with code, and links are t
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import menu
 
 FOLDER = "repository"
 """Where the pages are on the site."""
@@ -144,6 +147,32 @@ def _notebook(file: Path, path: str) -> dict[str, str | bytes]:
     }
 
 
+def notebooks(root: Path) -> list[dict[str, str]]:
+    """List the notebooks.
+
+    Args:
+        root: The repository.
+
+    Returns:
+        The title of each, its first heading, and its page.
+    """
+    found = []
+    for file in sorted(root.glob("notebooks/*.ipynb")):
+        cells = json.loads(file.read_text("utf-8"))["cells"]
+        text = "".join(cells[0]["source"])
+        title = re.search(r"^# (.+)$", text, re.MULTILINE)
+        path = place(file.relative_to(root).as_posix())
+        found.append({title[1] if title else file.stem: path})
+    return found
+
+
+def on_config(config: Any) -> Any:
+    """Fill the menu (MkDocs calls this)."""
+    root = Path(config.config_file_path).parent
+    config.nav = menu.fill(config.nav, f"{FOLDER}/notebooks/", notebooks(root))
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages to the site's files (MkDocs calls this)."""
     from mkdocs.structure.files import File
@@ -152,6 +181,7 @@ def on_files(files: Any, config: Any) -> Any:
     first = [f"docs/{file.src_uri}" for file in files.documentation_pages() if file.src_dir]
     named = re.findall(rf"\b{FOLDER}/([^\s'\"]+)\.md\b", Path(config.config_file_path).read_text())
     first += [name if (root / name).exists() else f"{name}.md" for name in named]
+    first += [file.relative_to(root).as_posix() for file in root.glob("notebooks/*.ipynb")]
     for uri, content in pages(root, first).items():
         files.append(File.generated(config, uri, content=content))
     return files

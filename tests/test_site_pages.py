@@ -38,7 +38,10 @@ PROMISED = {
 @pytest.fixture(scope="module")
 def site():
     """The modules of `site_pages/`, which are on the path while MkDocs imports them."""
-    names = ("api_pages", "command_pages", "reference_pages", "repository_files", "settings_page")
+    names = (
+        *("api_pages", "command_pages", "settings_page", "reference_pages", "repository_files"),
+        "menu",
+    )
     sys.path.insert(0, str(ROOT / "site_pages"))
     try:
         yield {name: importlib.import_module(name) for name in names}
@@ -95,17 +98,13 @@ def test_every_command_has_a_page(site):
 
 
 def test_a_folder_in_the_menu_becomes_its_pages(site):
-    menu = ["index.md", {"Reference": [{"Python": "api/"}, "b.md"]}]
     made = {"api/index.md": "# All", "api/layers.md": "# keras_addnorm.layers\n", "c.md": "# C"}
-    assert site["reference_pages"].fill_menu(menu, made) == [
-        "index.md",
-        {
-            "Reference": [
-                {"Python": [{"Overview": "api/index.md"}, {"layers": "api/layers.md"}]},
-                "b.md",
-            ]
-        },
-    ]
+    entries = site["reference_pages"].entries(made, "api/")
+    assert entries == [{"Overview": "api/index.md"}, {"layers": "api/layers.md"}]
+    menu = ["index.md", {"Reference": [{"Python": "api/"}, {"B": "b.md"}]}, {"None": "none/"}]
+    filled = site["menu"].fill(site["menu"].fill(menu, "api/", entries), "none/", [])
+    assert filled == ["index.md", {"Reference": [{"Python": entries}, {"B": "b.md"}]}]
+
 
 
 LINKS = [
