@@ -12,7 +12,7 @@ from keras_addnorm.decoding.indexing import select
 Tensor = Any
 
 _BLOCK = 64
-"""Size of the blocks by whose maxima `best_first` preselects, in long rows."""
+"""Largest size of the blocks by whose maxima `best_first` preselects, in long rows."""
 
 
 def best_first(scores: Tensor, count: int, line: int | None = None) -> tuple[Tensor, Tensor]:
@@ -40,18 +40,27 @@ def best_first(scores: Tensor, count: int, line: int | None = None) -> tuple[Ten
     return scores, ops.cast(order, "int32")
 
 
+def _block_size(line: int) -> int:
+    """Return the size of the blocks whose largest numbers are compared first.
+
+    It divides the line if possible: without XLA, leaving out its rest copies all numbers.
+    """
+    divisors = (size for size in range(_BLOCK, _BLOCK // 2 - 1, -1) if line % size == 0)
+    return next(divisors, _BLOCK)
+
+
 def _best_of_blocks(scores: Tensor, count: int, line: int) -> tuple[Tensor, Tensor]:
     """Return the same from the `count` blocks with the largest maxima, which is faster."""
-    maxima = _block_maxima(scores, line)
-    blocks_per_line = -(-line // _BLOCK)
-    _, blocks = ops.top_k(maxima, k=count)
+    size = _block_size(line)
+    blocks_per_line = -(-line // size)
+    _, blocks = ops.top_k(_block_maxima(scores, line, size), k=count)
     # In their original order, so that of equal numbers the first one still comes first.
     blocks = ops.sort(ops.cast(blocks, "int32"), axis=-1)
-    # (N, C) -> (N, C, 64) -> (N, C 64): their numbers, by their places in the line and in the row
-    in_line = ops.expand_dims(blocks % blocks_per_line * _BLOCK, -1)
-    in_line = in_line + ops.arange(_BLOCK, dtype="int32")
+    # (N, C) -> (N, C, size) -> (N, C size): their numbers, by their places in the line and the row
+    in_line = ops.expand_dims(blocks % blocks_per_line * size, -1)
+    in_line = in_line + ops.arange(size, dtype="int32")
     places = ops.expand_dims(blocks // blocks_per_line * line, -1) + in_line
-    in_line, places = (ops.reshape(x, (-1, count * _BLOCK)) for x in (in_line, places))
+    in_line, places = (ops.reshape(x, (-1, count * size)) for x in (in_line, places))
     few = select(scores, ops.minimum(places, scores.shape[-1] - 1))
     # Minus infinity behind the end of a line comes after that of the row's first block.
     few = ops.where(in_line < line, few, -float("inf"))
@@ -59,14 +68,14 @@ def _best_of_blocks(scores: Tensor, count: int, line: int) -> tuple[Tensor, Tens
     return few, select(places, ops.cast(order, "int32"))
 
 
-def _block_maxima(scores: Tensor, line: int) -> Tensor:
+def _block_maxima(scores: Tensor, line: int, size: int) -> Tensor:
     """Return the largest number of each block; the last block of a line has what is left of it.
 
     Padding the lines instead would copy all numbers, which takes XLA longer than to compare them.
     """
     lines = ops.reshape(scores, (-1, scores.shape[-1] // line, line))
-    rest = line % _BLOCK
-    whole = ops.reshape(lines[..., : line - rest], (-1, lines.shape[1], line // _BLOCK, _BLOCK))
+    rest = line % size
+    whole = ops.reshape(lines[..., : line - rest], (-1, lines.shape[1], line // size, size))
     maxima = ops.max(whole, axis=-1)
     if rest:
         last = ops.max(lines[..., line - rest :], axis=-1, keepdims=True)

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_addnorm.decoding.indexing import select
-from keras_addnorm.decoding.top_k import best_first
+from keras_addnorm.decoding.top_k import _block_size, best_first
 
 
 @pytest.mark.parametrize("shape", [(7,), (1024,), (4099,), (6144,), (3, 50), (2, 3000), (2, 4099)])
@@ -23,12 +23,19 @@ def test_as_a_stable_sort(shape, count, values):
     np.testing.assert_array_equal(found, np.take_along_axis(scores, expected, axis=1))
 
 
+@pytest.mark.parametrize(
+    ("width", "expected"), [(8000, 64), (6000, 60), (10000, 50), (33 * 127, 33), (4099, 64)]
+)
+def test_blocks_end_where_lines_end(width, expected):
+    assert _block_size(width) == expected
+
+
 def test_what_cannot_happen_comes_last_and_in_its_place():
     """What is behind a line's end is never taken, even if only minus infinities are left."""
-    scores = np.full((3, 4 * 2001), -np.inf, "float32")
-    scores[:, 1999] = 1.0
-    found, order = best_first(ops.convert_to_tensor(scores), 5, line=2001)
-    np.testing.assert_array_equal(ops.convert_to_numpy(order), [[1999, 0, 1, 2, 3]] * 3)
+    scores = np.full((3, 4 * 2003), -np.inf, "float32")
+    scores[:, 2001] = 1.0
+    found, order = best_first(ops.convert_to_tensor(scores), 5, line=2003)
+    np.testing.assert_array_equal(ops.convert_to_numpy(order), [[2001, 0, 1, 2, 3]] * 3)
     np.testing.assert_array_equal(ops.convert_to_numpy(found), [[1.0] + 4 * [-np.inf]] * 3)
 
 
