@@ -101,9 +101,7 @@ def ours(size: Size, **settings: Any) -> Seq2SeqTransformer:
             intermediate_dim=size.intermediate_dim,
             num_heads=size.num_heads,
             dropout=size.dropout,
-            scheme="pre_ln",
-            share_embeddings=True,
-            **settings,
+            **{"scheme": "pre_ln", "share_embeddings": True, **settings},
         )
     )
 

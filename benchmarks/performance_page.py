@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "benchmarks" / "figures.toml"
 PAGE = ROOT / "docs" / "performance.md"
-WIDTH = 120
+WIDTH = 132
 
 
 def render(figures: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Pages in `docs/` link to files beside that folder: examples, tests, the measurement log. Such links
 work where the repository is read. On the site, Markdown of the repository becomes a page as it is,
-a notebook a page of its cells, any other text a page with code, and links are turned to these pages.
+a notebook a page of its cells, any other text a page with code, and links lead to these pages.
 """
 
 from __future__ import annotations

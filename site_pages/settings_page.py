@@ -16,8 +16,8 @@ _HEAD = """\
 # Settings of a run
 
 Every setting of `keras-addnorm train`. A setting is a key of the TOML file that `--config` names and
-of `config.toml` in a run directory, and a flag of the command. `--set model.positions=rotary` takes any
-other field of [`Seq2SeqConfig`][keras_addnorm.models.Seq2SeqConfig].
+of `config.toml` in a run directory, and a flag of the command. `--set model.positions=rotary` takes
+any other field of [`Seq2SeqConfig`][keras_addnorm.models.Seq2SeqConfig].
 """
 _WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 

@@ -106,7 +106,6 @@ def test_a_folder_in_the_menu_becomes_its_pages(site):
     assert filled == ["index.md", {"Reference": [{"Python": entries}, {"B": "b.md"}]}]
 
 
-
 LINKS = [
     pytest.param(*case, id=str(index))
     for index, case in enumerate(
@@ -136,7 +135,7 @@ def test_links_lead_to_pages_of_the_site(site, page, text, expected):
 def test_files_that_are_linked_to_become_pages_with_those_they_link_to(site, tmp_path):
     for name, text in {
         "docs/a.md": "[log](../b/LOG.md)",
-        "b/LOG.md": "[code](../e.py), [a](../docs/a.md), ![p](p.png), [gone](gone.py)",
+        "b/LOG.md": "[c](../e.py), [a](../docs/a.md), ![p](p.png), [gone](gone.py)",
         "e.py": "x = 1\n",
         "b/p.png": "PNG",
         "other.py": "not linked to",
@@ -145,7 +144,7 @@ def test_files_that_are_linked_to_become_pages_with_those_they_link_to(site, tmp
         (tmp_path / name).write_text(text)
     made = site["repository_files"].pages(tmp_path, ["docs/a.md"])
     assert made == {
-        "repository/b/LOG.md": "[code](../e.py.md), [a](../../a.md), ![p](p.png), [gone](gone.py.md)",
+        "repository/b/LOG.md": "[c](../e.py.md), [a](../../a.md), ![p](p.png), [gone](gone.py.md)",
         "repository/e.py.md": "# e.py\n\n`e.py`\n\n``````python\nx = 1\n\n``````\n",
         "repository/b/p.png": b"PNG",
     }

@@ -35,29 +35,49 @@ def best_first(scores: Tensor, count: int, line: int | None = None) -> tuple[Ten
         return select(scores, order), order
     width = scores.shape[-1]
     if width > 16 * count * _BLOCK:
-        return _best_of_blocks(scores, count, _block_size(line or width))
+        return _best_of_blocks(scores, count, line or width)
     scores, order = ops.top_k(scores, k=count)
     return scores, ops.cast(order, "int32")
 
 
-def _block_size(width: int) -> int:
+def _block_size(line: int) -> int:
     """Return the size of the blocks whose largest numbers are compared first.
 
-    It divides the width if possible: XLA would divide at each number otherwise.
+    It divides the line if possible: without XLA, leaving out its rest copies all numbers.
     """
-    divisors = (size for size in range(_BLOCK, _BLOCK // 2 - 1, -1) if width % size == 0)
+    divisors = (size for size in range(_BLOCK, _BLOCK // 2 - 1, -1) if line % size == 0)
     return next(divisors, _BLOCK)
 
 
-def _best_of_blocks(scores: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
+def _best_of_blocks(scores: Tensor, count: int, line: int) -> tuple[Tensor, Tensor]:
     """Return the same from the `count` blocks with the largest maxima, which is faster."""
-    width = scores.shape[-1]
-    scores = ops.pad(scores, ((0, 0), (0, -width % size)), constant_values=-float("inf"))
-    blocks = ops.reshape(scores, (-1, -(-width // size), size))
-    _, chosen = ops.top_k(ops.max(blocks, axis=-1), k=count)
+    size = _block_size(line)
+    blocks_per_line = -(-line // size)
+    _, blocks = ops.top_k(_block_maxima(scores, line, size), k=count)
     # In their original order, so that of equal numbers the first one still comes first.
-    chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)
-    few = select(blocks, chosen)
-    scores, order = ops.top_k(ops.reshape(few, (-1, count * size)), k=count)
-    order = ops.cast(order, "int32")
-    return scores, select(chosen, order // size) * size + order % size
+    blocks = ops.sort(ops.cast(blocks, "int32"), axis=-1)
+    # (N, C) -> (N, C, size) -> (N, C size): their numbers, by their places in the line and the row
+    in_line = ops.expand_dims(blocks % blocks_per_line * size, -1)
+    in_line = in_line + ops.arange(size, dtype="int32")
+    places = ops.expand_dims(blocks // blocks_per_line * line, -1) + in_line
+    in_line, places = (ops.reshape(x, (-1, count * size)) for x in (in_line, places))
+    few = select(scores, ops.minimum(places, scores.shape[-1] - 1))
+    # Minus infinity behind the end of a line comes after that of the row's first block.
+    few = ops.where(in_line < line, few, -float("inf"))
+    few, order = ops.top_k(few, k=count)
+    return few, select(places, ops.cast(order, "int32"))
+
+
+def _block_maxima(scores: Tensor, line: int, size: int) -> Tensor:
+    """Return the largest number of each block; the last block of a line has what is left of it.
+
+    Padding the lines instead would copy all numbers, which takes XLA longer than to compare them.
+    """
+    lines = ops.reshape(scores, (-1, scores.shape[-1] // line, line))
+    rest = line % size
+    whole = ops.reshape(lines[..., : line - rest], (-1, lines.shape[1], line // size, size))
+    maxima = ops.max(whole, axis=-1)
+    if rest:
+        last = ops.max(lines[..., line - rest :], axis=-1, keepdims=True)
+        maxima = ops.concatenate([maxima, last], axis=-1)
+    return ops.reshape(maxima, (-1, lines.shape[1] * maxima.shape[-1]))

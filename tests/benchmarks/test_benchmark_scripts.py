@@ -332,3 +332,15 @@ def run_pretrained(part, folder, *arguments):
     script = str(ROOT / "benchmarks" / "pretrained.py")
     run_on("tensorflow", script, part, "--smoke", "--json", str(path), *arguments)
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_schemes_are_timed_beside_pre_ln(tmp_path):
+    path = tmp_path / "figures.json"
+    script = str(ROOT / "benchmarks" / "schemes.py")
+    run_on("tensorflow", script, "--smoke", "--schemes", "resi_dual", "--json", str(path))
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    assert list(figures) == ["training", "search"]
+    for part in figures.values():
+        assert list(part) == ["pre_ln", "resi_dual"]
+        assert part["pre_ln"]["ratio"] == 1.0 and part["resi_dual"]["ratio"] > 0

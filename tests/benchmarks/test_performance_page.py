@@ -49,7 +49,8 @@ def test_numbers_have_the_digits_of_their_column(render):
     }
     assert render(figures) == (
         "# P\n\nI.\n\n## T\n\n`python t.py`, a machine, 2026-01-02: how.\n\n"
-        "|  | n | × |\n|---|---:|---:|\n| a | 1,234,567 | 1.50 |\n| b | – | 0.67 |\n\nOne.\n\nTwo.\n"
+        "|  | n | × |\n|---|---:|---:|\n"
+        "| a | 1,234,567 | 1.50 |\n| b | – | 0.67 |\n\nOne.\n\nTwo.\n"
     )
     with pytest.raises(ValueError, match=r"A row of 'T' does not fit.*Expected 3.*\['a'\]"):
         render({**figures, "topic": [{**topic, "rows": [["a"]]}]})

@@ -31,11 +31,12 @@ def test_blocks_end_where_lines_end(width, expected):
 
 
 def test_what_cannot_happen_comes_last_and_in_its_place():
-    """Padding stands behind all that is there, even if only minus infinities are left."""
-    scores = np.full((3, 6000), -np.inf, "float32")
-    scores[:, 4000] = 1.0
-    _, order = best_first(ops.convert_to_tensor(scores), 5)
-    np.testing.assert_array_equal(ops.convert_to_numpy(order), [[4000, 0, 1, 2, 3]] * 3)
+    """What is behind a line's end is never taken, even if only minus infinities are left."""
+    scores = np.full((3, 4 * 2003), -np.inf, "float32")
+    scores[:, 2001] = 1.0
+    found, order = best_first(ops.convert_to_tensor(scores), 5, line=2003)
+    np.testing.assert_array_equal(ops.convert_to_numpy(order), [[2001, 0, 1, 2, 3]] * 3)
+    np.testing.assert_array_equal(ops.convert_to_numpy(found), [[1.0] + 4 * [-np.inf]] * 3)
 
 
 @pytest.mark.parametrize("further", [(), (4,), (4, 2)])
