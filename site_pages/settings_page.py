@@ -15,9 +15,9 @@ PATH = "reference/settings.md"
 _HEAD = """\
 # Settings of a run
 
-Every setting of `keras-addnorm train`. A setting is a key of the TOML file that `--config` names and
-of `config.toml` in a run directory, and a flag of the command. `--set model.positions=rotary` takes
-any other field of [`Seq2SeqConfig`][keras_addnorm.models.Seq2SeqConfig].
+Every setting of `keras-addnorm train`. A setting is a key of the TOML file that `--config` names
+and of `config.toml` in a run directory, and a flag of the command. `--set model.positions=rotary`
+takes any other field of [`Seq2SeqConfig`][keras_addnorm.models.Seq2SeqConfig].
 """
 _WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 
