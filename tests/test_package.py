@@ -140,6 +140,7 @@ def test_the_source_archive_holds_what_the_tests_read(built):
         }
     expected = {
         *("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+        "mkdocs.yml",
         *("LICENSE", "saved_models/README.md"),
     }
     for folder in ("keras_addnorm", "tests", "examples", "benchmarks", "docs"):
