@@ -280,7 +280,9 @@ def _complaints(config: Seq2SeqConfig) -> Iterator[str]:
         if config.embedding_norm is not None:
             # All norms of a model are of one kind.
             embedding_norm = _by_name(norms.for_side(config.embedding_norm, side))
-            yield from _unless(f"embedding_norm in the {side}", embedding_norm, [_norm(config, side)])
+            yield from _unless(
+                f"embedding_norm in the {side}", embedding_norm, [_norm(config, side)]
+            )
     kind = config.positions["name"] if isinstance(config.positions, dict) else config.positions
     yield from _unless("positions", kind, _POSITIONS)
     yield from _unless("activation", config.activation, _ACTIVATIONS)
