@@ -257,6 +257,7 @@ _TABLE: Table[Constraint] = Table(
         "no_repeat_ngram": NoRepeatNgram,
         "forbidden_tokens": ForbiddenTokens,
     },
+    module="keras_addnorm.decoding.constraints",
 )
 names = _TABLE.names
 register = _TABLE.register

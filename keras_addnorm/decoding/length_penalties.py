@@ -104,6 +104,7 @@ _TABLE: Table[LengthPenalty] = Table(
     "length penalty",
     LengthPenalty,  # type: ignore[type-abstract]
     {"none": NoPenalty, "gnmt": GNMTPenalty, "average": AveragePenalty},
+    module="keras_addnorm.decoding.length_penalties",
 )
 names = _TABLE.names
 register = _TABLE.register

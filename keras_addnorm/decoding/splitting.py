@@ -135,6 +135,7 @@ _TABLE: Table[Splitting] = Table(
     "way of splitting texts",
     Splitting,  # type: ignore[type-abstract]
     {"sentences": Sentences, "long_texts": LongTexts, "none": NoSplitting},
+    module="keras_addnorm.decoding.splitting",
 )
 names = _TABLE.names
 register = _TABLE.register

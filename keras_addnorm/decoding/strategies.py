@@ -31,6 +31,7 @@ _TABLE: Table[Strategy] = Table(
     "decoding strategy",
     Strategy,  # type: ignore[type-abstract]
     {"greedy": Greedy, "beam": Beam, "diverse_beam": DiverseBeam, "sample": Sample},
+    module="keras_addnorm.decoding.strategies",
 )
 names = _TABLE.names
 register = _TABLE.register
@@ -49,7 +50,8 @@ def serialize(strategy: Strategy) -> dict[str, Any]:
     Raises:
         ValueError: If the strategy's class is not in the table.
     """
-    return {name: _plain(value) for name, value in _TABLE.serialize(strategy).items()}
+    plain: dict[str, Any] = _plain(_TABLE.serialize(strategy))
+    return plain
 
 
 def choose(
@@ -84,7 +86,9 @@ def choose(
 
 
 def _plain(value: Any) -> Any:
-    """Return a field of a strategy as a plain value."""
+    """Return a field of a strategy, or all of them, as plain values."""
+    if isinstance(value, dict):  # A strategy may hold another one.
+        return {name: _plain(field) for name, field in value.items()}
     if isinstance(value, LengthPenalty):
         return length_penalties.serialize(value)
     return dataclasses.asdict(value) if isinstance(value, CoveragePenalty) else value

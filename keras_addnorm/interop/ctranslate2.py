@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -263,21 +263,33 @@ def _readme(tokenizers: TokenizerPair, name: str, max_length: int) -> str:
 
 
 def _check_config(config: Seq2SeqConfig) -> None:
+    """Refuse what the format has no word for, all of it at once."""
+    if complaints := [*_complaints(config)]:
+        raise ValueError(
+            f"{' '.join(complaints)} Use keras_addnorm.serving.export_saved_model, which exports "
+            "every model."
+        )
+
+
+def _complaints(config: Seq2SeqConfig) -> Iterator[str]:
     known = [scheme.__name__ for scheme in _PLACEMENTS]
-    _require("scheme", type(schemes.get(config.scheme)).__name__, known)
+    yield from _unless("scheme", type(schemes.get(config.scheme)).__name__, known)
     for side in ("encoder", "decoder"):
-        _require(f"norm in the {side}", _norm(config, side), _NORMS)
+        yield from _unless(f"norm in the {side}", _norm(config, side), _NORMS)
         if config.embedding_norm is not None:
             # All norms of a model are of one kind.
             embedding_norm = _by_name(norms.for_side(config.embedding_norm, side))
-            _require(f"embedding_norm in the {side}", embedding_norm, [_norm(config, side)])
+            yield from _unless(
+                f"embedding_norm in the {side}", embedding_norm, [_norm(config, side)]
+            )
     kind = config.positions["name"] if isinstance(config.positions, dict) else config.positions
-    _require("positions", kind, _POSITIONS)
-    _require("activation", config.activation, _ACTIVATIONS)
-    _require("attention", AttentionConfig.get(config.attention), [AttentionConfig()])
+    yield from _unless("positions", kind, _POSITIONS)
+    yield from _unless("activation", config.activation, _ACTIVATIONS)
+    attention = AttentionConfig.get(config.attention)
+    yield from _unless("attention", attention, [AttentionConfig()])
     for field in dataclasses.fields(config):
         if field.name not in _KNOWN_FIELDS and field.default is not dataclasses.MISSING:
-            _require(field.name, getattr(config, field.name), [field.default])
+            yield from _unless(field.name, getattr(config, field.name), [field.default])
 
 
 def _norm(config: Seq2SeqConfig, side: norms.Side) -> norms.NormLike:
@@ -291,12 +303,12 @@ def _by_name(identifier: norms.NormLike) -> norms.NormLike:
     return identifier
 
 
-def _require(name: str, received: Any, expected: Any) -> None:
-    if received not in list(expected):
-        raise ValueError(
+def _unless(name: str, received: Any, expected: Iterable[Any]) -> Iterator[str]:
+    expected = list(expected)
+    if received not in expected:
+        yield (
             f"The format of CTranslate2 cannot say this model's {name}. Expected "
-            f"{' or '.join(map(repr, expected))}. Received: {received!r}. Use "
-            "keras_addnorm.serving.export_saved_model, which exports every model."
+            f"{' or '.join(map(repr, expected))}. Received: {received!r}."
         )
 
 

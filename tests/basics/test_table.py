@@ -1,6 +1,7 @@
 """The one kind of table that choices are looked up in."""
 
 import dataclasses
+import importlib
 
 import keras
 import pytest
@@ -155,3 +156,23 @@ def test_an_entry_may_hold_another_by_its_name(shapes):
     assert shapes.serialize(Frame()) == {"name": "frame", "of": {"name": "circle", "radius": 2.0}}
     with pytest.raises(ValueError, match=r"no such shape.*Received: 'square'"):
         shapes.get({"name": "frame", "of": "square"})
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "data.readers",
+        "decoding.constraints",
+        "decoding.length_penalties",
+        "decoding.splitting",
+        "decoding.strategies",
+        "interop.families",
+        "layers.positions",
+        "norms",
+        "schemes",
+    ],
+)
+def test_messages_say_where_an_entry_is_registered(module):
+    module = importlib.import_module(f"keras_addnorm.{module}")
+    table = module.register.__self__
+    assert table._module == module.__name__

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from keras_addnorm import cli, norms, schemes
-from keras_addnorm.data import TokenizerPair, make_training_dataset
+from keras_addnorm.data import TokenizerPair, make_training_dataset, readers
+from keras_addnorm.decoding import constraints, strategies
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig
 from keras_addnorm.runs.setting_flags import given
@@ -18,7 +19,12 @@ from keras_addnorm.runs.toml_files import merge
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), ROOT / "saved_models" / "README.md")
+WITH_COMMANDS = (
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/how_to/*.md")),
+)
+PAGES = (*WITH_COMMANDS, ROOT / "saved_models" / "README.md")
 BLOCKS = [
     pytest.param(code, id=f"{page.relative_to(ROOT).as_posix()}-{index}")
     for page in PAGES
@@ -26,11 +32,21 @@ BLOCKS = [
         re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
     )
 ]
+# What pages register things in.
+TABLES = (
+    schemes._TABLE,
+    norms._TABLE,
+    strategies._TABLE,
+    constraints._TABLE,
+    readers.READERS,
+)
 # What does not run as it stands, and why.
 NOT_ALONE = {
     "docs/tour.md-5": "reads the run of a whole demo; test_cli.py translates with a quick one",
     "docs/architecture.md-0": "a piece of a layer's `call`",
     "docs/architecture.md-1": "a piece of a stack's `call`",
+    "docs/how_to/tensorflow_serving.md-0": "asks a server; tests/serving/test_server_grpc.py does",
+    "docs/how_to/tensorflow_serving.md-1": "the same",
     "docs/runtimes.md-1": "reads an export for ONNX Runtime; tests/interop runs it",
     "docs/serving.md-1": "asks a server; tests/serving does",
     "saved_models/README.md-0": "reads what the demo exported; runs/serve_once.py does",
@@ -47,7 +63,7 @@ def commands(page):
 
 COMMANDS = [
     pytest.param(arguments, id=f"{page.stem}-{index}")
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
+    for page in WITH_COMMANDS
     for index, arguments in enumerate(commands(page))
 ]
 
@@ -123,9 +139,9 @@ def at_hand():
 
 def test_the_documents_have_commands():
     pages = [param.id.rsplit("-", 1)[0] for param in COMMANDS]
-    assert {page: pages.count(page) for page in ("README", "scaling", "training")} == {
+    assert {page: pages.count(page) for page in ("README", "several_devices", "training")} == {
         "README": 7,
-        "scaling": 2,
+        "several_devices": 3,
         "training": 3,
     }
 
@@ -144,8 +160,8 @@ def test_a_block_runs(code, tmp_path, monkeypatch, capsys, at_hand):
     """As a reader runs it: in a folder of their own, with nothing but what its first line says."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    # What a page registers is forgotten.
-    monkeypatch.setattr(schemes._TABLE, "_classes", dict(schemes._TABLE._classes))
+    for table in TABLES:  # What a page registers is forgotten.
+        monkeypatch.setattr(table, "_classes", dict(table._classes))
     names = {name: at_hand[name] for name in needed(code)}
     exec(compile(code, "a block of a page", "exec"), names)
     # Once the tour ended with [''].

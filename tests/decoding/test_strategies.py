@@ -1,9 +1,11 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 from models_reference import SOURCE, V_TARGET, array, tiny_model
 
+from keras_addnorm.basics.table import ENTRY
 from keras_addnorm.decoding import (
     AveragePenalty,
     Beam,
@@ -12,6 +14,7 @@ from keras_addnorm.decoding import (
     Greedy,
     MinLength,
     Sample,
+    Strategy,
     strategies,
 )
 
@@ -31,6 +34,19 @@ def test_the_table_goes_there_and_back(strategy):
     assert strategies.get(written) == strategy
     assert hash(strategies.get(written)) == hash(strategy)
     assert strategies.get(strategy) is strategy
+
+
+def test_a_strategy_that_holds_another_goes_there_and_back(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Outer(Greedy):
+        of: Strategy = dataclasses.field(
+            default=Beam(3, 0.6, coverage_penalty=CoveragePenalty(0.2)), metadata=ENTRY
+        )
+
+    monkeypatch.setattr(strategies._TABLE, "_classes", dict(strategies._TABLE._classes))
+    strategies.register("outer", Outer)
+    written = json.loads(json.dumps(strategies.serialize(Outer())))
+    assert strategies.get(written) == Outer()
 
 
 def test_names():

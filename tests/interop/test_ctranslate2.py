@@ -363,6 +363,10 @@ REFUSED = {
         "embedding_norm in the encoder. Expected 'layer_norm'. Received: 'rms_norm'",
     ),
     "relative positions": ({"positions": "alibi"}, "positions.*Received: 'alibi'"),
+    "several at once": (
+        {"scheme": "rezero", "positions": "alibi"},
+        "scheme.*Received: 'ReZero'.*positions.*Received: 'alibi'.*export_saved_model",
+    ),
 }
 
 

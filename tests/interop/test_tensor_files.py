@@ -352,7 +352,8 @@ def test_other_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no weights in.*Received: an empty folder"):
         find_tensors(tmp_path)
     (tmp_path / "tf_model.h5").touch()
-    with pytest.raises(FileNotFoundError, match=r"Expected one of model\.safeten.*tf_model\.h5"):
+    expected = r"Expected one of model\.safeten.*tf_model\.h5.*from_tf=True"
+    with pytest.raises(FileNotFoundError, match=expected):
         find_tensors(tmp_path)
     with pytest.raises(FileNotFoundError, match="There is no file"):
         read_tensors(tmp_path / "none.pt")

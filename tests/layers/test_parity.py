@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import pathlib
+import re
 import sys
 import types
 
@@ -196,6 +198,30 @@ def test_keras_hub_decoder(norm_first, keras_hub_layers):
     assign_norm(theirs._self_attention_layer_norm, layer.self_attention_add_norm)
     assign_norm(theirs._cross_attention_layer_norm, layer.cross_attention_add_norm)
     assign_norm(theirs._feedforward_layer_norm, layer.feed_forward_add_norm)
+    y = array(layer(X, MEMORY, padding_mask=MASK, memory_padding_mask=MEMORY_MASK))
+    expected = array(theirs(X, MEMORY, decoder_padding_mask=MASK, encoder_padding_mask=MEMORY_MASK))
+    np.testing.assert_allclose(y[MASK], expected[MASK], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_guide_copies_keras_hub_layers(norm_first, keras_hub_layers):
+    """`copy_layer` of docs/how_to/migrate_kerashub.md: the way from their weights to ours."""
+    page = pathlib.Path(__file__).parents[2] / "docs" / "how_to" / "migrate_kerashub.md"
+    (block,) = (
+        block
+        for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
+        if "def copy_layer" in block
+    )
+    names = {}
+    exec(compile(block, str(page), "exec"), names)
+    _, decoder_class = keras_hub_layers
+    theirs = decoder_class(
+        F, H, layer_norm_epsilon=EPSILON, normalize_first=norm_first, dtype="float64"
+    )
+    theirs.build(X.shape, MEMORY.shape)
+    randomize(theirs)
+    layer = ours(TransformerDecoderLayer, norm_first, X.shape, MEMORY.shape)
+    names["copy_layer"](theirs, layer)
     y = array(layer(X, MEMORY, padding_mask=MASK, memory_padding_mask=MEMORY_MASK))
     expected = array(theirs(X, MEMORY, decoder_padding_mask=MASK, encoder_padding_mask=MEMORY_MASK))
     np.testing.assert_allclose(y[MASK], expected[MASK], rtol=1e-5, atol=1e-5)

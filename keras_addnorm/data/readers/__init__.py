@@ -51,7 +51,7 @@ READERS: Table[Reader] = Table(
         "xliff": Xliff,
         "po": GettextPo,
     },
-    module="data.readers",
+    module="keras_addnorm.data.readers",
 )
 names = READERS.names
 get = READERS.get

@@ -34,6 +34,15 @@ __all__ = [
 
 # What is looked for in a folder, in this order: safetensors need no pickle.
 _FILES = ("model.safetensors", "pytorch_model.bin")
+# Weights of other frameworks, and how they become one of these.
+_CONVERT = (
+    " Write '{name}' in PyTorch's form once, with transformers 4: "
+    "AutoModelForSeq2SeqLM.from_pretrained(folder, {option}=True).save_pretrained(new_folder)."
+)
+_OTHER_FRAMEWORKS = {
+    name: _CONVERT.format(name=name, option=option)
+    for name, option in (("tf_model.h5", "from_tf"), ("flax_model.msgpack", "from_flax"))
+}
 _READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     ".safetensors": read_safetensors,
     ".npz": read_npz,
@@ -93,10 +102,11 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
             tensors = {name: each for file in files for name, each in found[file].items()}
             return tensors | {name: found[file][name] for name, file in places.items()}
     there = sorted(path.name for path in folder.iterdir())
+    hints = [hint for name, hint in _OTHER_FRAMEWORKS.items() if name in there]
     raise FileNotFoundError(
         f"There are no weights in '{folder}' that can be read here. Expected one of "
         f"{', '.join(_FILES)}, or an index of several such files. Received: "
-        f"{', '.join(there[:20]) or 'an empty folder'}."
+        f"{', '.join(there[:20]) or 'an empty folder'}.{''.join(hints)}"
     )
 
 
