@@ -2,9 +2,10 @@
 
 function make(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
+    const isAbsent = value === null || value === undefined || (value === false && !name.startsWith("aria-"));
+    if (isAbsent) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value === true ? "" : String(value));
+    else made.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : String(value));
   }
   made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return made;

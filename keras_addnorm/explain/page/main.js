@@ -21,8 +21,9 @@ const state = {
 class Analysis {
   constructor(model, text) {
     this.model = model;
-    this.sourceIds = model.sourceIds(text);
-    this.isEmpty = this.sourceIds.length === model.before_source.length + model.behind_source.length;
+    const ids = model.sourceIds(text);
+    this.isEmpty = ids.length === model.before_source.length + model.behind_source.length;
+    this.sourceIds = ids.length ? ids : [model.end_id];
     const { memory, trace } = model.encode(this.sourceIds);
     this.memory = memory;
     // A model that has not learned to end would go on until its last position.

@@ -63,10 +63,7 @@ function beamSearch(model, memory, numBeams, maxLength = longestOf(model)) {
     finished.sort((a, b) => b.score - a.score);
     steps.push(candidates);
     alive = kept.map(continued);
-    const best = kept.length ? kept[0].sum : -Infinity;
-    const reachable = best / Math.max(divisor(Math.min(length + 1, maxLength)), divisor(maxLength));
-    const isBeaten = finished.length > 0 && finished[0].score >= reachable;
-    isDone = finished.length >= numBeams || isBeaten || kept.length === 0;
+    isDone = finished.length >= numBeams || kept.length === 0;
     if (!isDone && length === maxLength) {
       finished.push(...kept.map((node) => ({ ids: node.ids, score: node.sum / divisor(length), node })));
       finished.sort((a, b) => b.score - a.score);

@@ -80,7 +80,7 @@ function drawSublayer(place, analysis, state, choose) {
             ghost: row.ghost,
             kind: row.kind,
           }),
-          element("div", { class: "measure" }, measureOf(row, trace, rowOfTensor)),
+          element("div", { class: "measure" }, measureOf(row, rowOfTensor)),
         ),
       ),
     ),
@@ -122,7 +122,7 @@ function lanesOf(steps) {
   return ["start", ...steps.map((_, index) => (index < end ? "through" : index === end ? "end" : ""))];
 }
 
-function measureOf({ tensor, step }, trace, rowOfTensor) {
+function measureOf({ tensor, step }, rowOfTensor) {
   const row = rowOfTensor(tensor);
   const size = (each) => Math.sqrt(dot(each, each));
   const lines = [["rms", rootMeanSquare([row])]];

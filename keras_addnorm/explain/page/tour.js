@@ -42,7 +42,7 @@ const TOUR = [
   },
   {
     title: "Norm",
-    text: "The norm brings the numbers of one position back to mean 0 and variance 1: take off μ, divide by √(σ² + ε), then times γ plus β. Point at LN in the formula: μ and σ of what came in stand beside the bars. It needs no other sentence of the batch, unlike batch norm.",
+    text: "The norm brings the numbers of one position back to mean 0 and variance 1: take off μ, divide by √(σ² + ε), then times γ plus β. Point at LN in the formula: μ and σ of what came in stand beside the bars. It needs no other sentence of the batch, unlike batch norm. (Some tutorials divide by σ + ε with the unbiased σ: another formula under the same name.)",
     section: "sublayer-section",
     scheme: ["post_ln"],
     needs: ["post_ln"],
