@@ -123,7 +123,7 @@ class Normalizer {
     this.runsOfSpaces = new RegExp(`[${this.spaces}]+`, "gu");
     this.writesAll = described.byte_ids.length > 0;
     const symbols = Object.keys(this.marks).sort((a, b) => b.length - a.length);
-    const escaped = symbols.map((text) => text.replace(/[\\^$.*+?()[\]{}|\-/]/g, "\\$&"));
+    const escaped = symbols.map((text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
     this.symbolPattern = symbols.length ? new RegExp(escaped.join("|"), "gu") : null;
     this.joinerPattern = this.idle_joiners && new RegExp(this.idle_joiners, "gu");
   }
@@ -138,7 +138,7 @@ class Normalizer {
     if (this.joinerPattern) found = found.replace(this.joinerPattern, "$1");
     found = [...found].map((character) => this.replacement(character)).join("");
     if (this.form) found = found.normalize(this.form);
-    return found.replace(this.runsOfSpaces, " ").trim();
+    return found.replace(this.runsOfSpaces, " ").replace(/^ +| +$/g, "");
   }
 
   has(character) {
