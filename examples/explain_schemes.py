@@ -78,9 +78,7 @@ def train_schemes(config: RunConfig, runs: Path, schemes: Sequence[str], pairs: 
     directories = []
     for scheme in schemes:
         directory = runs / scheme
-        train(
-            config.replace({"model.scheme": scheme}), directory, split=f"train{pairs}", verbose=0
-        )
+        train(config.replace({"model.scheme": scheme}), directory, split=f"train{pairs}", verbose=0)
         print(f"{scheme}: trained", flush=True)
         directories.append(directory)
     return directories

@@ -181,9 +181,7 @@ def _norm(weights: _Arrays, norm: Any, name: str) -> dict[str, Any] | None:
     }
 
 
-def _embedding(
-    weights: _Arrays, layer: Any, tables: dict[str, str], side: str
-) -> dict[str, Any]:
+def _embedding(weights: _Arrays, layer: Any, tables: dict[str, str], side: str) -> dict[str, Any]:
     positions: dict[str, Any] | None = None
     encoding = layer.position_encoding
     if isinstance(encoding, position_kinds.LearnedPositions):

@@ -68,9 +68,7 @@ class ExplainedRun:
     length_penalty: tuple[str, float] = ("gnmt", 0.0)
 
 
-def page(
-    runs: Sequence[ExplainedRun], sentences: Iterable[tuple[str, str]], *, title: str
-) -> str:
+def page(runs: Sequence[ExplainedRun], sentences: Iterable[tuple[str, str]], *, title: str) -> str:
     """Write the page.
 
     Args:

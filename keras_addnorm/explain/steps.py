@@ -55,7 +55,9 @@ class _Merge:
 
 
 _MERGES: dict[type[ResidualScheme], _Merge] = {
-    schemes.PostLN: _Merge("Add, then norm: the Transformer of 2017. Every norm stands on the road."),
+    schemes.PostLN: _Merge(
+        "Add, then norm: the Transformer of 2017. Every norm stands on the road."
+    ),
     schemes.PreLN: _Merge("Norm inside the branch: nothing stands on the road from bottom to top."),
     schemes.SandwichLN: _Merge("A norm before and after the sublayer: each step has one size."),
     schemes.ResPostNorm: _Merge("A norm on what the sublayer says, none on what it reads."),
@@ -143,8 +145,8 @@ def require_steps(scheme: ResidualScheme) -> None:
     inner = scheme.of if isinstance(scheme, schemes.GPAS) else scheme
     if type(inner) not in _MERGES:
         raise ValueError(
-            f"it does not know the scheme {_name(scheme)!r}, which has several streams, a memory of "
-            f"depth, or is one of your own, expected one of {', '.join(explained_schemes())}"
+            f"it does not know the scheme {_name(scheme)!r}, which has several streams, a memory "
+            f"of depth, or is one of your own, expected one of {', '.join(explained_schemes())}"
         )
 
 
@@ -208,7 +210,12 @@ class _Chain:
         return self.add(Step("gate", (tensor,), makes, weight="gate", symbol="g"))
 
     def scale(
-        self, tensor: str, makes: str, weight: str = "", number: float | None = None, symbol: str = ""
+        self,
+        tensor: str,
+        makes: str,
+        weight: str = "",
+        number: float | None = None,
+        symbol: str = "",
     ) -> str:
         return self.add(Step("scale", (tensor,), makes, weight, number, symbol))
 

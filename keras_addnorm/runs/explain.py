@@ -51,9 +51,7 @@ def explain(
         raise UserError("A page needs a model. Expected at least one run directory.")
     with as_user_errors():
         examples = [(text, "") for text in sentences] or _examples(runs[0])
-        explained = [
-            _explained(run, name) for run, name in zip(runs, _names(runs), strict=True)
-        ]
+        explained = [_explained(run, name) for run, name in zip(runs, _names(runs), strict=True)]
         text = page(explained, examples, title=title)
     write_text(html, text)
     return Path(html)

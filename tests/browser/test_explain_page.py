@@ -134,7 +134,17 @@ def test_the_beam_is_that_of_keras(browser, tmp_path):
 
 
 ODD_TEXTS = [
-    *("", "   ", "a", "ab  cd\tba\n", "\u2581ab", "x" * 40, "ab\u00adcd", "a\u200db", "\ufb01ne m²"),
+    *(
+        "",
+        "   ",
+        "a",
+        "ab  cd\tba\n",
+        "\u2581ab",
+        "x" * 40,
+        "ab\u00adcd",
+        "a\u200db",
+        "\ufb01ne m²",
+    ),
     *("e\u0301te\u0301 \u00e9", "<2de> ab <2de>", "<2de", "日本 ab 日", "ab\u3000cd", "\U0001f600"),
     *("I've 3,5 % — “so”", "ÄÖÜ ß", "Å \u212b ｆｕｌｌ", "\ufeffab", "</s> <unk>", "…...", "½"),
 ]
@@ -191,7 +201,9 @@ def _models_of(path):
         for name, shape in packed["index"]:
             size = int(np.prod(shape))
             rows = size // shape[-1] if len(shape) > 1 else 1
-            values = numbers[place : place + size].reshape(rows, -1) * factors[row : row + rows, None]
+            values = (
+                numbers[place : place + size].reshape(rows, -1) * factors[row : row + rows, None]
+            )
             variables[name].assign(values.reshape(shape))
             place, row = place + size, row + rows
         yield described, model
@@ -499,7 +511,8 @@ CONTRAST = """(selector) => {
         .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
     let element = document.querySelector(selector);
     const text = light(getComputedStyle(element).color);
-    while (channels(getComputedStyle(element).backgroundColor)[3] === 0) element = element.parentElement;
+    const isClear = (e) => channels(getComputedStyle(e).backgroundColor)[3] === 0;
+    while (isClear(element)) element = element.parentElement;
     const back = light(getComputedStyle(element).backgroundColor);
     return (Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05);
 }"""

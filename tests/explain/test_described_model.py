@@ -30,7 +30,11 @@ def test_every_weight_is_there_once():
 def test_sublayers_have_the_names_of_reports():
     described = describe_model(model(scheme="pre_ln")).description
     names = [each["name"] for each in described["decoder"]["stack"]["sublayers"]]
-    assert names == ["decoder/0/self_attention", "decoder/0/cross_attention", "decoder/0/feed_forward"]
+    assert names == [
+        "decoder/0/self_attention",
+        "decoder/0/cross_attention",
+        "decoder/0/feed_forward",
+    ]
     assert described["decoder"]["stack"]["final_norm"]["kind"] == "layer_norm"
     assert described["scheme"] == "pre_ln"
 
@@ -54,6 +58,8 @@ def test_what_the_page_cannot_do(choices, words):
 
 def test_everything_is_said_at_once_and_a_large_model_is_too_large(monkeypatch):
     monkeypatch.setattr("keras_addnorm.explain.described_model.MOST_WEIGHTS", 100)
-    with pytest.raises(ValueError, match=r"norm 'derf'.*; .*alibi.*; .*at most 100 weights") as found:
+    with pytest.raises(
+        ValueError, match=r"norm 'derf'.*; .*alibi.*; .*at most 100 weights"
+    ) as found:
         describe_model(model(norm="derf", positions="alibi"))
     assert str(found.value).count("cannot run") == 1

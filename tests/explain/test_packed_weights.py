@@ -22,7 +22,7 @@ def test_a_row_is_exact_to_65534_steps_of_its_own_size():
         assert rounded.shape == np.shape(array) and rounded.dtype == "float32"
         rows = np.abs(array).max(-1, keepdims=True) if np.ndim(array) > 1 else np.abs(array).max()
         assert (np.abs(rounded - array) <= rows / 65534 * 1.001 + 1e-12).all()
-        assert (as_packed(rounded) == pytest.approx(rounded, rel=1e-6)).all()
+        np.testing.assert_allclose(as_packed(rounded), rounded, rtol=1e-6)
 
 
 def test_the_text_has_what_as_packed_says():
