@@ -68,8 +68,7 @@ function heatMap(weights, queries, keys, chosen, head) {
     "svg",
     {
       class: "heat",
-      width,
-      height,
+      style: `width: 100%; min-width: ${Math.round(0.62 * width)}px; max-width: ${Math.round(1.25 * width)}px`,
       viewBox: `0 0 ${width} ${height}`,
       role: "img",
       tabindex: 0,

@@ -2,17 +2,20 @@
 
 const BAR_HEIGHT = 46;
 
-// `ghost`: another vector, drawn as a thin line behind: what it was before.
-function bars(row, { largest, label, key, ghost = null, kind = "" }) {
+// `before`: what it was before. A sum shows it as bars, and what was added on top of them; another
+// step shows it as a thin line.
+function bars(row, { largest, label, key, before = null, kind = "" }) {
   const count = row.length;
   const heightOf = (value) => (BAR_HEIGHT / 2 - 1) * Math.max(-1, Math.min(1, value / largest));
   const middle = BAR_HEIGHT / 2;
-  const path = Array.from(row, (value, i) => {
-    const height = heightOf(value);
-    return `M${i + 0.12} ${middle}h.76v${(-height).toFixed(2)}h-.76z`;
-  }).join("");
-  const line =
-    ghost && Array.from(ghost, (value, i) => `M${i} ${(middle - heightOf(value)).toFixed(2)}h1`).join("");
+  const isSum = kind === "sum";
+  const path = (from, to) =>
+    Array.from(to, (value, i) => {
+      const start = middle - heightOf(from ? from[i] : 0);
+      return `M${i + 0.12} ${start.toFixed(2)}h.76V${(middle - heightOf(value)).toFixed(2)}h-.76z`;
+    }).join("");
+  const line = (vector) =>
+    Array.from(vector, (value, i) => `M${i + 0.04} ${(middle - heightOf(value)).toFixed(2)}h.92`).join("");
   const cursor = svg("rect", { class: "cursor", x: 0, y: 0, width: 1, height: BAR_HEIGHT, hidden: true });
   const drawing = svg(
     "svg",
@@ -27,8 +30,16 @@ function bars(row, { largest, label, key, ghost = null, kind = "" }) {
     },
     cursor,
     svg("path", { class: "zero", d: `M0 ${middle}H${count}` }),
-    svg("path", { class: "bar", d: path }),
-    line && svg("path", { class: "ghost", d: line }),
+    isSum
+      ? [
+          svg("path", { class: "bar", d: path(null, before) }),
+          svg("path", { class: "added", d: path(before, row) }),
+          svg("path", { class: "level", d: line(row) }),
+        ]
+      : [
+          svg("path", { class: "bar", d: path(null, row) }),
+          before && svg("path", { class: "before", d: line(before) }),
+        ],
   );
   const readout = element("output", { class: "readout", "aria-live": "polite" });
   let at = -1;

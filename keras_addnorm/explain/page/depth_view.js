@@ -5,8 +5,10 @@ function drawDepth(place, models, liveOf, state, change) {
   const steps = recordedSteps(models);
   const isRecorded = state.isRecorded && steps.length > 0;
   const index = Math.min(state.stepIndex, steps.length - 1);
-  const seriesOf = (model) => (isRecorded ? recordedSeries(model, steps[index]) : liveOf(model));
-  const series = models.map((model) => ({ model, values: seriesOf(model), isChosen: model === state.model }));
+  const seriesOf = (valuesOf) =>
+    models.map((model) => ({ model, values: valuesOf(model), isChosen: model === state.model }));
+  const recorded = seriesOf((model) => recordedSeries(model, isRecorded ? steps[index] : Infinity));
+  const series = isRecorded ? recorded : seriesOf(liveOf);
   fill(
     place,
     steps.length ? depthControls(state, steps, index, isRecorded, change) : null,
@@ -35,7 +37,12 @@ function drawDepth(place, models, liveOf, state, change) {
     element(
       "div",
       { class: "charts" },
-      CHARTS.map((chart) => depthChart(chart, series, isRecorded ? models : null)),
+      // Of one sentence there are no gradients: those at the end of the training stand there.
+      CHARTS.map((chart) =>
+        chart.key === "gradient_norm" && !isRecorded
+          ? depthChart({ ...chart, unit: `${chart.unit}, at the end of the training` }, recorded, null)
+          : depthChart(chart, series, isRecorded ? models : null),
+      ),
     ),
   );
 }

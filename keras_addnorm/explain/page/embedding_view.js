@@ -59,7 +59,7 @@ function drawEmbedding(place, analysis, state) {
         { class: "vector" },
         element("div", { class: "operation" }, element("b", {}, name), element("span", { class: "aside" }, of)),
         bars(row, { largest, label: `${name} of ${labels[position]}`, key: `embedding-${index}`, kind }),
-        element("div", { class: "measure" }, "rms ", element("b", {}, short(rootMeanSquare([row])))),
+        element("div", { class: "measure" }, element("span", {}, "rms ", element("b", {}, short(rootMeanSquare([row]))))),
       ),
     ),
   );

@@ -13,9 +13,9 @@ function drawSublayer(place, analysis, state, choose) {
       tensor: step.makes,
       step,
       words: wordsOf(step, trace),
-      kind: step.operation === "sublayer" ? "branch" : step.makes === "y" ? "stream" : "",
+      kind: kindOf(step),
       symbol: symbolOf(step, trace),
-      ghost: ghostOf(step, trace, rowOfTensor),
+      before: step.operation === "sublayer" ? null : rowOfTensor(step.reads[0]),
     })),
   ];
   const lanes = lanesOf(trace.steps);
@@ -77,7 +77,7 @@ function drawSublayer(place, analysis, state, choose) {
             largest,
             label: `${row.words.name}, ${row.symbol}`,
             key: `flow-${row.tensor}`,
-            ghost: row.ghost,
+            before: row.before,
             kind: row.kind,
           }),
           element("div", { class: "measure" }, measureOf(row, rowOfTensor)),
@@ -110,9 +110,10 @@ function symbolOf(step, trace) {
   }[step.operation]();
 }
 
-function ghostOf(step, trace, rowOfTensor) {
-  if (step.operation === "sublayer") return null;
-  return rowOfTensor(step.reads[0]);
+function kindOf(step) {
+  if (step.operation === "sublayer") return "branch";
+  if (step.operation === "add") return "sum";
+  return step.makes === "y" ? "stream" : "";
 }
 
 // Where the skip runs beside the rows: it starts at x and ends at the sum.

@@ -21,7 +21,7 @@ const TOUR = [
   },
   {
     title: "Add",
-    text: "x + F(x): the thin line is x, the bars are the sum. What x knew is still there unless F takes it away. To do nothing, F has only to be zero; without the skip it would have to learn the identity. And on the way back the gradient passes the sum undiminished.",
+    text: "x + F(x): grey is x, colour is what F(x) adds or takes away. What x knew is still there unless F takes it away. To do nothing, F has only to be zero; without the skip it would have to learn the identity. And on the way back the gradient passes the sum undiminished.",
     section: "sublayer-section",
     scheme: ["post_ln", "pre_ln"],
     first: true,
