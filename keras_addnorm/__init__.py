@@ -22,6 +22,7 @@ _SUBPACKAGES = (
     "decoding",
     "diagnostics",
     "distribution",
+    "explain",
     "interop",
     "layers",
     "models",

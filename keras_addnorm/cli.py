@@ -30,6 +30,7 @@ Then, with your own sentence pairs in a folder (train.en, train.de, val.en, val.
   keras-addnorm export --run-dir runs/mine saved_models/mine
   keras-addnorm serve saved_models/mine
   keras-addnorm inspect runs/mine --html report.html
+  keras-addnorm explain runs/mine --html page.html
   keras-addnorm prune --run-dir runs/mine
 
 Every command has its own --help with examples.

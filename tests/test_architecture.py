@@ -76,6 +76,8 @@ HOUSE = {
     ),
     "data": _room("basics", backends=True),
     "serving": _room("basics", "schemes", "decoding", "models", "data", backends=True),
+    # Looks at every part of a model by its class.
+    "explain": _room("basics", "schemes", "norms", "layers", "models", "data"),
     # Each of its packages is optional, and imported inside the function that needs it. Graphs for
     # other runtimes are traced with TensorFlow, inside functions as well.
     "interop": _room(
@@ -107,6 +109,7 @@ HOUSE = {
         "data",
         "serving",
         "interop",
+        "explain",
         backends=True,
     ),
     # `keras-addnorm --help` answers at once because nothing heavy is imported for it.

@@ -89,6 +89,7 @@ def test_a_command_offers_only_what_means_something_to_it():
         | {"--data-format", "--source-column", "--target-column", "--samples", "--bleu-tokenizer"},
         "prune": {"--run-dir", "--split", "--pairs", "--save"},
         "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size"},
+        "explain": {"--html", "--sentence"},
         "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars"}
         | {"--data-format", "--source-column", "--target-column"},
         "demo": {"--pair", "--run-dir", "--export-dir", "--quick"},

@@ -7,6 +7,7 @@ from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.data import DATA
 from keras_addnorm.runs.commands.demo import DEMO
 from keras_addnorm.runs.commands.evaluate import EVALUATE
+from keras_addnorm.runs.commands.explain import EXPLAIN
 from keras_addnorm.runs.commands.export import EXPORT
 from keras_addnorm.runs.commands.import_pretrained import IMPORT
 from keras_addnorm.runs.commands.inspect import INSPECT
@@ -27,6 +28,7 @@ COMMANDS = {
     "export": EXPORT,
     "serve": SERVE,
     "inspect": INSPECT,
+    "explain": EXPLAIN,
     "data": DATA,
     "prune": PRUNE,
 }

@@ -1,0 +1,155 @@
+"""Makes docs/add_and_norm_by_hand.html: seven small models of one recipe that run in a page.
+
+python examples/explain_schemes.py            # seven trainings, some minutes each on one core
+python examples/explain_schemes.py --smoke    # only tries that it runs
+
+Each model learns the built-in set with another scheme, and what its residual stream did meanwhile
+is recorded. Every training is a run directory of its own: what was killed resumes where it stopped.
+The page has the weights in 16 bits, and this checks that its logits are those of the models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.explain import as_packed
+from keras_addnorm.runs import RunConfig
+from keras_addnorm.runs.explain import explain
+from keras_addnorm.runs.text_data import load_texts
+from keras_addnorm.runs.train import train
+from keras_addnorm.runs.trained_run import TrainedRun, load_run
+
+SCHEMES = (
+    *("post_ln", "pre_ln", "no_residual", "no_norm"),
+    *("sandwich_ln", "deep_norm", "rezero"),
+)
+# Two layers a side, narrow, and a vocabulary that knows most words whole: seven of them fit.
+RECIPE: dict[str, Any] = {
+    "data": "demo/en-de",
+    "source": "en",
+    "target": "de",
+    "tokenizer": {"kind": "bpe", "vocabulary_size": 700, "joint": True},
+    "model": {
+        "preset": "tiny",
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "hidden_dim": 32,
+        "intermediate_dim": 64,
+        "num_heads": 4,
+        "dropout": 0.0,
+        "max_length": 48,
+    },
+    "training": {
+        "epochs": 1,
+        "tokens_per_batch": 1024,
+        "bucket_lengths": [22, 48],
+        "label_smoothing": 0.0,
+        "schedule": "cosine",
+        "peak_learning_rate": 0.006,
+        "warmup_steps": 100,
+        "monitor_every": 50,
+    },
+    "evaluation": {"num_beams": 4, "length_penalty": 0.6, "max_length": 48},
+}
+SMOKE = {
+    "tokenizer.vocabulary_size": 200,
+    "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1,
+    "model.hidden_dim": 8,
+    "model.intermediate_dim": 8,
+    "model.num_heads": 2,
+    "training.epochs": 1,
+    "training.bucket_lengths": [64],
+    "training.jit_compile": False,
+    "training.monitor_every": 2,
+}
+MOST_BYTES = 1_500_000
+LARGEST_DIFFERENCE = 1e-3
+
+
+def train_schemes(config: RunConfig, runs: Path, schemes: Sequence[str], pairs: str) -> list[Path]:
+    """Train a model of each scheme; what is there already is not done again."""
+    directories = []
+    for scheme in schemes:
+        directory = runs / scheme
+        train(config.replace({"model.scheme": scheme}), directory, split=f"train{pairs}", verbose=0)
+        print(f"{scheme}: trained", flush=True)
+        directories.append(directory)
+    return directories
+
+
+def difference_of_logits(run: TrainedRun, num_pairs: int = 32) -> float:
+    """Return how far the weights of 16 bits move the logits, at most."""
+    sources, targets = load_texts(run.config, f"validation[:{num_pairs}]")
+    model, config = run.model, run.model.config
+    batch = {
+        "source": _padded(
+            [[*ids, config.end_id] for ids in run.tokenizers.source.encode_batch(sources)]
+        ),
+        "target": _padded(
+            [[config.start_id, *ids] for ids in run.tokenizers.target.encode_batch(targets)]
+        ),
+    }
+    is_real = batch["target"] != config.pad_id
+    before = np.asarray(model(batch))[is_real]
+    for weight in model.weights:
+        weight.assign(as_packed(weight))
+    return float(np.abs(np.asarray(model(batch))[is_real] - before).max())
+
+
+def _padded(rows: list[list[int]]) -> np.ndarray:
+    array = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for index, row in enumerate(rows):
+        array[index, : len(row)] = row
+    return array
+
+
+def main(arguments: argparse.Namespace) -> Path:
+    """Train, write the page, and check it."""
+    config = RunConfig.from_dict(RECIPE)
+    if not arguments.smoke:
+        return _make(config, arguments.runs, SCHEMES, "", arguments.html)
+    with tempfile.TemporaryDirectory() as runs:
+        folder = Path(runs)
+        return _make(config.replace(SMOKE), folder, SCHEMES[:2], "[:100]", folder / "page.html")
+
+
+def _make(config: RunConfig, runs: Path, schemes: Sequence[str], pairs: str, html: Path) -> Path:
+    directories = train_schemes(config, runs, schemes, pairs)
+    page = explain(directories, html)
+    size = page.stat().st_size
+    print(f"{page}: {size:,} bytes")
+    if size > MOST_BYTES:
+        raise SystemExit(f"The page is too large. Expected at most {MOST_BYTES:,} bytes.")
+    for directory in directories:
+        difference = difference_of_logits(load_run(directory))
+        print(f"{directory.name}: 16 bits move logits by {difference:.1e} at most")
+        if difference > LARGEST_DIFFERENCE:
+            raise SystemExit(f"That is too far. Expected at most {LARGEST_DIFFERENCE}.")
+    return page
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--smoke", action="store_true", help="only try that it runs")
+    made.add_argument("--runs", type=Path, default=Path("runs/explain"), help="run directories")
+    made.add_argument(
+        "--html",
+        type=Path,
+        default=Path("docs/add_and_norm_by_hand.html"),
+        help="default: %(default)s",
+    )
+    return made
+
+
+if __name__ == "__main__":
+    main(parser().parse_args())

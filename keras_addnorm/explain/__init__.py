@@ -1,0 +1,23 @@
+"""A page that runs trained models: "Add & Norm by hand", for those who learn.
+
+`page` puts models, tokenizers and what was recorded of their training into one HTML file, which
+computes each sublayer in the browser and draws what it computes.
+"""
+
+from keras_addnorm.explain.described_model import DescribedModel, describe_model
+from keras_addnorm.explain.described_tokenizer import describe_tokenizer
+from keras_addnorm.explain.packed_weights import as_packed
+from keras_addnorm.explain.page_file import ExplainedRun, page
+from keras_addnorm.explain.steps import Step, explained_schemes, steps_of
+
+__all__ = [
+    "DescribedModel",
+    "ExplainedRun",
+    "Step",
+    "as_packed",
+    "describe_model",
+    "describe_tokenizer",
+    "explained_schemes",
+    "page",
+    "steps_of",
+]

@@ -1,0 +1,98 @@
+// The beam: the hypotheses that were looked at, step by step, as a tree.
+
+function drawBeam(place, analysis, state, chooseBeams) {
+  const { hypotheses, steps } = analysis.beam(state.numBeams);
+  const { model } = analysis;
+  const text = (ids) => model.target.decode(ids) || "(nothing)";
+  const options = [1, 2, 3, 4, 5].map((count) =>
+    element("option", { value: count, selected: count === state.numBeams }, count),
+  );
+  fill(
+    place,
+    element(
+      "p",
+      { class: "caption" },
+      element(
+        "label",
+        {},
+        "Beams ",
+        element("select", { "data-focus": "beams", onchange: (event) => chooseBeams(Number(event.target.value)) }, options),
+      ),
+      state.numBeams === 1
+        ? " With one beam, the most probable piece is taken at each step: greedy search."
+        : ` At each step the ${2 * state.numBeams} best continuations are looked at, and the ${state.numBeams} best that do not end go on.`,
+    ),
+    element("div", { class: "scroll" }, beamTree(model, steps, hypotheses)),
+    element(
+      "ol",
+      { class: "hypotheses" },
+      hypotheses.map(({ ids, score }, index) =>
+        element(
+          "li",
+          { class: index === 0 ? "best" : "" },
+          element("span", {}, text(ids)),
+          element("span", { class: "share" }, fixed(score)),
+        ),
+      ),
+    ),
+  );
+}
+
+function beamTree(model, steps, hypotheses) {
+  const across = 108;
+  const down = 27;
+  const rows = Math.max(...steps.map((candidates) => candidates.length));
+  const width = across * (steps.length + 1);
+  const height = down * rows + 16;
+  const best = new Set();
+  for (let node = hypotheses[0]?.node; node; node = node.parent) best.add(node);
+  const x = (node) => (node ? node.length * across + 8 : 8);
+  const y = (node) => (node ? node.rank * down + 20 : 20);
+  const classOf = (node) => `${node.state}${best.has(node) ? " best" : ""}`;
+  const nodes = steps.flat().sort((a, b) => best.has(a) - best.has(b));
+  const edges = nodes.map((node) => {
+    const [fromX, fromY] = [x(node.parent) + 66, y(node.parent)];
+    const bend = (x(node) - fromX) / 2;
+    return svg("path", {
+      class: `edge ${classOf(node)}`,
+      d: `M${fromX} ${fromY}C${fromX + bend} ${fromY} ${x(node) - bend} ${y(node)} ${x(node) - 3} ${y(node)}`,
+    });
+  });
+  const cut = (label) => (label.length > 8 ? `${label.slice(0, 7)}…` : label);
+  const labels = nodes.map((node) =>
+    svg(
+      "g",
+      { class: `node ${classOf(node)}`, transform: `translate(${x(node)} ${y(node)})` },
+      svg("rect", { x: -4, y: -11, width: 76, height: 22, rx: 5 }),
+      svg("text", { x: 1, y: 4 }, cut(model.target.label(node.token))),
+      svg("text", { class: "sum", x: 69, y: 4, "text-anchor": "end" }, fixed(node.sum, 1)),
+      svg("title", {}, `${model.target.label(node.token)}: log-probability ${fixed(node.logP)}, in all ${fixed(node.sum)}, ${node.state}`),
+    ),
+  );
+  return svg(
+    "svg",
+    {
+      class: "tree",
+      width,
+      height,
+      viewBox: `0 0 ${width} ${height}`,
+      role: "img",
+      tabindex: 0,
+      "data-focus": "tree",
+      "aria-label": `Tree of the beam, ${steps.length} steps. ${describeBeam(model, steps)}`,
+    },
+    svg("g", { class: "node root", transform: `translate(${x(null)} ${y(null)})` }, svg("rect", { x: -4, y: -11, width: 70, height: 22, rx: 5 }), svg("text", { x: 1, y: 4 }, "(start)")),
+    edges,
+    labels,
+  );
+}
+
+function describeBeam(model, steps) {
+  return steps
+    .map((candidates, index) => {
+      const kept = candidates.filter((node) => node.state !== "dropped");
+      const named = kept.map((node) => `${model.target.label(node.token)} (${node.state})`);
+      return `Step ${index + 1}: ${named.join(", ") || "none"}.`;
+    })
+    .join(" ");
+}

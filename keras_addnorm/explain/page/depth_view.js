@@ -1,0 +1,227 @@
+// What happens from the first sublayer to the last, in every model: of this sentence, or at the
+// steps of a recorded training.
+
+function drawDepth(place, models, liveOf, state, change) {
+  const steps = recordedSteps(models);
+  const isRecorded = state.isRecorded && steps.length > 0;
+  const index = Math.min(state.stepIndex, steps.length - 1);
+  const seriesOf = (valuesOf) =>
+    models.map((model) => ({ model, values: valuesOf(model), isChosen: model === state.model }));
+  const recorded = seriesOf((model) => recordedSeries(model, isRecorded ? steps[index] : Infinity));
+  const series = isRecorded ? recorded : seriesOf(liveOf);
+  fill(
+    place,
+    steps.length ? depthControls(state, steps, index, isRecorded, change) : null,
+    element(
+      "div",
+      { class: "legend", role: "group", "aria-label": "The lines" },
+      series.map(({ model, isChosen }) =>
+        element(
+          "button",
+          {
+            type: "button",
+            class: "key",
+            "aria-pressed": isChosen,
+            "data-focus": `key-${model.name}`,
+            "data-model": model.name,
+            onclick: () => change({ model }),
+            onmouseenter: () => light(place, model.name),
+            onmouseleave: () => light(place, null),
+            onfocus: () => light(place, model.name),
+            onblur: () => light(place, null),
+          },
+          model.name,
+        ),
+      ),
+    ),
+    element(
+      "div",
+      { class: "charts" },
+      // Of one sentence there are no gradients: those at the end of the training stand there.
+      CHARTS.map((chart) =>
+        chart.key === "gradient_norm" && !isRecorded
+          ? depthChart({ ...chart, unit: `${chart.unit}, at the end of the training` }, recorded, null)
+          : depthChart(chart, series, isRecorded ? models : null),
+      ),
+    ),
+  );
+}
+
+function light(place, name) {
+  for (const line of place.querySelectorAll(".line")) line.classList.toggle("lit", line.dataset.model === name);
+}
+
+function depthControls(state, steps, index, isRecorded, change) {
+  const radio = (value, label) =>
+    element(
+      "label",
+      {},
+      element("input", {
+        type: "radio",
+        name: "depth-of",
+        checked: isRecorded === value,
+        "data-focus": `depth-${value}`,
+        onchange: () => change({ isRecorded: value }),
+      }),
+      ` ${label}`,
+    );
+  return element(
+    "fieldset",
+    { class: "controls" },
+    element("legend", {}, "What is measured"),
+    radio(false, "this sentence, trained model"),
+    radio(true, "the recorded training"),
+    element(
+      "label",
+      { class: "slider" },
+      "Step ",
+      element("input", {
+        type: "range",
+        min: 0,
+        max: steps.length - 1,
+        value: index,
+        id: "step",
+        "data-focus": "step-slider",
+        "aria-valuetext": `step ${steps[index]}`,
+        oninput: (event) => change({ isRecorded: true, stepIndex: Number(event.target.value) }),
+      }),
+      element("output", { id: "step-label", for: "step" }, steps[index].toLocaleString("en")),
+    ),
+  );
+}
+
+function recordedSteps(models) {
+  const all = new Set(models.flatMap((model) => model.log?.steps ?? []));
+  return [...all].sort((a, b) => a - b);
+}
+
+// The last record up to a step: { side: [{ key: number }] }, or null.
+function recordedSeries({ log }, step) {
+  const row = log ? log.steps.findLastIndex((each) => each <= step) : -1;
+  if (row < 0) return null;
+  const sides = { encoder: [], decoder: [] };
+  log.sublayers.forEach((name, column) => {
+    const numbers = Object.entries(log.values).map(([key, rows]) => [key, rows[row][column]]);
+    sides[name.split("/")[0]].push({ name, ...Object.fromEntries(numbers) });
+  });
+  return sides;
+}
+
+function depthChart({ key, title, unit }, series, recordedModels) {
+  const drawn = series.filter(({ values }) => values && valuesOf(values, key).length);
+  if (!drawn.length) {
+    const why = key === "gradient_norm" ? "Only a recorded training has gradients." : "Nothing is recorded at this step.";
+    return element("figure", { class: "chart" }, element("figcaption", {}, element("b", {}, title), element("span", {}, unit)), element("p", { class: "empty" }, why));
+  }
+  // One scale for all steps of a training, so that growth can be seen.
+  const range = recordedModels
+    ? recordedModels.flatMap((model) => (model.log ? model.log.values[key].flat() : []))
+    : drawn.flatMap(({ values }) => valuesOf(values, key));
+  const scale = scaleOf(range.filter((value) => value !== null && Number.isFinite(value)), key);
+  const [width, height, left, bottom, gap] = [430, 220, 42, 26, 18];
+  const half = (width - left - gap - 8) / 2;
+  const x = (side, i, count) =>
+    left + (side === "decoder" ? half + gap : 0) + (count > 1 ? (i / (count - 1)) * half : half / 2);
+  const y = (value) => 8 + (1 - scale.at(value)) * (height - bottom - 8);
+  const pathOf = (values) =>
+    Object.keys(SIDES)
+      .map((side) => {
+        let pen = "M";
+        return values[side]
+          .map((each, i) => {
+            if (each[key] === null || each[key] === undefined || !scale.holds(each[key])) {
+              pen = "M";
+              return "";
+            }
+            const point = `${pen}${x(side, i, values[side].length).toFixed(1)} ${y(each[key]).toFixed(1)}`;
+            pen = "L";
+            return point;
+          })
+          .join("");
+      })
+      .join("");
+  const chosenLast = [...drawn].sort((a, b) => a.isChosen - b.isChosen);
+  const chosen = drawn.find(({ isChosen }) => isChosen);
+  const label = (text, at) => svg("text", { class: "tick", x: at, y: height - 8, "text-anchor": "middle" }, text);
+  return element(
+    "figure",
+    { class: "chart" },
+    element("figcaption", {}, element("b", {}, title), element("span", {}, unit)),
+    svg(
+      "svg",
+      {
+        viewBox: `0 0 ${width} ${height}`,
+        role: "img",
+        tabindex: 0,
+        "data-focus": `chart-${key}`,
+        "aria-label": `${title} by depth. ${drawn.map(({ model, values }) => describeLine(model, values, key)).join(" ")}`,
+      },
+      scale.ticks.map((value) => [
+        svg("path", { class: "grid", d: `M${left} ${y(value).toFixed(1)}H${width - 8}` }),
+        svg("text", { class: "tick", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, short(value, 2)),
+      ]),
+      svg("path", { class: "grid middle", d: `M${left + half + gap / 2} 8V${height - bottom}` }),
+      label("encoder →", left + half / 2),
+      label("decoder →", left + half + gap + half / 2),
+      chosenLast.map(({ model, values, isChosen }) =>
+        svg("path", { class: `line${isChosen ? " chosen" : ""}`, "data-model": model.name, d: pathOf(values) }, svg("title", {}, model.name)),
+      ),
+      chosen &&
+        Object.keys(SIDES).flatMap((side) =>
+          chosen.values[side].map((each, i) =>
+            each[key] === null || each[key] === undefined || !scale.holds(each[key])
+              ? null
+              : svg(
+                  "circle",
+                  { class: "dot", cx: x(side, i, chosen.values[side].length), cy: y(each[key]), r: 3.4 },
+                  svg("title", {}, `${each.name}: ${short(each[key], 4)}`),
+                ),
+          ),
+        ),
+    ),
+  );
+}
+
+function valuesOf(values, key) {
+  return Object.values(values)
+    .flat()
+    .map((each) => each[key])
+    .filter((value) => value !== null && value !== undefined && Number.isFinite(value));
+}
+
+function describeLine(model, values, key) {
+  const found = valuesOf(values, key);
+  return `${model.name}: from ${short(found[0])} to ${short(found[found.length - 1])}, largest ${short(Math.max(...found))}.`;
+}
+
+// Linear, or logarithmic where the numbers span more than a power of ten and a half.
+function scaleOf(values, key) {
+  const positive = values.filter((value) => value > 0);
+  const [low, high] = [Math.min(...positive), Math.max(...positive)];
+  if (key !== "cosine" && positive.length && high / low > 30) {
+    const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+    const every = Math.ceil((to - from) / 6);
+    const powers = Array.from({ length: to - from + 1 }, (_, i) => from + i);
+    return {
+      at: (value) => (Math.log10(value) - from) / (to - from),
+      holds: (value) => value > 0 && Number.isFinite(value),
+      ticks: powers.filter((_, i) => i % every === 0).map((power) => 10 ** power),
+    };
+  }
+  const bottom = Math.min(0, ...values);
+  const top = key === "cosine" ? 1 : Math.max(1e-9, ...values);
+  const step = niceStep((top - bottom) / 4);
+  const first = Math.floor(bottom / step);
+  const count = Math.ceil(top / step) - first;
+  const [from, to] = [first * step, (first + count) * step];
+  return {
+    at: (value) => (value - from) / (to - from),
+    holds: Number.isFinite,
+    ticks: Array.from({ length: count + 1 }, (_, i) => Number(((first + i) * step).toPrecision(6))),
+  };
+}
+
+function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].find((digit) => digit * power >= rough) * power;
+}

@@ -1,0 +1,216 @@
+// Joins what computes and what draws: one state, and one function that changes it.
+
+const data = JSON.parse(byId("data").textContent);
+const tokenizers = data.tokenizers.map((described) => new Tokenizer(described));
+const models = data.models.map((described) => new Model(described, tokenizers));
+
+const state = {
+  text: data.sentences[0]?.[0] ?? "",
+  model: models[0],
+  side: "encoder",
+  positions: { encoder: 0, decoder: 0 },
+  sublayer: models[0].encoder.stack.sublayers[0].name,
+  numBeams: 3,
+  isRecorded: false,
+  stepIndex: 0,
+  tourStep: 0,
+  numbersAreOpen: false,
+};
+
+// All that one model makes of one text.
+class Analysis {
+  constructor(model, text) {
+    this.model = model;
+    const ids = model.sourceIds(text);
+    this.isEmpty = ids.length === model.before_source.length + model.behind_source.length;
+    this.sourceIds = ids.length ? ids : [model.end_id];
+    const { memory, trace } = model.encode(this.sourceIds);
+    this.memory = memory;
+    // A model that has not learned to end would go on until its last position.
+    this.longest = Math.min(longestOf(model), 2 * this.sourceIds.length + 10);
+    const found = this.isEmpty ? [model.end_id] : greedy(model, memory, this.longest);
+    this.nextIds = [...model.target_prefix, ...found];
+    this.targetIds = [model.start_id, ...this.nextIds.slice(0, -1)];
+    const decoded = model.decode(this.targetIds, memory);
+    this.logits = decoded.logits;
+    this.traces = { encoder: trace, decoder: decoded.trace };
+    this.translation = model.target.decode(found);
+    this.sourceLabels = this.sourceIds.map((id) => model.source.label(id));
+    this.targetLabels = this.targetIds.map((id, i) => (i === 0 ? "(start)" : model.target.label(id)));
+    this.statistics = Object.fromEntries(
+      Object.entries(this.traces).map(([side, { sublayers }]) => [
+        side,
+        sublayers.map((each) => ({ name: each.name, ...statisticsOf(each) })),
+      ]),
+    );
+    this.beams = new Map();
+  }
+
+  beam(numBeams) {
+    if (!this.beams.has(numBeams)) {
+      this.beams.set(numBeams, beamSearch(this.model, this.memory, numBeams, this.longest));
+    }
+    return this.beams.get(numBeams);
+  }
+}
+
+const analyses = new Map();
+
+function analysisOf(model) {
+  if (!analyses.has(model)) analyses.set(model, new Analysis(model, state.text));
+  return analyses.get(model);
+}
+
+function change(changes) {
+  if ("text" in changes && changes.text !== state.text) analyses.clear();
+  Object.assign(state, changes);
+  keepInside();
+  const onlyDepth = Object.keys(changes).every((key) => key === "isRecorded" || key === "stepIndex");
+  if (onlyDepth) drawDepthSection();
+  else draw();
+}
+
+// Another sentence may be shorter, another model less deep.
+function keepInside() {
+  const analysis = analysisOf(state.model);
+  const lengths = { encoder: analysis.sourceIds.length, decoder: analysis.targetIds.length };
+  for (const [side, length] of Object.entries(lengths)) {
+    state.positions[side] = Math.min(state.positions[side], length - 1);
+  }
+  const [side] = state.sublayer.split("/");
+  const names = state.model[side].stack.sublayers.map((each) => each.name);
+  if (!names.includes(state.sublayer)) state.sublayer = names[0];
+}
+
+function choosePiece(side, index) {
+  const isOther = state.sublayer.split("/")[0] !== side;
+  change({
+    side,
+    positions: { ...state.positions, [side]: index },
+    ...(isOther ? { sublayer: state.model[side].stack.sublayers[0].name } : {}),
+  });
+}
+
+function chooseSublayer(name) {
+  change({ sublayer: name, side: name.split("/")[0] });
+}
+
+function draw() {
+  const analysis = analysisOf(state.model);
+  drawExamples();
+  drawSchemes();
+  drawPieces(byId("pieces"), analysis, state, choosePiece);
+  drawEmbedding(byId("embedding"), analysis, state);
+  drawStacks(byId("stacks"), analysis, state, chooseSublayer);
+  drawSublayer(byId("sublayer"), analysis, state, chooseSublayer);
+  drawAttention(byId("attention"), analysis, state);
+  drawNextToken(byId("next-token"), analysis, state);
+  drawBeam(byId("beam"), analysis, state, (numBeams) => change({ numBeams }));
+  drawDepthSection();
+  drawTour(byId("tour"), tour, state, goTour);
+  computeTheOthers();
+}
+
+function drawDepthSection() {
+  const liveOf = (model) => analyses.get(model)?.statistics ?? null;
+  drawDepth(byId("depth"), models, liveOf, state, change);
+}
+
+// The other models follow when the page has been drawn, one at a time.
+function computeTheOthers() {
+  const missing = models.find((model) => !analyses.has(model));
+  if (!missing) return;
+  setTimeout(() => {
+    analysisOf(missing);
+    drawSchemes();
+    drawDepthSection();
+    computeTheOthers();
+  });
+}
+
+function drawExamples() {
+  fill(
+    byId("examples"),
+    data.sentences.map(([text], index) =>
+      element(
+        "button",
+        {
+          type: "button",
+          class: "example",
+          "aria-pressed": text === state.text,
+          "data-focus": `example-${index}`,
+          onclick: () => {
+            byId("text").value = text;
+            change({ text });
+          },
+        },
+        text,
+      ),
+    ),
+  );
+  const reference = data.sentences.find(([text]) => text === state.text)?.[1];
+  byId("reference").textContent = reference ? `It should say: ${reference}` : "";
+}
+
+// The switch: a card a model, with what it makes of the sentence.
+function drawSchemes() {
+  fill(
+    byId("schemes"),
+    models.map((model, index) => {
+      const analysis = analyses.get(model);
+      const isChosen = model === state.model;
+      // A layer behind the first: some schemes have another rule there.
+      const sublayers = model.encoder.stack.sublayers;
+      return element(
+        "label",
+        { class: `card${isChosen ? " chosen" : ""}` },
+        element("input", {
+          type: "radio",
+          name: "model",
+          class: "hidden-input",
+          checked: isChosen,
+          "data-focus": `scheme-${index}`,
+          "data-model": model.name,
+          onchange: () => change({ model }),
+        }),
+        element("span", { class: "card-name" }, model.name),
+        formulaLine(sublayers[sublayers.length - 1]),
+        element("span", { class: "translation" }, analysis ? analysis.translation || "(nothing)" : "…"),
+        model.validation_loss === null
+          ? null
+          : element("span", { class: "aside" }, `validation loss ${short(model.validation_loss)}`),
+      );
+    }),
+  );
+  byId("idea").textContent = state.model.idea;
+}
+
+const tour = tourSteps(models);
+
+function goTour(at) {
+  if (at === null) {
+    change({ tourStep: null });
+    return;
+  }
+  const { section, scheme, change: changes, first } = tour[at];
+  const model = scheme && scheme.map((name) => models.find((each) => each.scheme === name)).find(Boolean);
+  change({
+    tourStep: at,
+    ...(model ? { model } : {}),
+    ...(first ? { sublayer: models[0].encoder.stack.sublayers[0].name, side: "encoder" } : {}),
+    ...(changes ?? {}),
+  });
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  byId(section).scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+}
+
+let waiting;
+byId("text").addEventListener("input", (event) => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => change({ text: event.target.value }), 200);
+});
+byId("text").value = state.text;
+draw();
+
+// For the console, and for tests.
+window.explain = { models, tokenizers, state, change, analysisOf, greedy, beamSearch, Analysis };

@@ -1,0 +1,190 @@
+// One sublayer by hand: the figure of the paper with the numbers of the chosen piece.
+
+function drawSublayer(place, analysis, state, choose) {
+  const [side, layer] = state.sublayer.split("/");
+  const trace = analysis.traces[side].sublayers.find((each) => each.name === state.sublayer);
+  const position = state.positions[side];
+  const labels = side === "encoder" ? analysis.sourceLabels : analysis.targetLabels;
+  const rowOfTensor = (tensor) => trace.tensors[tensor][position];
+  const largest = largestOf(Object.keys(trace.tensors).map(rowOfTensor));
+  const rows = [
+    { tensor: "x", words: STREAM_WORDS, kind: "stream", symbol: "x" },
+    ...trace.steps.map((step) => ({
+      tensor: step.makes,
+      step,
+      words: wordsOf(step, trace),
+      kind: kindOf(step),
+      symbol: symbolOf(step, trace),
+      before: step.operation === "sublayer" ? null : rowOfTensor(step.reads[0]),
+    })),
+  ];
+  const lanes = lanesOf(trace.steps);
+  const says = element("p", { class: "says", "aria-live": "polite" });
+  const point = (tensor) => {
+    for (const each of place.querySelectorAll("[data-tensor]")) {
+      each.classList.toggle("lit", each.dataset.tensor === tensor);
+    }
+    says.textContent = rows.find((row) => row.tensor === tensor)?.words.says ?? "";
+  };
+  const step = (by, label, arrow) =>
+    element(
+      "button",
+      {
+        type: "button",
+        class: "quiet",
+        "data-focus": `step-${by}`,
+        "aria-label": label,
+        onclick: () => choose(neighbour(analysis, state.sublayer, by)),
+      },
+      arrow,
+    );
+  fill(
+    place,
+    element(
+      "div",
+      { class: "figure-head" },
+      element(
+        "div",
+        {},
+        element("p", { class: "eyebrow" }, `${SIDES[side]} · layer ${Number(layer) + 1}`),
+        element("h3", {}, SUBLAYERS[trace.kind], " and its Add & Norm"),
+        element("p", { class: "caption" }, "at the piece ", element("b", { class: "piece" }, labels[position])),
+      ),
+      element("div", { class: "steps" }, step(-1, "The sublayer before", "←"), step(1, "The sublayer behind", "→")),
+    ),
+    formulaTerms(trace, point),
+    says,
+    element(
+      "div",
+      { class: "flow" },
+      rows.map((row, index) =>
+        element(
+          "div",
+          {
+            class: `flow-row ${row.kind}`,
+            "data-tensor": row.tensor,
+            onmouseenter: () => point(row.tensor),
+            onfocusin: () => point(row.tensor),
+          },
+          element("span", { class: `lane ${lanes[index]}`, "aria-hidden": "true" }),
+          element(
+            "div",
+            { class: "operation" },
+            element("b", {}, row.words.name),
+            element("span", { class: "symbol" }, row.symbol),
+          ),
+          bars(rowOfTensor(row.tensor), {
+            largest,
+            label: `${row.words.name}, ${row.symbol}`,
+            key: `flow-${row.tensor}`,
+            before: row.before,
+            kind: row.kind,
+          }),
+          element("div", { class: "measure" }, measureOf(row, rowOfTensor)),
+        ),
+      ),
+    ),
+    lanes.includes("none") ? element("p", { class: "warning" }, "There is no skip: what F does not pass on is gone.") : null,
+    trace.kind === "feed_forward" ? hiddenUnits(trace, position) : null,
+    allNumbers(rows, rowOfTensor, state),
+  );
+  point(trace.steps.some((each) => each.operation === "add") ? addStep(trace).makes : "y");
+}
+
+function addStep(trace) {
+  return trace.steps.find((step) => step.operation === "add");
+}
+
+// A short name of what a step makes, in terms of x and F.
+function symbolOf(step, trace) {
+  const made = new Map(trace.steps.map((each) => [each.makes, each]));
+  const of = (tensor) => (made.has(tensor) ? symbolOf(made.get(tensor), trace) : "x");
+  const [first, second] = step.reads.map(of);
+  return {
+    norm: () => `${NORM_SYMBOLS[trace.parts[step.weight].kind]}(${first.length > 12 ? "…" : first})`,
+    sublayer: () => (first === "x" ? "F(x)" : `F(${first})`),
+    scale: () => `${step.symbol} ${first}`,
+    gate: () => `G(${first.length > 12 ? "…" : first})`,
+    add: () => `${first} + ${second}`,
+    remove_parallel: () => `${first} ⊥ x`,
+  }[step.operation]();
+}
+
+function kindOf(step) {
+  if (step.operation === "sublayer") return "branch";
+  if (step.operation === "add") return "sum";
+  return step.makes === "y" ? "stream" : "";
+}
+
+// Where the skip runs beside the rows: it starts at x and ends at the sum.
+function lanesOf(steps) {
+  const end = steps.findIndex((step) => step.operation === "add");
+  if (end < 0) return ["none", ...steps.map(() => "")];
+  return ["start", ...steps.map((_, index) => (index < end ? "through" : index === end ? "end" : ""))];
+}
+
+function measureOf({ tensor, step }, rowOfTensor) {
+  const row = rowOfTensor(tensor);
+  const size = (each) => Math.sqrt(dot(each, each));
+  const lines = [["rms", rootMeanSquare([row])]];
+  if (step?.operation === "norm") {
+    const { mean, variance } = moments(rowOfTensor(step.reads[0]));
+    lines.push(["μ", mean], ["σ", Math.sqrt(variance)]);
+  }
+  if (step?.operation === "sublayer") lines.push(["‖F‖/‖x‖", size(row) / size(rowOfTensor("x"))]);
+  if (tensor === "y") lines.push(["cos(x, y)", cosine(rowOfTensor("x"), row)]);
+  return lines.map(([name, value]) => element("span", {}, `${name} `, element("b", {}, short(value))));
+}
+
+function hiddenUnits(trace, position) {
+  const hidden = trace.hidden[position];
+  const active = hidden.filter((value) => value > 0).length;
+  return element(
+    "div",
+    { class: "vector hidden-units" },
+    element(
+      "div",
+      { class: "operation" },
+      element("b", {}, "Inside F"),
+      element("span", { class: "aside" }, `${hidden.length} hidden units, ${active} above zero`),
+    ),
+    bars(hidden, { largest: largestOf([hidden]), label: "Hidden units of the feed-forward", key: "hidden" }),
+    element("div", { class: "measure" }, element("span", {}, trace.sublayer.activation)),
+  );
+}
+
+function allNumbers(rows, rowOfTensor, state) {
+  const table = () =>
+    element(
+      "table",
+      {},
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "channel"), rows.map(({ symbol }) => element("th", { scope: "col" }, symbol)))),
+      element(
+        "tbody",
+        {},
+        Array.from(rowOfTensor("x"), (_, channel) =>
+          element(
+            "tr",
+            {},
+            element("th", { scope: "row" }, channel + 1),
+            rows.map(({ tensor }) => element("td", {}, fixed(rowOfTensor(tensor)[channel], 3))),
+          ),
+        ),
+      ),
+    );
+  const box = element("div", { class: "scroll numbers", tabindex: 0, role: "region", "aria-label": "All numbers of this sublayer" });
+  const details = element(
+    "details",
+    {
+      open: state.numbersAreOpen,
+      ontoggle: () => {
+        state.numbersAreOpen = details.open;
+        box.replaceChildren(...(details.open ? [table()] : []));
+      },
+    },
+    element("summary", { "data-focus": "all-numbers" }, "All numbers"),
+    box,
+  );
+  if (state.numbersAreOpen) box.append(table());
+  return details;
+}

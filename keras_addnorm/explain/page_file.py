@@ -1,0 +1,171 @@
+"""Models, tokenizers and recorded trainings as one self-contained HTML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+import string
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from typing import Any
+
+from keras_addnorm.data import BaseTokenizer, TokenizerPair
+from keras_addnorm.explain.described_model import describe_model
+from keras_addnorm.explain.described_tokenizer import describe_tokenizer
+from keras_addnorm.explain.packed_weights import pack
+from keras_addnorm.models import Seq2SeqTransformer
+
+_SCRIPTS = (
+    # What computes, then what draws, then what joins both.
+    "tensor.js",
+    "weights.js",
+    "tokenizer.js",
+    "model.js",
+    "search.js",
+    "statistics.js",
+    "elements.js",
+    "words.js",
+    "formula.js",
+    "bars.js",
+    "embedding_view.js",
+    "stack_view.js",
+    "sublayer_view.js",
+    "attention_view.js",
+    "next_token_view.js",
+    "beam_view.js",
+    "depth_view.js",
+    "tour.js",
+    "main.js",
+)
+_STYLES = ("page.css",)
+
+RECORDED = ("residual_rms", "branch_rms", "merged_rms", "residual_ratio", "cosine", "gradient_norm")
+"""The columns of a log of `ResidualMonitor` that the page draws."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplainedRun:
+    """A trained model and what belongs to it on the page.
+
+    Args:
+        name: What the page calls it, such as the name of its scheme.
+        model: The model.
+        tokenizers: Its tokenizers.
+        log: Rows of the log of a `ResidualMonitor`, with `step`, `sublayer` and the numbers; may be
+            empty.
+        validation_loss: The best loss of its training, if it is known.
+        length_penalty: Kind (`"gnmt"` or `"average"`) and exponent of what a beam's scores are
+            divided by.
+    """
+
+    name: str
+    model: Seq2SeqTransformer
+    tokenizers: TokenizerPair
+    log: Sequence[Any] = ()
+    validation_loss: float | None = None
+    length_penalty: tuple[str, float] = ("gnmt", 0.0)
+
+
+def page(runs: Sequence[ExplainedRun], sentences: Iterable[tuple[str, str]], *, title: str) -> str:
+    """Write the page.
+
+    Args:
+        runs: The models between which the page switches, the first one shown first.
+        sentences: Examples to begin with: texts, and a reference each or an empty text.
+        title: Heading of the page.
+
+    Returns:
+        HTML, with everything that it needs inside.
+
+    Raises:
+        ValueError: If there is no run, or a run has something that the page cannot do.
+    """
+    if not runs:
+        raise ValueError("A page needs a model. Expected at least one run. Received none.")
+    tokenizers: list[BaseTokenizer] = []
+    data = {
+        "title": title,
+        "sentences": [list(pair) for pair in sentences],
+        "models": [_model(run, tokenizers) for run in runs],
+        "tokenizers": [describe_tokenizer(tokenizer) for tokenizer in tokenizers],
+    }
+    template = string.Template(_resource("page.html"))
+    return template.substitute(
+        title=html.escape(title),
+        style="\n".join(map(_resource, _STYLES)),
+        data=_json(data),
+        script="\n".join(map(_resource, _SCRIPTS)),
+    )
+
+
+def _model(run: ExplainedRun, tokenizers: list[BaseTokenizer]) -> dict[str, Any]:
+    try:
+        described = describe_model(run.model)
+        packed = pack(described.arrays)
+        around = run.tokenizers.bound_format
+        if around.leading_piece is not None:
+            raise ValueError(
+                "The page cannot read the languages that a text itself begins with. Expected a "
+                "run of one pair of languages."
+            )
+    except ValueError as error:
+        raise ValueError(f"{run.name}: {error}") from error
+    return {
+        "name": run.name,
+        **described.description,
+        "config": run.model.config.to_dict(),
+        "weights": packed,
+        "source_tokenizer": _place(run.tokenizers.source, tokenizers),
+        "target_tokenizer": _place(run.tokenizers.target, tokenizers),
+        "before_source": [*around.source_prefix, *around.text_prefix],
+        "behind_source": list(around.source_suffix),
+        "target_prefix": list(around.target_prefix),
+        "log": _log(run.log),
+        "validation_loss": run.validation_loss,
+        "length_penalty": {"name": run.length_penalty[0], "alpha": run.length_penalty[1]},
+    }
+
+
+def _place(tokenizer: BaseTokenizer, tokenizers: list[BaseTokenizer]) -> int:
+    """Return where a tokenizer stands among those of the page; equal ones stand there once."""
+    if tokenizer not in tokenizers:
+        tokenizers.append(tokenizer)
+    return tokenizers.index(tokenizer)
+
+
+def _log(rows: Sequence[Any]) -> dict[str, Any] | None:
+    """Return steps, sublayers, and for each column a row of numbers a step."""
+    if not rows:
+        return None
+    steps = list(dict.fromkeys(row.step for row in rows))
+    sublayers = list(dict.fromkeys(row.sublayer for row in rows))
+    found = {(row.step, row.sublayer): row for row in rows}
+    return {
+        "steps": steps,
+        "sublayers": sublayers,
+        "values": {
+            column: [
+                [_short(getattr(found.get((step, name)), column, None)) for name in sublayers]
+                for step in steps
+            ]
+            for column in RECORDED
+        },
+    }
+
+
+def _short(value: float | None) -> float | None:
+    """A number with four digits; none where it is not finite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+
+
+def _resource(name: str) -> str:
+    folder: Any = resources.files(__package__)
+    return folder.joinpath("page", name).read_text(encoding="utf-8").rstrip("\n")
+
+
+def _json(data: Any) -> str:
+    # `<` could end the script element that the data stands in.
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")

@@ -1,0 +1,534 @@
+"""The page "Add & Norm by hand" in a browser: it computes as Keras does, and can be used."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filled_models import array, tiny_model
+
+from keras_addnorm.data import Tokenizer, TokenizerPair, demo_pairs
+from keras_addnorm.decoding import Beam
+from keras_addnorm.diagnostics import ResidualRow
+from keras_addnorm.explain import (
+    ExplainedRun,
+    as_packed,
+    describe_model,
+    explained_schemes,
+    page,
+)
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+pytestmark = pytest.mark.browser
+
+READY = Path(__file__).parents[2] / "docs" / "add_and_norm_by_hand.html"
+SIZES = {"hidden_dim": 8, "num_heads": 4, "intermediate_dim": 9, "num_decoder_layers": 2}
+# Each scheme with one of these, so that all of both are computed.
+CHOICES = [
+    {"norm": "rms_norm", "activation": "gelu"},
+    {"norm": "scale_norm", "attention": {"num_key_value_heads": 2, "soft_cap": 1.5}},
+    {"norm": "std_layer_norm", "activation": "swiglu", "use_bias": False},
+    {"norm": "dynamic_tanh", "attention": {"query_key_norm": "rms_norm", "scale": "learned"}},
+    {"norm": "layer_norm", "tie_embeddings": False, "positions": "learned"},
+    {"norm": "none", "attention": {"window": 2, "sink": "learned", "value_norm": "layer_norm"}},
+    {"activation": "geglu_tanh", "logits_bias": True, "embedding_norm": "layer_norm"},
+    {"activation": "gelu_sigmoid", "head_dim": 3, "embedding_scale": 1.5, "positions": "none"},
+    {
+        "positions": {"name": "sinusoidal", "layout": "halves", "timescales": "half_minus_one"},
+        "attention": {"num_key_value_heads": 1},
+    },
+    {"share_embeddings": True, "source_vocabulary_size": 11, "positions": "learned"},
+    {"activation": "silu", "attention": {"scale": 0.5, "sink": 0.25}},
+]
+SCHEMES = [*explained_schemes(), {"name": "hybrid_norm", "first_layer_pre_ln": True}]
+IDS = [4, 9, 5, 6, 10, 2], [1, 5, 10, 4, 7]
+
+
+def open_page(browser, path, **options):
+    """Opens a page; at the end nothing has gone wrong and nothing was asked for."""
+    opened = browser.new_page(**options)
+    opened.set_default_timeout(120_000)  # a busy machine is no fault of the page
+    said, asked = [], []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("dialog", lambda dialog: said.append(dialog.message))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(path.as_uri())
+    assert said == []
+    opened.locator("#depth .chart").first.wait_for()
+    yield opened
+    opened.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+
+
+def write(path, runs, sentences=(), title="Add & Norm"):
+    path.write_text(page(runs, sentences, title=title), encoding="utf-8")
+    return path
+
+
+def some_tokenizers(size=11):
+    texts = ["ab cd", "ba", "dc ab"]
+    return TokenizerPair.joint(Tokenizer.train(texts, vocabulary_size=size, kind="bpe"))
+
+
+LOGITS = """([source, target]) => explain.models.map((model) =>
+    model.decode(target, model.encode(source).memory).logits.map((row) => Array.from(row)))"""
+
+
+@pytest.fixture(scope="module")
+def varied():
+    """Small models, all of whose weights are random: each scheme and each choice."""
+    models = []
+    for index, scheme in enumerate(SCHEMES):
+        choices = CHOICES[index % len(CHOICES)]
+        if isinstance(scheme, dict) or scheme == "hybrid_norm":
+            choices = {"norm": "rms_norm"}
+        models.append(tiny_model(index, **{**SIZES, "scheme": scheme, **choices}))
+    return models
+
+
+def test_logits_are_those_of_keras_in_every_scheme(browser, tmp_path, varied):
+    runs = [ExplainedRun(str(i), model, some_tokenizers()) for i, model in enumerate(varied)]
+    path = write(tmp_path / "page.html", runs, [("ab", "")])
+    for opened in open_page(browser, path):
+        found = opened.evaluate(LOGITS, IDS)
+    for index, (model, logits) in enumerate(zip(varied, found, strict=True)):
+        for weight in model.weights:
+            weight.assign(as_packed(array(weight)))
+        source, target = (np.array([ids]) for ids in IDS)
+        expected = array(model({"source": source, "target": target}))[0]
+        assert np.ptp(expected) > 0.1, index
+        np.testing.assert_allclose(
+            logits, expected, rtol=1e-5, atol=1e-3, err_msg=str(SCHEMES[index])
+        )
+
+
+HYPOTHESES = """([source, numBeams, longest]) => {
+    const [model] = explain.models;
+    const { memory } = model.encode(source);
+    const found = explain.beamSearch(model, memory, numBeams, longest).hypotheses;
+    return found.map(({ ids, score }) => [ids, score]);
+}"""
+
+
+def test_the_beam_is_that_of_keras(browser, tmp_path):
+    model = tiny_model(**SIZES)
+    run = ExplainedRun("a", model, some_tokenizers(), length_penalty=("gnmt", 0.7))
+    path = write(tmp_path / "page.html", [run], [("ab", "")])
+    for opened in open_page(browser, path):
+        for weight in model.weights:
+            weight.assign(as_packed(array(weight)))
+        for source in ([4, 9, 5, 2], [7, 3, 2], [10, 10, 8, 6, 2]):
+            for num_beams in (1, 3):
+                strategy = Beam(num_beams, 0.7, num_return=num_beams)
+                ids, scores = model.generate(np.array([source]), strategy, max_length=9)
+                ids, scores = np.reshape(ids, (num_beams, 9)), np.reshape(scores, -1)
+                found = opened.evaluate(HYPOTHESES, [source, num_beams, 9])
+                expected = [[int(token) for token in row if token] for row in array(ids)]
+                best, score = found[0]
+                assert best == expected[0]
+                assert score == pytest.approx(float(scores[0]), abs=1e-3)
+                assert [each[0] for each in found] == expected[: len(found)]
+
+
+ODD_TEXTS = [
+    *(
+        "",
+        "   ",
+        "a",
+        "ab  cd\tba\n",
+        "\u2581ab",
+        "x" * 40,
+        "ab\u00adcd",
+        "a\u200db",
+        "\ufb01ne m²",
+    ),
+    *("e\u0301te\u0301 \u00e9", "<2de> ab <2de>", "<2de", "日本 ab 日", "ab\u3000cd", "\U0001f600"),
+    *("I've 3,5 % — “so”", "ÄÖÜ ß", "Å \u212b ｆｕｌｌ", "\ufeffab", "</s> <unk>", "…...", "½"),
+]
+
+
+def test_texts_are_split_and_joined_as_in_python(browser, tmp_path):
+    pairs = [pair for pair, _ in zip(demo_pairs("de", seed=3), range(300), strict=False)]
+    texts = [text for pair in pairs for text in (pair.source, pair.target)]
+    options = [
+        {"kind": "unigram", "vocabulary_size": 250},
+        {"kind": "bpe", "vocabulary_size": 250},
+        {"kind": "bpe", "vocabulary_size": 250, "normalization": "nfkc"},
+        {"kind": "unigram", "vocabulary_size": 200, "normalization": "none"},
+        {"kind": "unigram", "vocabulary_size": 220, "user_defined_symbols": ["<2de>", "20"]},
+        {"kind": "bpe", "vocabulary_size": 520, "byte_fallback": True},
+    ]
+    sizes = {"source_vocabulary_size": 600, "target_vocabulary_size": 200}
+    model = tiny_model(**SIZES, **sizes)
+    tokenizers = [Tokenizer.train([*texts[:300], "m² <2de>"], **each) for each in options]
+    runs = [ExplainedRun(str(i), model, TokenizerPair.joint(t)) for i, t in enumerate(tokenizers)]
+    path = write(tmp_path / "page.html", runs, [("a", "")])
+    tried = [*texts, *ODD_TEXTS, *(text[::-1] for text in texts[:50])]
+    for opened in open_page(browser, path):
+        found = opened.evaluate(
+            "(texts) => explain.tokenizers.map((t) => texts.map((text) => t.encode(text)))", tried
+        )
+        for index, tokenizer in enumerate(tokenizers):
+            expected = tokenizer.encode_batch(tried)
+            wrong = [
+                (text, ids, rows)
+                for text, ids, rows in zip(tried, found[index], expected, strict=True)
+                if ids != rows
+            ]
+            assert wrong == [], options[index]
+            joined = opened.evaluate(
+                "([i, rows]) => rows.map((ids) => explain.tokenizers[i].decode(ids))",
+                [index, expected],
+            )
+            assert joined == tokenizer.decode_batch(expected)
+
+
+def _models_of(path):
+    """The models of a page, with the weights that it has."""
+    text = path.read_text(encoding="utf-8")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+    for described in data["models"]:
+        model = Seq2SeqTransformer(Seq2SeqConfig.from_dict(described["config"]))
+        packed = described["weights"]
+        numbers = np.frombuffer(base64.b64decode(packed["numbers"]), "<i2").astype("float32")
+        factors = np.frombuffer(base64.b64decode(packed["factors"]), "<f4")
+        variables = describe_model(model).arrays
+        assert list(variables) == [name for name, _ in packed["index"]]
+        place = row = 0
+        for name, shape in packed["index"]:
+            size = int(np.prod(shape))
+            rows = size // shape[-1] if len(shape) > 1 else 1
+            values = (
+                numbers[place : place + size].reshape(rows, -1) * factors[row : row + rows, None]
+            )
+            variables[name].assign(values.reshape(shape))
+            place, row = place + size, row + rows
+        yield described, model
+
+
+GREEDY = """([index, rows, longest]) => rows.map((ids) => {
+    const model = explain.models[index];
+    return explain.greedy(model, model.encode(ids).memory, longest);
+})"""
+
+
+@pytest.fixture(scope="module")
+def ready_models():
+    return list(_models_of(READY))
+
+
+def test_the_ready_page_translates_200_sentences_as_keras_does(browser, ready_models):
+    texts = [pair.source for pair, _ in zip(demo_pairs("de", seed=5), range(200), strict=False)]
+    for opened in open_page(browser, READY):
+        for index, (described, model) in enumerate(ready_models):
+            # All of one model, and some of the others.
+            tried = texts if index == 0 else texts[:40]
+            rows = opened.evaluate(
+                "([i, texts]) => texts.map((text) => explain.models[i].sourceIds(text))",
+                [index, tried],
+            )
+            source = np.zeros((len(rows), max(map(len, rows))), "int32")
+            for place, row in enumerate(rows):
+                source[place, : len(row)] = row
+            ids, _ = model.generate(source, max_length=40)
+            expected = [[int(token) for token in row if token] for row in array(ids)]
+            found = opened.evaluate(GREEDY, [index, rows, 40])
+            assert found == expected, described["name"]
+            target = [model.config.start_id, *expected[0][:-1]]
+            logits = opened.evaluate(
+                """([i, source, target]) => {
+                    const model = explain.models[i];
+                    const { logits } = model.decode(target, model.encode(source).memory);
+                    return logits.map((row) => Array.from(row));
+                }""",
+                [index, rows[0], target],
+            )
+            inputs = {"source": np.array(rows[:1]), "target": np.array([target])}
+            np.testing.assert_allclose(logits, array(model(inputs))[0], atol=1e-3)
+
+
+def test_the_ready_page_is_small_and_made_of_this_package(ready_models):
+    assert READY.stat().st_size <= 1_500_000
+    assert 6 <= len(ready_models) <= 8
+    text = READY.read_text(encoding="utf-8")
+    folder = Path(__file__).parents[2] / "keras_addnorm" / "explain" / "page"
+    for path in folder.iterdir():
+        if path.suffix in (".js", ".css"):
+            said = path.read_text(encoding="utf-8").rstrip("\n")
+            assert said in text, f"{path.name} has changed: make the page again (docs/explain.md)"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Two models of the demo set's words with texts that look like HTML, and a log of one."""
+    tokenizers = TokenizerPair.joint(
+        Tokenizer.train(["ab cd <b>", "ba <b>", "dc ab"], vocabulary_size=16, kind="bpe")
+    )
+    sizes = {"source_vocabulary_size": 16, "target_vocabulary_size": 16, **SIZES}
+    models = {
+        name: tiny_model(seed, scheme=name, **sizes)
+        for seed, name in enumerate(("post_ln", "pre_ln", "no_residual"))
+    }
+    places = [
+        *(f"encoder/{i}/{name}" for i in range(2) for name in ("self_attention", "feed_forward")),
+        *(f"decoder/{i}/{name}" for i in range(2)
+          for name in ("self_attention", "cross_attention", "feed_forward")),
+    ]  # fmt: skip
+    log = [
+        ResidualRow(step, name, 1, 1, 1 + step / 10 + i, 0.5, 0.5, 0.001 * 10**i if step else 0.1)
+        for step in (0, 30, 60)
+        for i, name in enumerate(places)
+    ]
+    runs = [
+        ExplainedRun(name, model, tokenizers, log if name == "pre_ln" else (), 1.5)
+        for name, model in models.items()
+    ]
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    sentences = [("ab <b> cd", "<i>ref</i>"), ("dc ba", "")]
+    return write(path, runs, sentences, title="Add & <b>Norm</b>")
+
+
+@pytest.fixture
+def opened(browser, address):
+    yield from open_page(browser, address, viewport={"width": 1280, "height": 900})
+
+
+@pytest.fixture
+def narrow(browser, address):
+    yield from open_page(browser, address, viewport={"width": 380, "height": 800})
+
+
+def _texts(place, selector):
+    return place.locator(selector).all_text_contents()
+
+
+def _choose(page_, name):
+    page_.locator(f'#schemes input[data-model="{name}"]').check(force=True)
+
+
+def test_a_sentence_is_typed_and_seen_in_pieces(opened):
+    assert opened.locator("h1").text_content() == "Add & <b>Norm</b>"
+    assert "It should say: <i>ref</i>" in opened.locator("#reference").text_content()
+    opened.locator("#text").fill("dc")
+    opened.wait_for_function("explain.state.text === 'dc'")
+    ids = opened.evaluate("explain.models[0].sourceIds('dc')")
+    assert _texts(opened, "#pieces .pieces >> nth=0 >> .id") == [str(i) for i in ids]
+    opened.locator(".example").first.click()
+    assert opened.locator("#text").input_value() == "ab <b> cd"
+    opened.locator(".chip").nth(1).click()
+    assert opened.locator(".chip").nth(1).get_attribute("aria-pressed") == "true"
+    token, position, total = opened.evaluate(
+        """() => {
+            const parts = explain.analysisOf(explain.state.model).traces.encoder.embeddings[1];
+            return [parts.token, parts.position, parts.sum].map((row) => Array.from(row));
+        }"""
+    )
+    np.testing.assert_allclose(np.add(token, position), total, atol=1e-6)
+    assert opened.locator("#embedding svg.bars").count() == 3
+
+
+def test_every_sublayer_is_stepped_through(opened):
+    seen = []
+    for _ in range(12):
+        seen.append(opened.locator(".box[aria-pressed=true]").get_attribute("data-sublayer"))
+        opened.get_by_label("The sublayer behind").click()
+    assert len(set(seen)) == 10
+    assert seen[0] == "encoder/0/self_attention" and seen[-1] == "decoder/1/feed_forward"
+    assert seen[5] == "decoder/0/cross_attention"
+    opened.locator('.box[data-sublayer="encoder/1/feed_forward"]').click()
+    assert "Feed-forward" in opened.locator(".figure-head h3").text_content()
+    assert "9 hidden units" in opened.locator(".hidden-units").text_content()
+    symbols = _texts(opened, ".flow-row .symbol")
+    assert symbols == ["x", "F(x)", "x + F(x)", "LN(x + F(x))"]
+
+
+def test_the_numbers_are_those_of_the_model(opened):
+    opened.get_by_text("All numbers").click()
+    rows = opened.locator(".numbers tbody tr")
+    assert rows.count() == 8
+    heads = _texts(opened, ".numbers thead th")
+    cells = [float(t.replace("−", "-")) for t in rows.nth(2).locator("td").all_text_contents()]
+    found = dict(zip(heads[1:], cells, strict=True))
+    assert found["x + F(x)"] == pytest.approx(found["x"] + found["F(x)"], abs=2e-3)
+    opened.get_by_label("The sublayer behind").click()
+    assert rows.count() == 8  # It stays open.
+
+
+def test_a_term_of_the_formula_lights_its_tensor(opened):
+    opened.locator(".term", has_text="F").first.hover()
+    assert opened.locator(".flow-row.lit .symbol").text_content() == "F(x)"
+    assert "a difference" in opened.locator(".says").text_content()
+    opened.locator(".term", has_text="LN").focus()
+    assert "LN" in opened.locator(".flow-row.lit .symbol").text_content()
+    assert "mean" in opened.locator(".says").text_content()
+    opened.locator(".flow-row").first.hover()
+    assert _texts(opened, ".term.lit") == ["x", "x"]
+
+
+def test_another_scheme_another_formula_and_the_same_sentence(opened):
+    formula = opened.locator(".terms")
+    assert formula.text_content() == "y=LN(x+F(x))"
+    _choose(opened, "pre_ln")
+    assert formula.text_content() == "y=x+F(LN(x))"
+    _choose(opened, "no_residual")
+    assert formula.text_content() == "y=LN(F(x))"
+    assert "no skip" in opened.locator(".warning").text_content()
+    assert opened.evaluate("explain.state.text") == "ab <b> cd"
+    opened.wait_for_function(
+        "[...document.querySelectorAll('.translation')].every((e) => e.textContent !== '…')"
+    )
+    expected = opened.evaluate("explain.models.map((m) => explain.analysisOf(m).translation)")
+    assert _texts(opened, ".translation") == [text or "(nothing)" for text in expected]
+
+
+def test_heads_show_what_they_look_at(opened):
+    opened.locator('.box[data-sublayer="decoder/0/cross_attention"]').click()
+    assert opened.locator(".head").count() == 4
+    opened.locator(".head .cell").first.hover()
+    assert "(start) → " in opened.locator(".heat .note").first.text_content()
+    weights = opened.evaluate(
+        """() => explain.analysisOf(explain.state.model).traces.decoder.sublayers[1].attention"""
+    )
+    np.testing.assert_allclose(np.sum(weights, axis=-1), 1, atol=1e-6)
+    labels = opened.locator(".heat").first.get_attribute("aria-label")
+    assert "(start) looks most at" in labels
+    opened.locator('.box[data-sublayer="encoder/0/feed_forward"]').click()
+    assert "looks at no other piece" in opened.locator("#attention").text_content()
+
+
+def test_the_next_piece_and_the_beam(opened):
+    shares = [float(t.split()[0]) for t in _texts(opened, ".next .share")]
+    assert len(shares) == 10 and shares == sorted(shares, reverse=True)
+    assert opened.locator(".next .taken").count() == 1
+    assert opened.locator(".hypotheses li").count() == 3
+    nodes = opened.locator(".tree .node:not(.root)").count()
+    opened.locator("#beam select").select_option("1")
+    assert opened.locator(".hypotheses li").count() == 1
+    assert opened.locator(".tree .node:not(.root)").count() < nodes
+    best = opened.locator(".hypotheses .best span").first.text_content()
+    assert best == _texts(opened, ".card.chosen .translation")[0]
+
+
+def test_the_slider_goes_through_the_recorded_steps(opened):
+    chart = opened.locator("#depth .chart").last  # Of one sentence there are no gradients.
+    assert "at the end of the training" in chart.text_content()
+    assert "pre_ln: from 0.001 to" in chart.locator("svg").get_attribute("aria-label")
+    opened.get_by_label("the recorded training").check()
+    slider = opened.locator("#step")
+    assert slider.get_attribute("max") == "2"
+    charts = opened.locator("#depth svg[role=img]")
+    assert charts.count() == 4
+    first = charts.first.get_attribute("aria-label")
+    assert "pre_ln: from 1 to 10" in first and "post_ln" not in first
+    slider.focus()
+    opened.keyboard.press("End")
+    assert opened.locator("#step-label").text_content() == "60"
+    assert "pre_ln: from 7 to 16" in charts.first.get_attribute("aria-label")
+    assert opened.evaluate("document.activeElement.id") == "step"
+    opened.get_by_label("this sentence").check()
+    opened.wait_for_function("document.querySelectorAll('#depth .line').length === 10")
+
+
+def test_the_guide_leads_to_the_answer(opened):
+    guide = opened.locator("#tour")
+    titles = []
+    for _ in range(20):
+        titles.append(guide.locator("h2").text_content())
+        following = guide.get_by_role("button", name="Next")
+        if following.is_disabled():
+            break
+        following.click()
+        if titles[-1] == "Add":
+            assert opened.evaluate("explain.state.model.name") == "no_residual"
+    assert titles[0] == "The question" and titles[-1] == "The answer"
+    assert "Take the add away" in titles and "Watch it learn" in titles
+    assert "Take the norm away" not in titles  # There is no such model.
+    guide.get_by_label("Close the guide").click()
+    guide.get_by_role("button", name="Guide me").click()
+    assert guide.locator("h2").text_content() == "The question"
+
+
+def test_the_keyboard_reaches_and_moves_everything(opened):
+    reached = set()
+    for _ in range(160):
+        opened.keyboard.press("Tab")
+        reached.add(opened.evaluate("document.activeElement.dataset.focus ?? ''"))
+    for name in ("text", "example-1", "scheme-0", "piece-encoder-0", "bars-embedding-0", "term-0"):
+        assert name in reached
+    for name in ("box-decoder/0/feed_forward", "step-1", "bars-flow-x", "heat-0", "tree", "beams"):
+        assert name in reached
+    for name in ("chart-cosine", "key-pre_ln", "tour-Next", "step-slider"):
+        assert name in reached
+    opened.locator('[data-focus="bars-flow-x"]').focus()
+    opened.keyboard.press("ArrowRight")
+    opened.keyboard.press("ArrowRight")
+    assert re.match(r"2: −?\d", opened.locator(".flow-row.stream .readout").first.text_content())
+    opened.locator('[data-focus="scheme-0"]').focus()
+    opened.keyboard.press("ArrowDown")
+    assert opened.evaluate("explain.state.model.name") == "pre_ln"
+    assert opened.evaluate("document.activeElement.dataset.focus") == "scheme-1"
+    opened.locator('[data-focus="step-1"]').focus()
+    opened.keyboard.press("Enter")
+    assert opened.evaluate("document.activeElement.dataset.focus") == "step-1"
+
+
+def test_each_drawing_is_described_and_each_control_has_a_name(opened):
+    nameless = opened.evaluate(
+        """() => [...document.querySelectorAll("svg, button, input, select, [role=group]")]
+            .filter((e) => !(e.getAttribute("aria-label") || e.labels?.length ||
+                (e.tagName !== "svg" && e.textContent.trim()) || e.closest("label")))
+            .map((e) => e.outerHTML.slice(0, 120))"""
+    )
+    assert nameless == []
+    assert opened.locator("svg:not([role=img])").count() == 0
+    labels = opened.evaluate(
+        "[...document.querySelectorAll('svg[role=img]')].map((e) => e.getAttribute('aria-label'))"
+    )
+    assert len(labels) > 15 and all(len(label) > 40 for label in labels)
+
+
+def test_an_empty_and_a_strange_text_are_no_error(opened):
+    for text in ("", "   ", "日本 \U0001f600", "ab " * 40):
+        opened.locator("#text").fill(text)
+        opened.wait_for_function("(text) => explain.state.text === text", arg=text)
+    assert opened.locator(".flow-row").count() == 4
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(narrow):
+    assert narrow.evaluate("document.documentElement.scrollWidth") == 380
+    for name in ("decoder/1/cross_attention", "encoder/0/feed_forward"):
+        narrow.locator(f'.box[data-sublayer="{name}"]').click()
+        assert narrow.evaluate("document.documentElement.scrollWidth") == 380
+    box = narrow.locator(".flow-row svg").first.bounding_box()
+    assert box["width"] > 200 and box["x"] + box["width"] <= 380
+
+
+CONTRAST = """(selector) => {
+    const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+    const light = (color) => channels(color).slice(0, 3).map((c) => c / 255)
+        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    let element = document.querySelector(selector);
+    const text = light(getComputedStyle(element).color);
+    const isClear = (e) => channels(getComputedStyle(e).backgroundColor)[3] === 0;
+    while (isClear(element)) element = element.parentElement;
+    const back = light(getComputedStyle(element).backgroundColor);
+    return (Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_by_day_and_by_night(browser, address, scheme):
+    for opened in open_page(browser, address, color_scheme=scheme):
+        for selector in (
+            *("h1", ".lead", ".eyebrow", "#text", ".example", ".card-name", ".card .aside"),
+            *(".chip", ".chip[aria-pressed=true]", ".caption", ".symbol", ".measure", ".box"),
+            *(".box[aria-pressed=true]", ".says", ".floor.ground", ".share", ".key", ".main"),
+        ):
+            assert opened.evaluate(CONTRAST, selector) >= 4.5, selector
+        back = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (back == "rgb(19, 22, 27)") == (scheme == "dark")

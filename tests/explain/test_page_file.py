@@ -1,0 +1,74 @@
+"""The page as a file: whole, closed, and with its numbers inside."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from filled_models import tiny_model
+
+import keras_addnorm.explain.page_file as page_file
+from keras_addnorm.data import TokenizerPair
+from keras_addnorm.diagnostics import ResidualRow
+from keras_addnorm.explain import ExplainedRun, page
+
+FOLDER = Path(page_file.__file__).parent / "page"
+
+
+@pytest.fixture(scope="module")
+def run():
+    pairs = [("a small house", "ein Haus"), ("a mouse", "eine Maus")]
+    tokenizers = TokenizerPair.train(pairs, vocabulary_size=20)
+    model = tiny_model(
+        source_vocabulary_size=20, target_vocabulary_size=20, share_embeddings=True, scheme="pre_ln"
+    )
+    log = [
+        ResidualRow(step, name, 1.23456, 0.5, 2.0, float("inf"), 0.9, float("nan"))
+        for step in (0, 7)
+        for name in ("encoder/0/self_attention", "decoder/0/feed_forward")
+    ]
+    return ExplainedRun("pre_ln", model, tokenizers, log, 0.75, ("average", 1.0))
+
+
+def data_of(text):
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found)
+
+
+def test_all_files_are_inside_and_nothing_is_loaded(run):
+    text = page([run], [("a <script> house", "")], title="A & <b>")
+    assert "<title>A &amp; &lt;b&gt;</title>" in text
+    for path in FOLDER.iterdir():
+        if path.suffix in (".js", ".css"):
+            assert path.read_text(encoding="utf-8").rstrip("\n") in text, path.name
+    assert set(page_file._SCRIPTS) == {path.name for path in FOLDER.glob("*.js")}
+    assert not re.search(r"<(?:script|link|img)[^>]* (?:src|href)=\"(?!data:)", text)
+    assert text.count("</script>") == 2
+    assert "default-src 'none'" in text
+
+
+def test_equal_tokenizers_stand_there_once(run):
+    data = data_of(page([run, run], [], title="t"))
+    assert len(data["tokenizers"]) == 1
+    first, second = data["models"]
+    assert first["source_tokenizer"] == second["target_tokenizer"] == 0
+    assert first["behind_source"] == [2] and first["before_source"] == []
+    assert first["length_penalty"] == {"name": "average", "alpha": 1.0}
+    assert first["validation_loss"] == 0.75
+
+
+def test_the_log_is_by_step_and_has_gaps_where_numbers_are_not_finite(run):
+    (model,) = data_of(page([run], [], title="t"))["models"]
+    log = model["log"]
+    assert log["steps"] == [0, 7]
+    assert log["sublayers"] == ["encoder/0/self_attention", "decoder/0/feed_forward"]
+    assert log["values"]["residual_rms"] == [[1.235, 1.235], [1.235, 1.235]]
+    assert log["values"]["residual_ratio"] == log["values"]["gradient_norm"] == [[None] * 2] * 2
+
+
+def test_errors_name_the_run(run):
+    with pytest.raises(ValueError, match="Expected at least one run"):
+        page([], [], title="t")
+    other = ExplainedRun("mine", tiny_model(norm="derf"), run.tokenizers)
+    with pytest.raises(ValueError, match=r"^mine: The page cannot run this model"):
+        page([run, other], [], title="t")
