@@ -106,6 +106,18 @@ FAULTS = (
         tests="schemes/test_one_stream_oracles.py::test_hybrid_norms_feed_forward_does_not_see_how_long_the_stream_is",
     ),
     _fault(
+        "schemes/dense_former_says_all_weights",
+        "A lone layer of DenseFormer has the first of its weights",
+        ("precise(parts.depth_weights)[-num_sources:]", "precise(parts.depth_weights)[:num_sources]"),
+        tests="schemes/test_stream_schemes.py::test_a_deep_layer_of_dense_former_alone_has_its_last_weights",
+    ),
+    _fault(
+        "layers/a_batch_counts_twice",
+        "HybridNorm's batch norm counts a batch once for the sublayer and once for the skip",
+        ("functools.partial(self.pre_norm.again,", "functools.partial(self.pre_norm,"),
+        tests="norms/test_norms_in_layers.py::test_averages_count_a_batch_once",
+    ),
+    _fault(
         "schemes/mix_ln_boundary",
         "Mix-LN has one Post-LN layer too many",
         ("position.layer_index < num_post_ln", "position.layer_index <= num_post_ln"),

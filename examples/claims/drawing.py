@@ -43,9 +43,16 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 
+_OTHERS: dict[str, Any] = {"label": "others", "color": _SKY, "marker": ".", "linestyle": "-"}
+
+
 def style(name: str) -> dict[str, Any]:
-    """Colour, marker and line of a scheme or norm, the same in every picture."""
-    return {"label": name, "markersize": 5, "linewidth": 1.6, **_STYLES[name]}
+    """Colour, marker and line of a scheme or norm, the same in every picture.
+
+    More names than can be told apart are the others.
+    """
+    own = {"label": name, **_STYLES[name]} if name in _STYLES else _OTHERS
+    return {"markersize": 5, "linewidth": 1.6, **own}
 
 
 @contextlib.contextmanager

@@ -19,6 +19,16 @@ from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 Batch = tuple[dict[str, np.ndarray], np.ndarray]
 
+CALIBRATED: dict[str, int] = {
+    **dict.fromkeys(
+        ("plain", "no_residual", "no_norm", "post_ln", "pre_ln", "deep_norm", "rezero"), 24
+    ),
+    **dict.fromkeys(("layer_scale", "res_post_norm", "mix_ln"), 12),
+}
+"""Schemes of whose short trainings, with default fields and layer norm, there is a record in
+`docs/stability.md`, and the deepest of them: layers of encoder and decoder together."""
+_CALIBRATED_NORM = "layer_norm"
+
 
 class Stability(enum.Enum):
     """The verdict of a forecast, from good to bad."""
@@ -109,8 +119,12 @@ class StabilityForecast:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the thresholds were set on schemes of this kind: of one stream."""
-        return not isinstance(schemes.get(self.looked_at.scheme), schemes.StreamScheme)
+        """Whether `docs/stability.md` holds forecasts of such models against trainings.
+
+        Such models have the same scheme, with its default fields, layer norm, and no fewer layers
+        than this one.
+        """
+        return _missing_record(self.looked_at) is None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON (numbers that are none are `None`)."""
@@ -118,7 +132,7 @@ class StabilityForecast:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             values[field.name] = _plain(value)
-        return values
+        return {**values, "is_calibrated": self.is_calibrated}
 
     def __str__(self) -> str:
         config = self.looked_at
@@ -130,8 +144,9 @@ class StabilityForecast:
         if self.verdict is Stability.WILL_NOT_TRAIN:
             head += f" at this depth without {self.reasons[0].remedy}"
         lines = [head, *(f"- {reason}" for reason in self.reasons)]
-        if not self.is_calibrated:
-            lines.append("- the thresholds were set on schemes of one stream: take it as a hint")
+        missing = _missing_record(config)
+        if missing is not None:
+            lines.append(f"- not calibrated: no training of {missing} is on record; a hint only")
         return "\n".join(lines)
 
 
@@ -243,6 +258,28 @@ def predict_stability(
         token_signal_after_step=signal_after,
         loss=found.loss,
     )
+
+
+def _missing_record(config: Seq2SeqConfig) -> str | None:
+    """What no training on record has, or None."""
+    scheme = schemes.get(config.scheme)
+    deepest = [most for name, most in CALIBRATED.items() if schemes.get(name) == scheme]
+    if not deepest:
+        return f"{scheme!r}"
+    other_norms = _norm_names(config) - {_CALIBRATED_NORM}
+    if other_norms:
+        return f"the norm {' or '.join(sorted(other_norms))}"
+    if config.num_encoder_layers + config.num_decoder_layers > deepest[0]:
+        return f"more than {deepest[0]} layers with this scheme"
+    return None
+
+
+def _norm_names(config: Seq2SeqConfig) -> set[str]:
+    norm: Any = config.norm
+    sides = [norm]
+    if isinstance(norm, dict) and "name" not in norm:
+        sides = list(norm.values())
+    return {str(side["name"] if isinstance(side, dict) else side) for side in sides}
 
 
 def _check(learning_rate: float, width: int, vocabulary: int, batch: int, length: int) -> None:

@@ -171,7 +171,7 @@ class AddNorm(TakesState):
         if is_state:
             self._require_streams(residual)
         padding_mask = explicit_or_implicit(padding_mask, residual)
-        parts = self._parts(padding_mask, training)
+        parts = self._parts(padding_mask, training, is_read_again=branch is not None)
         if branch is None:
             read = scheme.read if is_state else scheme.branch_input
             return read(residual, parts)
@@ -219,13 +219,18 @@ class AddNorm(TakesState):
             "drop_path": self.drop_path,
         }
 
-    def _parts(self, padding_mask: Tensor | None, training: bool | None) -> schemes.ResidualParts:
+    def _parts(
+        self, padding_mask: Tensor | None, training: bool | None, is_read_again: bool = False
+    ) -> schemes.ResidualParts:
         # A sum such as x + f carries no mask of Keras' own.
         arguments = {"padding_mask": padding_mask, "training": training}
         made: dict[str, Any] = {
             slot: functools.partial(getattr(self, slot), **arguments)
             for slot in self._plan.norm_slots
         }
+        if is_read_again and "pre_norm" in made:
+            # HybridNorm adds the branch to what the sublayer has read: a batch counts once.
+            made["pre_norm"] = functools.partial(self.pre_norm.again, **arguments)
         if "branch_norm" in made:
             branch_norm = made["branch_norm"]
             # Drop path follows the norm, which would undo its scale and add an offset to zeros.

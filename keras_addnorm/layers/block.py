@@ -143,6 +143,14 @@ class TransformerBlock(TakesState, ConfiguredLayer):
         missing = [name for name in norms_wanted if getattr(self.attention, name) is None]
         if not missing:
             return self.attention
+        if norms.mixes_positions(self.norm):
+            own = ", ".join(f"'{name}': 'layer_norm'" for name in missing)
+            raise ValueError(
+                f"{self.scheme!r} has norms inside the attention, and there norm={self.norm!r} "
+                "would mix positions, padding and the future among them. Expected a norm that "
+                f"takes each position by itself. Received: {self.norm!r}. Choose another one for "
+                f"the attention alone: attention={{{own}}}."
+            )
         fields = self.norm if isinstance(self.norm, dict) else {"name": self.norm}
         changes: dict[str, Any] = {name: {"epsilon": self.epsilon, **fields} for name in missing}
         return dataclasses.replace(self.attention, **changes)

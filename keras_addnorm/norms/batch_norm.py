@@ -55,7 +55,11 @@ class BatchNorm(Norm):
         self.moving_variance = self._add_vector("moving_variance", shape, ones, trainable=False)
 
     def call(
-        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+        is_counted: bool = True,
     ) -> Tensor:
         """Normalise each channel.
 
@@ -63,6 +67,7 @@ class BatchNorm(Norm):
             x: `(..., D)`.
             padding_mask: `(...)`, True at real positions; `None` for the mask attached to `x`.
             training: Whether to use the statistics of this batch and to update the averages.
+            is_counted: Whether the averages have yet to count this batch.
 
         Returns:
             A tensor of the shape and dtype of `x`.
@@ -71,11 +76,18 @@ class BatchNorm(Norm):
         x = ops.cast(x, self.statistics_dtype)
         if training and self.trainable:
             mean, variance, count = _moments(x, padding_mask)
-            self._update_averages(mean, variance, count)
+            if is_counted:
+                self._update_averages(mean, variance, count)
         else:
             mean, variance = self.moving_mean, self.moving_variance
         y = (x - mean) * (ops.rsqrt(variance + self.epsilon) * self.gamma) + self.beta
         return ops.cast(y, self.compute_dtype)
+
+    def again(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        """Return what a call has returned, without another step of the averages."""
+        return self(x, padding_mask=padding_mask, training=training, is_counted=False)
 
     def absorb_input_gain(self, gain: float) -> None:
         """Divide the moving averages: the mean by `gain`, the variance by its square."""

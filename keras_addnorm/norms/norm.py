@@ -57,6 +57,21 @@ class Norm(keras.layers.Layer, abc.ABC):
             A tensor of the shape and dtype of `x`.
         """
 
+    def again(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        """Return once more what a call has returned: averages do not count `x` a second time.
+
+        Args:
+            x: What the norm was called with.
+            padding_mask: The same as then.
+            training: The same as then.
+
+        Returns:
+            The same as then.
+        """
+        return self(x, padding_mask=padding_mask, training=training)
+
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         """Return the shape of `x`."""
         return x_shape

@@ -16,8 +16,9 @@ class SeedNorm(PositionWiseNorm):
     """`(gamma + tanh(<x, beta>) alpha) x / sqrt(mean(x^2) + epsilon)`.
 
     An RMS norm forgets how long its input was; here the gain sees it. At the start it is exactly
-    `rms_norm`. Formula and initial values are those of summaries, which agree; they were not
-    verified in the paper, which is said to let weight decay act on `alpha` and `beta`.
+    `rms_norm`. Formula, slices and initial values are those of summaries of the paper and of two
+    implementations by others, which agree; they were not verified in the paper itself, which is
+    said to let weight decay act on `alpha` and `beta`.
 
     Args:
         num_heads: Number of equal slices of the channels, each with a product `<x, beta>` of its

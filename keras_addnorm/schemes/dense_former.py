@@ -30,6 +30,9 @@ class DenseFormer(StreamScheme):
     Inside a layer it is Pre-LN, and what is kept are the layers' own outputs, not the mixtures. At
     the start `a_ii = 1` and the others are 0: exactly Pre-LN.
 
+    A layer used alone begins anew: its sources are what it was given and what it puts out, and
+    their weights are its last ones, whatever its place in a stack.
+
     Args:
         dilation: Layer i weighs the outputs i, i - dilation, i - 2 dilation and so on.
         period: Only behind every so many layers is there a sum; behind the others goes on `r_i`.
@@ -84,17 +87,22 @@ class DenseFormer(StreamScheme):
         if not place.mixes:
             return StreamState((x,), outputs)
         sources = outputs[(len(outputs) - 1) % self.dilation :: self.dilation]
-        # A lone layer has no outputs of layers before it: the last weights are its own.
-        weights = precise(parts.depth_weights)[-len(sources) :]
-        return StreamState((weigh(weights, sources),), outputs)
+        return StreamState((weigh(self._weights(outputs, parts), sources),), outputs)
 
     def collapse(self, state: StreamState) -> Tensor:
         """Return the stream."""
         return state.streams[0]
 
     def coefficients(self, state: StreamState, parts: ResidualParts) -> dict[str, Tensor]:
-        """Return the weights of a layer's last sublayer."""
-        return {"depth": parts.depth_weights} if parts.plan.settings.mixes else {}
+        """Return the weights of a layer's last sublayer, one a source that there is."""
+        if not parts.plan.settings.mixes:
+            return {}
+        return {"depth": self._weights((*state.memory, *state.streams), parts)}
+
+    def _weights(self, outputs: tuple[Tensor, ...], parts: ResidualParts) -> Tensor:
+        """Return the weights of the sources among outputs; a lone layer has its last ones."""
+        num_sources = (len(outputs) - 1) // self.dilation + 1
+        return precise(parts.depth_weights)[-num_sources:]
 
 
 def _checked(state: StreamState, parts: ResidualParts) -> StreamState:

@@ -18,9 +18,9 @@ class DSInit(ResidualScheme):
     """`y = LN(x + F(x))`, with all kernels of layer `l` of a stack, from 1, times `l^-exponent`.
 
     Those of query and key are scaled, too, and those of cross-attention; encoder and decoder are
-    each counted from 1. The paper is said to draw from `U(-gamma / sqrt(l), gamma / sqrt(l))` with
-    Glorot's gamma, an exponent of 0.5 with the default `glorot_uniform`; the formula was not
-    verified in the paper. The authors' code gives the factor to a variance: there it is 0.25.
+    each counted from 1. The paper draws from `U(-gamma alpha / sqrt(l), gamma alpha / sqrt(l))`:
+    with Glorot's gamma, that of the default `glorot_uniform`, it is an exponent of 0.5. The
+    authors' code gives the factor to a variance, not to the bound: there it is 0.25.
 
     Args:
         exponent: How fast the kernels shrink with depth; 0 for Post-LN.

@@ -116,6 +116,27 @@ def test_it_is_the_same_each_time_and_plain_data():
     assert again["reasons"][0].keys() == {"verdict", "text", "value", "threshold", "remedy"}
 
 
+def test_only_models_of_which_trainings_are_on_record_are_calibrated():
+    found = predict_stability(config(), batch_size=2, length=4)
+    cases = {
+        "": [
+            {},
+            {"layers": 12, "scheme": "pre_ln"},
+            {"scheme": {"name": "post_ln", "final_norm": False}},
+            {"norm": {"encoder": {"name": "layer_norm"}, "decoder": "layer_norm"}},
+        ],
+        "more than 24 layers": [{"layers": 13}],
+        "PostLN(final_norm=True)": [{"scheme": {"name": "post_ln", "final_norm": True}}],
+        "MHC(": [{"scheme": "mhc"}],
+        "the norm batch_norm": [{"norm": {"encoder": "batch_norm", "decoder": "layer_norm"}}],
+        "the norm rms_norm": [{"norm": "rms_norm"}],
+    }
+    for missing, fields in ((key, each) for key, some in cases.items() for each in some):
+        forecast = dataclasses.replace(found, looked_at=config(**fields))
+        assert forecast.is_calibrated == forecast.to_dict()["is_calibrated"] == (not missing)
+        assert ("not calibrated" in str(forecast)) == bool(missing) and missing in str(forecast)
+
+
 def test_numbers_that_are_none_are_none():
     assert stability._plain((np.array([np.inf, 1.0]), np.nan)) == [[None, 1.0], None]
 

@@ -1,8 +1,14 @@
 """The calibration page: what counts as right, and that its numbers are those on record."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
+
+from keras_addnorm.diagnostics import stability
+
+PAGE = Path(__file__).parents[2] / "docs" / "stability.md"
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +57,10 @@ def test_the_page_holds_the_records(example, tmp_path):
         found = {"forecast": forecast, "signal": 0.31, "signal_after_step": 0.21, "growth": 1.0}
         lab.measure("forecast", dataclasses.asdict(case), lambda found=found: found)
     cases = list(made_up)
-    page = example.main(cases[:2], cases[2:], tmp_path / "stability.md", lab)
+    parts = {"Cases that were seen": cases[:2], "Fresh cases": cases[2:]}
+    page = example.main(parts, tmp_path / "stability.md", lab)
     text = page.read_text(encoding="utf-8")
-    assert "| The cases that the thresholds were set on | 2 of 2 | 100% |" in text
+    assert "| Cases that were seen | 2 of 2 | 100% |" in text
     assert "| Fresh cases | 0 of 1 | 0% |" in text
     assert (
         "| `post_ln`, 4, 0.002 | 0.31 | 0.21 | 1.00 | 3.11 | 3.47 | needs warm-up | needs warm-up |"
@@ -61,4 +68,17 @@ def test_the_page_holds_the_records(example, tmp_path):
     )
     assert "forecast *will not train*, observed *trains without warm-up*" in text.split("Misses")[1]
     assert "It came 50% of the way without warm-up and 19% with it." in text
+    # `sandwich_ln` has two names, and both are others.
+    others = text.split("## Not calibrated")[1]
+    assert "`peri_ln`" in others and "`mhc`" in others and "`pre_ln`" not in others
     assert (tmp_path / "images" / "stability_signal.png").exists()
+
+
+def test_calibrated_is_what_the_page_and_the_example_have(example):
+    on_page = re.findall(r"^\| `(\w+)`, (\d+), ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    planned = [(case.scheme, case.depth) for part in example.PARTS.values() for case in part]
+    for cases in (on_page, planned):
+        deepest: dict[str, int] = {}
+        for scheme, depth in cases:
+            deepest[scheme] = max(deepest.get(scheme, 0), int(depth))
+        assert deepest == stability.CALIBRATED

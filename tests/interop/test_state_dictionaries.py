@@ -25,12 +25,14 @@ from keras_addnorm.data import (
 from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, MaxLength
 from keras_addnorm.interop import (
     GenerationSettings,
+    Pretrained,
     families,
     load_pretrained,
     make_random_folder,
     save_pretrained,
 )
 from keras_addnorm.interop.families.marian_files import read_vocabulary
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 V, D = 23, 16
 
@@ -124,6 +126,35 @@ def test_names_that_do_not_fit_are_named(tmp_path):
         load_pretrained(tmp_path / "model.pt", {**family, "prefix": "transformer."})
     with pytest.raises(ValueError, match=r"has no such field.*Received: \['embedding'\]"):
         load_pretrained(tmp_path / "model.pt", {**family, "embedding": "x"})
+
+
+TORCH = {"name": "torch_transformer", "model": {"num_heads": 2}, "source_embedding": "s.weight"}
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        # The first three have the weights of Pre-LN or Post-LN, and compute something else.
+        ({"scheme": "orthogonal"}, r"cannot be like this model's scheme.*Received: Orthogonal\("),
+        ({"scheme": "resi_dual"}, r"Received: ResiDual\(\)"),
+        ({"scheme": "no_residual"}, r"Received: NoResidual\(\)"),
+        ({"scheme": "t_fixup"}, r"Received: TFixup\(\)"),
+        ({"scheme": "mhc_lite"}, r"Received: MHCLite\("),
+        ({"norm": "std_layer_norm"}, "cannot be like this model's norm.*'std_layer_norm'"),
+        ({"norm": "derf"}, "Expected 'layer_norm'. Received: 'derf'"),
+        ({"attention": {"value_norm": "rms_norm"}}, "no place for some weights: .*value_norm/gamma"),
+    ],
+    ids=str,
+)
+def test_what_torch_has_no_place_for_is_not_written(choices, message, tmp_path):
+    fields = {"num_encoder_layers": 1, "num_decoder_layers": 1, "hidden_dim": 4, "num_heads": 2}
+    fields |= {"intermediate_dim": 4, "share_embeddings": True, "scheme": "pre_ln", **choices}
+    model = Seq2SeqTransformer(Seq2SeqConfig(9, 9, **fields))
+    searches = GenerationSettings.of({}, 5)
+    mine = Pretrained(model, None, searches, families.get(TORCH))
+    with pytest.raises(ValueError, match=message):
+        save_pretrained(mine, tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
 
 
 @pytest.fixture(scope="module")

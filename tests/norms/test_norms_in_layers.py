@@ -154,6 +154,29 @@ def test_the_final_norm_is_told_of_training_and_padding():
     assert np.abs(array(encoder.final_norm.moving_mean)).max() > 1e-4
 
 
+@pytest.mark.parametrize(
+    "scheme", ["pre_ln", "hybrid_norm", {"name": "gpas", "of": "hybrid_norm"}], ids=str
+)
+def test_averages_count_a_batch_once(scheme):
+    """HybridNorm reads the norm in front of the feed-forward twice: for it, and for the skip."""
+    norm = {"name": "batch_norm", "momentum": 0.7, "epsilon": EPSILON}
+    place = StackPosition(1, 1, "encoder").at("feed_forward", ("self_attention", "feed_forward"))
+    add_norm = AddNorm(scheme, norm, position=place, dtype="float64")
+    x, arguments = random(B, T, D), {"padding_mask": MASK, "training": True}
+    z = add_norm.branch_input(x, **arguments)
+    y = array(add_norm(x, z, **arguments))
+    np.testing.assert_allclose(add_norm.pre_norm.moving_mean, 0.3 * x[MASK].mean(0), rtol=1e-12)
+    variance = 0.7 + 0.3 * x[MASK].var(0)
+    np.testing.assert_allclose(add_norm.pre_norm.moving_variance, variance, rtol=1e-12)
+    # Both readings have the statistics of the batch.
+    expected = batch_norm(x, np.ones(D), np.zeros(D), MASK)
+    np.testing.assert_allclose(array(z)[MASK], expected[MASK], rtol=1e-10)
+    if scheme == "pre_ln":
+        np.testing.assert_array_equal(y, x + array(z))
+    else:
+        np.testing.assert_allclose(y[MASK], 2 * expected[MASK], rtol=1e-10)
+
+
 # Sides
 
 

@@ -205,8 +205,13 @@ def test_the_config_of_the_attention_goes_before_the_scheme():
 
 def test_a_norm_that_mixes_positions_is_refused_inside_an_attention():
     encoder = TransformerEncoder(1, 2, 7, scheme="hybrid_norm", norm="batch_norm")
-    with pytest.raises(ValueError, match="of the attention would mix positions"):
+    with pytest.raises(ValueError, match="norms inside the attention, and there norm='batch_norm'"):
         encoder.build((B, T, 6))
+    # What the message says.
+    attention = {"query_key_norm": "layer_norm", "value_norm": "layer_norm"}
+    TransformerEncoder(
+        1, 2, 7, scheme="hybrid_norm", norm="batch_norm", attention=attention
+    ).build((B, T, 6))
 
 
 # GPAS

@@ -376,6 +376,21 @@ def test_dense_former_can_start_again_from_the_embedding():
         assert [sum(int(np.prod(a.shape)) for a in plan.arrays) for plan in plans] == counts
 
 
+@pytest.mark.parametrize(("dilation", "kept"), [(1, 2), (2, 1)])
+def test_a_deep_layer_of_dense_former_alone_has_its_last_weights(dilation, kept):
+    scheme = schemes.get({"name": "dense_former", "dilation": dilation})
+    place = StackPosition(5, 5, "encoder", 4).at("feed_forward", ("feed_forward",))
+    add_norm = AddNorm(scheme, position=place, dtype="float64")
+    add_norm.build(X.shape)
+    add_norm.depth_weights.assign(random(*add_norm.depth_weights.shape))
+    weights = array(add_norm.depth_weights)[-kept:]
+    f = random(B, T, D, seed=5)
+    expected = sum(w * x for w, x in zip(weights, (X, X + f)[-kept:], strict=True))
+    np.testing.assert_allclose(array(add_norm(X, f)), expected, rtol=1e-10)
+    found = scheme.coefficients(scheme.open(X), add_norm._parts(None, None))["depth"]
+    np.testing.assert_array_equal(array(found), weights)
+
+
 def test_residual_scalars_decrease_with_depth():
     scheme = schemes.get(CASES["residual_scalars decreasing"])
     places = [StackPosition(3, 3, "encoder", i).at("self_attention", SUBLAYERS) for i in range(3)]

@@ -293,7 +293,24 @@ class WeightTable:
         return reads
 
     def shapes(self, model: Seq2SeqTransformer) -> dict[str, Shape]:
-        """Return the shape of each tensor of the file of a model."""
+        """Return the shape of each tensor of the file of a model.
+
+        Args:
+            model: The model.
+
+        Returns:
+            The shapes by the names of the file.
+
+        Raises:
+            ValueError: If the model has weights that the file has no place for.
+        """
+        places = {id(weight_at(model, path)) for row in self.rows for path in row.ours}
+        if left := [weight.path for weight in model.weights if id(weight) not in places]:
+            raise ValueError(
+                f"A file of this family has no place for some weights: {_some(left)}. Expected a "
+                "model as the family has it. Received one of another scheme, norm or attention. "
+                "Use keras_addnorm.serving.export_saved_model, which exports every model."
+            )
         return {
             row.theirs: self._shape(row, [tuple(weight_at(model, path).shape) for path in row.ours])
             for row in self.rows

@@ -83,6 +83,7 @@ class TorchTransformer(Family):
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors."""
+        _require_like_torch(config)
         rows = [row for side, index in layers(config) for row in self._layer(config, side, index)]
         for side in ("encoder", "decoder"):
             if schemes.get(config.scheme).needs_final_norm:
@@ -178,4 +179,22 @@ class TorchTransformer(Family):
             config,
             f"{feed_forward}_add_norm.{norm_slot(config)}",
             f"{theirs}.norm{len(sublayers) + 1}",
+        )
+
+
+def _require_like_torch(config: Seq2SeqConfig) -> None:
+    """Refuse what has the same weights, or fewer, and computes something else."""
+    scheme = schemes.get(config.scheme)
+    if not isinstance(scheme, schemes.PostLN | schemes.PreLN):
+        raise ValueError(
+            "torch.nn.Transformer cannot be like this model's scheme. Expected 'post_ln', or "
+            f"'pre_ln' for norm_first=True. Received: {scheme!r}. Use "
+            "keras_addnorm.serving.export_saved_model, which exports every model."
+        )
+    norm = config.norm.get("name") if isinstance(config.norm, dict) else config.norm
+    if norm != "layer_norm":
+        raise ValueError(
+            "torch.nn.Transformer cannot be like this model's norm. Expected 'layer_norm'. "
+            f"Received: {config.norm!r}. Use keras_addnorm.serving.export_saved_model, which "
+            "exports every model."
         )
