@@ -431,6 +431,18 @@ def test_names_of_languages():
     assert is_in("pt-BR", "pt") and is_in("pt_BR", "pt-br") and not is_in("pt-PT", "pt-BR")
 
 
+def test_a_name_above_numbers_is_a_header(tmp_path):
+    path = tmp_path / "faq.csv"
+    path.write_text("id,question,answer\n1,Who?,¿Quién?\n2,Where?,¿Dónde?\n")
+    pairs = [RawPair("Who?", "¿Quién?", 2), RawPair("Where?", "¿Dónde?", 3)]
+    assert raw_pairs(path, "en", "es") == pairs
+    by_number = {"source_column": "2", "target_column": "3"}
+    assert raw_pairs(path, "en", "es", by_number) == pairs
+    # Too little to tell: one of two columns would be a number.
+    path.write_text("One,Uno\n2,2\n")
+    assert len(raw_pairs(path, "en", "es")) == 2
+
+
 def test_a_reader_of_ones_own_is_found_by_its_name_and_ending(tmp_path):
     import dataclasses
 

@@ -116,7 +116,7 @@ def columns_of_rows(
     first = [cell.strip() for cell in first_rows[0]]
     names = named_columns(first, source, target, ("", ""))
     if any(chosen):
-        return _chosen_columns(first, names, chosen, label)
+        return _chosen_columns(first_rows, names, chosen, label)
     if names is not None:
         return Columns(first.index(names[0]), first.index(names[1]), has_header=True)
     if len(first) < 2:
@@ -130,19 +130,27 @@ def columns_of_rows(
         return Columns(1, 0)
     if len(first) > 2 and "tatoeba.org" in first[2] and fold(source) == "en":
         return Columns(0, 1)
-    texts = list(_text_columns(first_rows, len(first))) or [0, 1]
+    has_header = _is_header(first_rows)
+    rows = first_rows[1:] if has_header else first_rows
+    texts = list(_text_columns(rows, len(first))) or [0, 1]
     one, other = (texts + [place for place in range(len(first)) if place not in texts])[:2]
     note = (
         f"{label} does not say which column is which: column {one + 1} is taken for "
         f"{source!r}, column {other + 1} for {target!r}."
     )
-    return Columns(one, other, note=note)
+    if has_header:
+        note += f" Its first row is taken for their names, {first[one]!r} and {first[other]!r}."
+    return Columns(one, other, has_header, note)
 
 
 def _chosen_columns(
-    first: Sequence[str], names: tuple[str, str] | None, chosen: tuple[str, str], label: str
+    first_rows: Sequence[Sequence[str]],
+    names: tuple[str, str] | None,
+    chosen: tuple[str, str],
+    label: str,
 ) -> Columns:
     """The columns that the user names; one that is left open is found by the header."""
+    first = [cell.strip() for cell in first_rows[0]]
     places: list[int | None] = []
     for side, given in enumerate(chosen):
         wanted = given or (names[side] if names else "")
@@ -157,8 +165,21 @@ def _chosen_columns(
             f"from 1 to {len(first)}; received {chosen[0] or 'none'!r} and "
             f"{chosen[1] or 'none'!r}. Its first row is {list(first[:8])}."
         )
-    has_header = names is not None or any(given in first for given in chosen)
+    named = names is not None or any(given in first for given in chosen)
+    has_header = named or _is_header(first_rows)
     return Columns(source, target, has_header=has_header)
+
+
+def _is_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row has a name above a column of numbers, beside two columns of texts."""
+    names, rest = rows[0], rows[1:]
+    texts = set(_text_columns(rest, len(names)))
+    numbers = (column for column in range(len(names)) if column not in texts)
+    return len(texts) > 1 and any(
+        not _NUMBER.fullmatch(names[column])
+        and any(row[column].strip() for row in rest if column < len(row))
+        for column in numbers
+    )
 
 
 def _text_columns(rows: Sequence[Sequence[str]], count: int) -> Iterator[int]:
