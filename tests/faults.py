@@ -108,7 +108,10 @@ FAULTS = (
     _fault(
         "schemes/dense_former_says_all_weights",
         "A lone layer of DenseFormer has the first of its weights",
-        ("precise(parts.depth_weights)[-num_sources:]", "precise(parts.depth_weights)[:num_sources]"),
+        (
+            "precise(parts.depth_weights)[-num_sources:]",
+            "precise(parts.depth_weights)[:num_sources]",
+        ),
         tests="schemes/test_stream_schemes.py::test_a_deep_layer_of_dense_former_alone_has_its_last_weights",
     ),
     _fault(

@@ -142,7 +142,10 @@ TORCH = {"name": "torch_transformer", "model": {"num_heads": 2}, "source_embeddi
         ({"scheme": "mhc_lite"}, r"Received: MHCLite\("),
         ({"norm": "std_layer_norm"}, "cannot be like this model's norm.*'std_layer_norm'"),
         ({"norm": "derf"}, "Expected 'layer_norm'. Received: 'derf'"),
-        ({"attention": {"value_norm": "rms_norm"}}, "no place for some weights: .*value_norm/gamma"),
+        (
+            {"attention": {"value_norm": "rms_norm"}},
+            "no place for some weights: .*value_norm/scale",
+        ),
     ],
     ids=str,
 )

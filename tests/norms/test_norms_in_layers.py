@@ -165,9 +165,9 @@ def test_averages_count_a_batch_once(scheme):
     x, arguments = random(B, T, D), {"padding_mask": MASK, "training": True}
     z = add_norm.branch_input(x, **arguments)
     y = array(add_norm(x, z, **arguments))
-    np.testing.assert_allclose(add_norm.pre_norm.moving_mean, 0.3 * x[MASK].mean(0), rtol=1e-12)
+    np.testing.assert_allclose(add_norm.pre_norm.moving_mean, 0.3 * x[MASK].mean(0), rtol=1e-6)
     variance = 0.7 + 0.3 * x[MASK].var(0)
-    np.testing.assert_allclose(add_norm.pre_norm.moving_variance, variance, rtol=1e-12)
+    np.testing.assert_allclose(add_norm.pre_norm.moving_variance, variance, rtol=1e-6)
     # Both readings have the statistics of the batch.
     expected = batch_norm(x, np.ones(D), np.zeros(D), MASK)
     np.testing.assert_allclose(array(z)[MASK], expected[MASK], rtol=1e-10)

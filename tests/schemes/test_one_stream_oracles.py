@@ -209,9 +209,8 @@ def test_a_norm_that_mixes_positions_is_refused_inside_an_attention():
         encoder.build((B, T, 6))
     # What the message says.
     attention = {"query_key_norm": "layer_norm", "value_norm": "layer_norm"}
-    TransformerEncoder(
-        1, 2, 7, scheme="hybrid_norm", norm="batch_norm", attention=attention
-    ).build((B, T, 6))
+    options = {"scheme": "hybrid_norm", "norm": "batch_norm", "attention": attention}
+    TransformerEncoder(1, 2, 7, **options).build((B, T, 6))
 
 
 # GPAS
