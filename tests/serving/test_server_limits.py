@@ -219,17 +219,18 @@ def test_held_bytes():
     assert [held.was_emptied(), held.was_emptied()] == [True, False]
 
 
-def test_memory_is_given_back_after_large_requests(tmp_path, monkeypatch):
+def test_memory_is_given_back_after_large_requests(server, tmp_path, monkeypatch):
     from keras_addnorm.serving.server import app
 
+    until(lambda: server.service.held._is_clean)  # it gives back, too
     given_back = threading.Event()
     monkeypatch.setattr(app, "give_memory_back", given_back.set)
     write_version(tmp_path, 1)
     settings = Settings(tmp_path, "shouter", port=0, grpc_port=None, poll_seconds=0.01)
-    with running(settings) as server:
-        assert predict(server, ["a"])[0] == 200
-        assert not given_back.wait(0.1)
-        assert predict(server, LARGE_TEXTS)[0] == 200
+    with running(settings) as other:
+        assert predict(other, ["a"])[0] == 200
+        assert other.service.held._is_clean
+        assert predict(other, LARGE_TEXTS)[0] == 200
         assert given_back.wait(60)
 
 
@@ -370,7 +371,7 @@ def test_a_large_answer_is_made_in_small_pieces():
     outputs = {"states": np.ones((200, 30, 40), np.float32), "n": np.zeros(200, np.int64)}
     for is_row_format in (False, True):
         pieces = list(answer(outputs, is_row_format=is_row_format))
-        assert len(pieces) > 10 and max(map(len, pieces)) < 200_000
+        assert len(pieces) > 5 and max(map(len, pieces)) < 200_000
 
 
 def test_large_messages_of_grpc_are_held_until_they_are_read(server):

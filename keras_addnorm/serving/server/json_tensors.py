@@ -216,7 +216,7 @@ def _rows_parts(outputs: Arrays) -> Iterator[bytes]:
         if size <= _BLOCK:
             yield _json(block, objects)[1:-1]
         else:
-            yield from _object_parts({name: array[0] for name, array in block.items()})
+            yield from _object_parts({name: array[0, ...] for name, array in block.items()})
     yield b"]"
 
 
