@@ -6,6 +6,7 @@ small model with random weights, whose translations are as long as they may be.
     python benchmarks/serving.py                          # throughput and latency
     python benchmarks/serving.py --soak                   # 10,000 requests while versions change
     python benchmarks/serving.py --soak --swaps 40 --requests 40000
+    python benchmarks/serving.py --attack                 # an ordinary client beside five others
     python benchmarks/serving.py --model saved_models/mine --transport grpc
     python benchmarks/serving.py --smoke                  # a server a table, few requests
 """
@@ -15,7 +16,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import http.client
 import itertools
+import json
 import os
 import random
 import re
@@ -29,7 +32,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import attacks
 import numpy as np
 from measure import write_json
 
@@ -367,6 +372,139 @@ def _growth(memory: Sequence[float]) -> float:
     return max(min(second) / min(first), max(second) / max(first)) - 1
 
 
+class Beside:
+    """An ordinary client, and one who asks how the server is, while others do what they like."""
+
+    PATHS = ("/healthz", "/metrics")
+
+    def __init__(self, served: Served) -> None:
+        self._port = served.ports["rest"]
+        self._stop = threading.Event()
+        self.milliseconds: dict[str, list[float]] = {"ordinary": [], **{p: [] for p in self.PATHS}}
+        self.lost: list[str] = []
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Asks until the block ends."""
+        threads = [threading.Thread(target=work) for work in (self._translate, self._look)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+
+    def figures(self) -> dict[str, float]:
+        ordinary = [0.0, *self.milliseconds["ordinary"]]
+        cuts = statistics.quantiles(ordinary, n=100, method="inclusive")
+        return {
+            "requests": len(ordinary) - 1,
+            "p50_ms": cuts[49],
+            "p99_ms": cuts[98],
+            "longest_ms": max(ordinary),
+            "lost": len(self.lost),
+            **{f"{path}_ms": max(self.milliseconds[path]) for path in self.PATHS},
+        }
+
+    def _translate(self) -> None:
+        body = json.dumps({"instances": ["ba diku mon."]})
+        while not self._stop.is_set():
+            self._ask("ordinary", "POST", f"/v1/models/{NAME}:predict", body)
+            self._stop.wait(0.02)
+
+    def _look(self) -> None:
+        for path in itertools.cycle(self.PATHS):
+            if self._stop.wait(0.05):
+                return
+            self._ask(path, "GET", path)
+
+    def _ask(self, kind: str, method: str, path: str, body: str | None = None) -> None:
+        begin = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status != 200:
+                self.lost.append(f"{kind}: {answer.status}")
+        except (OSError, http.client.HTTPException) as error:
+            self.lost.append(f"{kind}: {error!r}")
+        finally:
+            connection.close()
+        self.milliseconds[kind].append(1000 * (time.perf_counter() - begin))
+
+
+def attacked(directory: Path, seconds: float, names: Sequence[str]) -> list[dict[str, object]]:
+    """An ordinary client alone, and beside each attack."""
+    print(
+        "beside it              requests  p50 ms  p99 ms  longest  lost  /healthz  /metrics"
+        "     MB  after  answers"
+    )
+    rows: list[dict[str, object]] = []
+    with serve(directory) as served:
+        warm = Beside(served)
+        with warm.measuring():
+            time.sleep(min(3, seconds))
+        for name in ("nobody", *names):
+            beside = Beside(served)
+            with _attack(served, name) as answers, beside.measuring():
+                time.sleep(seconds)
+                memory = served.megabytes()
+            after = _memory_after(served, rows)
+            row = {"beside": name, **beside.figures(), "mb": memory, "mb_after": after}
+            rows.append(row | {"answers": answers, "examples": beside.lost[:3]})
+            print(
+                f"{name:22} {row['requests']:8} {row['p50_ms']:7.0f} {row['p99_ms']:7.0f} "
+                f"{row['longest_ms']:8.0f} {row['lost']:5} {row['/healthz_ms']:9.0f} "
+                f"{row['/metrics_ms']:9.0f} {memory:6.0f} {after:6.0f}  {answers}",
+                flush=True,
+            )
+    return rows
+
+
+@contextlib.contextmanager
+def _attack(served: Served, name: str) -> Iterator[dict[str, int]]:
+    """Attacks meanwhile; yields what comes to hold the answers."""
+    answers: dict[str, int] = {}
+    if name not in attacks.ATTACKS:
+        yield answers
+        return
+    with subprocess.Popen(
+        [sys.executable, attacks.__file__, str(served.ports["rest"]), NAME, name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(1.5)  # It makes what it sends.
+        yield answers
+        answers.update(json.loads(process.communicate()[0]))
+
+
+def _memory_after(served: Served, rows: Sequence[dict[str, object]]) -> float:
+    """Memory when all is calm again: at most 40 seconds later."""
+    memory = served.megabytes()
+    for _ in range(40 if rows else 0):
+        if memory <= 1.05 * float(str(rows[0]["mb"])):
+            break
+        time.sleep(1)
+        memory = served.megabytes()
+    return memory
+
+
+def holds_out(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether nobody had to wait for somebody else's request."""
+    calm, *others = rows
+    return all(
+        not row["lost"]
+        and row["p99_ms"] < 10 * calm["p99_ms"]
+        and max(row["/healthz_ms"], row["/metrics_ms"]) < 100
+        and row["mb_after"] < 1.2 * calm["mb"]
+        for row in others
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, help="folder of versions; default: a small model")
@@ -374,6 +512,8 @@ def main() -> int:
     parser.add_argument("--requests", type=int, help="of each row; of the soak (default 10,000)")
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--swaps", type=int, default=9, help="of versions in the soak, at least 5")
+    parser.add_argument("--attack", action="store_true", help="exits with 1 if somebody waits")
+    parser.add_argument("--seconds", type=float, default=20, help="of each attack")
     parser.add_argument("--smoke", action="store_true", help="one server a table, 8 requests")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -387,6 +527,11 @@ def main() -> int:
             ).run()
             print(figures)
             status = int(bool(figures["wrong"]) or figures["growth"] > 0.05)
+        elif options.attack:
+            names = list(attacks.ATTACKS)[: 1 if options.smoke else None]
+            rows = attacked(directory, 1 if options.smoke else options.seconds, names)
+            figures = {"attacks": rows}
+            status = int(not options.smoke and not holds_out(rows))
         else:
             servers = 1 if options.smoke else None
             requests = options.requests or (8 if options.smoke else 300)

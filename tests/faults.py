@@ -727,6 +727,35 @@ FAULTS = (
         ),
         tests="serving/test_slim.py::test_products_read_transposed_matrices_as_they_lie",
     ),
+    _fault(
+        "serving/answer_limit",
+        "an answer may be as large as memory",
+        ("if size > settings.max_answer_bytes:", "if size > 2**60:"),
+        tests="serving/test_server_limits.py"
+        "::test_what_costs_too_much_is_refused_before_it_is_computed",
+    ),
+    _fault(
+        "serving/turns",
+        "a large request is computed to its end before the next one",
+        ("self._large.append(large)", "self._large.appendleft(large)"),
+        tests="serving/test_scheduler.py::test_large_requests_take_turns",
+    ),
+    _fault(
+        "serving/not_read",
+        "an answer that nobody reads is kept",
+        ("self.transport.abort()", "self.transport.close()"),
+        tests="serving/test_server_limits.py"
+        "::test_a_connection_waits_for_a_reader_and_then_no_longer",
+    ),
+    _fault(
+        "serving/long_words",
+        "a graph cuts long words at other characters",
+        (
+            "tf.equal(place % LONGEST_WORD, 0)\n    room",
+            "tf.equal(place % LONGEST_WORD, 1)\n    room",
+        ),
+        tests="serving/test_long_words.py::test_python_and_the_graph_cut_at_the_same_characters",
+    ),
     # Interop.
     _fault(
         "interop/skip_gain",

@@ -9,11 +9,12 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
+from keras_addnorm.data.long_words import LONGEST_WORD, parts_of_word
 from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.tokenizer_documents import document
@@ -134,9 +135,15 @@ class ByteLevelBPETokenizer(BaseTokenizer):
     def _split(self, texts: list[str]) -> list[list[int]]:
         words = word_pattern()
         return [
-            [token for word in words.findall(text) for token in self._tokens_of_word(word)]
+            [token for word in words.findall(text) for token in self._tokens_of(word)]
             for text in texts
         ]
+
+    def _tokens_of(self, word: str) -> Iterable[int]:
+        if len(word) <= LONGEST_WORD:
+            return self._tokens_of_word(word)
+        # They are not kept: no word comes twice that has so many characters.
+        return itertools.chain.from_iterable(map(self._merge, parts_of_word(word)))
 
     def _merge(self, word: str) -> tuple[int, ...]:
         """The ids of a word."""

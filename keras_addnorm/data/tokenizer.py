@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import sentencepiece
 
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
+from keras_addnorm.data.long_words import has_long_word, parts_of_text
 from keras_addnorm.data.normalization import (
     Charsmap,
     Normalizer,
@@ -67,7 +68,8 @@ class Tokenizer(BaseTokenizer):
     Before it is split, a text is normalised as the vocabulary was trained: it gets a Unicode form,
     loses the invisible characters that the vocabulary lacks, and every run of white space becomes
     one space. docs/text.md has the rules. Models that SentencePiece trained with a normaliser of
-    its own, or without a dummy prefix, are read as SentencePiece reads them.
+    its own, or without a dummy prefix, are read as SentencePiece reads them, but for words of more
+    than 1,000 characters, which are split in parts of that many.
 
     Args:
         proto: A serialised SentencePiece model, as `Tokenizer.proto` gives it.
@@ -345,12 +347,7 @@ class Tokenizer(BaseTokenizer):
 
     def _split(self, texts: list[str]) -> list[list[int]]:
         normal = list(map(self.normalizer, texts))
-        # Many texts are split on all cores, which one does not pay for.
-        rows: list[list[int]] = (
-            self._processor.encode(normal)
-            if len(normal) != 1
-            else [self._processor.encode(normal[0])]
-        )
+        rows = self._encode(normal, int)
         own = self._id_of_model_piece
         if own is None:
             return rows
@@ -358,13 +355,56 @@ class Tokenizer(BaseTokenizer):
         if self.ids_of_runs:
             unknown = self._processor.unk_id()
             places = [place for place, row in enumerate(rows) if unknown in row]
-            names = self._processor.encode([normal[place] for place in places], out_type=str)
+            names = self._encode([normal[place] for place in places], str)
             for place, texts in zip(places, names, strict=True):
                 found[place] = [
                     self.ids_of_runs.get(text, own[token]) if token == unknown else own[token]
                     for token, text in zip(rows[place], texts, strict=True)
                 ]
         return found
+
+    def _encode(self, normal: list[str], out_type: type) -> list[list[Any]]:
+        """The pieces of normalised texts: their numbers in the model, or themselves as strings."""
+        if len(normal) == 1:
+            (text,) = normal
+            if has_long_word(text):
+                return [self._encode_in_parts(text, out_type)]
+            return [self._processor.encode(text, out_type=out_type)]
+        # Many texts are split on all cores, which one does not pay for.
+        long = {place for place, text in enumerate(normal) if has_long_word(text)}
+        short = ["" if place in long else text for place, text in enumerate(normal)]
+        rows: list[list[Any]] = self._processor.encode(short, out_type=out_type)
+        for place in long:
+            rows[place] = self._encode_in_parts(normal[place], out_type)
+        return rows
+
+    def _encode_in_parts(self, text: str, out_type: type) -> list[Any]:
+        """The same of a text with a word that is too long."""
+        processor, unknown = self._processor_of_parts, self._processor.unk_id()
+        before, after = (" ", "") if not self.layout.is_suffix else ("", " ")
+        if self.layout.has_outer_mark:
+            text = f"{before}{text}{after}"
+        parts = parts_of_text(text)
+        numbers: list[int] = []
+        pieces: list[Any] = []
+        for row, found in zip(
+            processor.encode(parts), processor.encode(parts, out_type=out_type), strict=True
+        ):
+            # What the model lacks is one run on both sides of a cut.
+            goes_on = numbers[-1:] == row[:1] == [unknown]
+            if goes_on and out_type is str:
+                pieces[-1] += found[0]
+            numbers += row[goes_on:]
+            pieces += found[goes_on:]
+        return pieces
+
+    @functools.cached_property
+    def _processor_of_parts(self) -> sentencepiece.SentencePieceProcessor:
+        """Splits parts of a text, which get no mark of a space."""
+        model = _parse_model(self._processor.serialized_model_proto())
+        model.normalizer_spec.add_dummy_prefix = False
+        model.normalizer_spec.remove_extra_whitespaces = False
+        return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
 
     def _sampler(self, sampling: SubwordSampling) -> Sampler:
         if self.kind == "bpe" and sampling.alpha >= 1:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import ByteLevelBPETokenizer, byte_alphabet
 from keras_addnorm.data.byte_level_bpe import ENDINGS, SPACES, word_classes
+from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.serving import unicode_tables as unicode
 from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
 from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
@@ -77,6 +78,7 @@ class GraphByteLevelBPETokenizer(GraphVocabulary):
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         characters, row_splits = to_characters(valid_utf8(texts))
         begins = self._begins_word(characters, row_splits)
+        begins = _with_parts(begins)
         starts = tf.where(begins)[:, 0]  # (K,)
         ends = tf.concat([starts, tf.shape(characters, tf.int64)], 0)
         distinct, index = tf.unique(to_texts(characters, ends))
@@ -148,6 +150,20 @@ def _shifted(values: tf.Tensor, by: int, otherwise: int | bool) -> tf.Tensor:
     new = tf.fill(size[None], tf.constant(otherwise, values.dtype))
     kept = values[: tf.size(values) - size] if by > 0 else values[size:]
     return tf.concat([new, kept] if by > 0 else [kept, new], 0)
+
+
+def _with_parts(begins: tf.Tensor) -> tf.Tensor:
+    """Whether a word or a part of a long one begins at each character, (N,)."""
+    starts = tf.where(begins)[:, 0]
+    size = tf.size(begins, tf.int64)
+    ends = tf.concat([starts, [size]], 0)[1:]
+
+    def divided() -> tf.Tensor:
+        place = tf.range(size) - tf.gather(starts, tf.cumsum(tf.cast(begins, tf.int32)) - 1)
+        return tf.equal(place % LONGEST_WORD, 0)
+
+    longest = tf.reduce_max(ends - starts)
+    return tf.cond(longest > LONGEST_WORD, divided, lambda: tf.identity(begins))
 
 
 def _all_spaces() -> str:

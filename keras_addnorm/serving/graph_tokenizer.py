@@ -13,8 +13,8 @@ batch are segmented, all at once:
    BPE: merge the best-ranked pair of every segment, until no pair is left.
 
 Memory grows with the number of characters (times the longest piece), never with words times the
-longest word. Time grows with the longest *segment*: a single word of 10,000 equal letters takes
-10,000 steps.
+longest word. Time grows with the longest *segment*, which is no longer than `LONGEST_WORD`: a word
+of more characters is split in parts of that many.
 
 Where pieces can go on over a space, a "word" is a whole text. So it is, and one segment, where the
 sums of a unigram vocabulary's scores are rounded: a segmentation then depends on the text before.
@@ -31,6 +31,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_addnorm.data import Piece, Tokenizer
+from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
@@ -162,10 +163,16 @@ class GraphTokenizer(GraphVocabulary):
         if self._separates:
             characters, ends = _with_separators(characters, ends)
         matches = match(self.table, characters, self._longest)  # (C, W)
+        longest = tf.reduce_max(ends[1:] - ends[:-1])
+        matches, cuts = tf.cond(
+            longest > LONGEST_WORD,
+            lambda: _cut_long_words(matches, characters, ends),
+            lambda: (tf.identity(matches), tf.zeros_like(characters)),
+        )
         if self._adds_exactly:
             segment = _segments(tf.gather(tf.constant(self._span_of_string), matches))
         else:
-            segment = row_ids(ends, tf.size(characters)) - 1
+            segment = row_ids(ends, tf.size(characters)) - 1 + cuts
         last, length = self._solve(matches, segment)
         if self._separates:
             is_token = tf.not_equal(tf.gather(characters, last), _SEPARATOR)
@@ -240,6 +247,39 @@ def _with_separators(characters: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.T
     separators = tf.fill(tf.stack([rows.nrows(), 1]), _SEPARATOR)
     rows = tf.concat([rows, separators], 1)
     return rows.values, rows.row_splits
+
+
+def _cut_long_words(
+    matches: tf.Tensor, characters: tf.Tensor, row_splits: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Divides words of more than `LONGEST_WORD` characters in parts of that many.
+
+    Args:
+        matches: What ends at each character, (C, W).
+        characters: The characters, (C,), with the marks of spaces.
+        row_splits: Where rows of words begin.
+
+    Returns:
+        The matches that go on over no cut, and the number of cuts up to each character, (C,).
+    """
+    size, window = tf.size(characters), matches.shape[1]
+    index, zero = tf.range(size), tf.zeros_like(characters)
+    is_mark = tf.equal(characters, ord(SPACE_MARK)) | tf.equal(characters, _SEPARATOR)
+    starts = tf.cast(row_splits[:-1], tf.int32)[:, None]
+    is_first = tf.tensor_scatter_nd_update(zero, starts, tf.ones_like(starts[:, 0])) > 0
+    is_first |= tf.concat([[True], is_mark[:-1]], 0)
+    place = index - _last(is_first, index)
+    is_cut = ~is_mark & (place > 0) & tf.equal(place % LONGEST_WORD, 0)
+    room = index + 1 - _last(is_cut, index)
+    lengths = window - tf.range(window)
+    matches = tf.where(lengths <= room[:, None], matches, 0)
+    return matches, tf.cumsum(tf.cast(is_cut, tf.int32))
+
+
+def _last(chosen: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    """The last chosen place up to each, (C,); 0 where there is none."""
+    places = tf.concat([[0], tf.boolean_mask(index, chosen)], 0)
+    return tf.gather(places, tf.cumsum(tf.cast(chosen, tf.int32)))
 
 
 class _Strings(StringNumbers):

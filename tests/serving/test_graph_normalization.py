@@ -10,6 +10,7 @@ import tensorflow as tf
 from covering import covering
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_texts import long_texts
 from vocabularies import largest_vocabulary
 
 from keras_addnorm.data import Tokenizer
@@ -175,7 +176,7 @@ FOREIGN_TEXTS = [
 @pytest.mark.parametrize(("name", "kind"), covering(list(FOREIGN), ["unigram", "bpe"], strength=1))
 def test_f7_other_models_are_read_as_sentencepiece_reads_them(name, kind):
     tokenizer = foreign(model_type=kind, **FOREIGN[name])
-    assert_equal_in_both(both(tokenizer), FOREIGN_TEXTS)
+    assert_equal_in_both(both(tokenizer), [*FOREIGN_TEXTS, *long_texts()])
     # White space and invisible characters aside, which are treated as in all vocabularies here.
     theirs = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.proto)
     for text in FOREIGN_TEXTS:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.loaded_version import Signature, Spec
 from keras_addnorm.serving.server.metrics import Metrics
+from keras_addnorm.serving.server.portions import Portions
 from keras_addnorm.serving.server.scheduler import Scheduler
 from keras_addnorm.serving.server.settings import Settings
 
@@ -84,7 +85,8 @@ def test_one_bad_request_spoils_no_other():
     calls = []
     requests = [row(1), row(13), row(3)]
     good, bad, other = run(lambda s: all_at_once(s, doubling(calls), requests))
-    assert calls == [[1, 13, 3], [1], [13], [3]]
+    # The batch is halved until the bad one is alone.
+    assert calls == [[1, 13, 3], [1], [13, 3], [13], [3]]
     assert (good["y"].tolist(), other["y"].tolist()) == ([2], [6])
     assert isinstance(bad, ServingError)
     assert (bad.code, bad.message) == ("INVALID_ARGUMENT", "thirteen")
@@ -188,6 +190,181 @@ def test_who_gives_up_is_not_computed():
 
     run(work, batch_timeout_ms=0)
     assert calls == [[1], [4]]
+
+
+def test_many_bad_requests_are_found_by_halves():
+    calls = []
+    run(lambda s: all_at_once(s, doubling(calls), [row(n) for n in range(1, 33)]))
+    assert calls[0] == list(range(1, 33))
+    # Two halves at each of five sizes, in place of 32 single ones.
+    assert len(calls) == 1 + 2 * 5
+
+
+class Turns:
+    """A signature whose calls wait until each is let go, so that their order can be seen."""
+
+    def __init__(self, output=ROW):
+        self.calls, self.goes = [], []
+        self.came = threading.Semaphore(0)
+        self.signature = Signature("f", 1, {"x": ROW}, {"y": output}, self._call)
+
+    def _call(self, x):
+        go = threading.Event()
+        self.calls.append(sorted({int(value) // 1000 for value in x}))
+        self.goes.append(go)
+        self.came.release()
+        assert go.wait(60)
+        return {"y": 2 * x}
+
+    async def next(self):
+        """Waits for a call; returns which requests it is for."""
+        assert await asyncio.to_thread(self.came.acquire, timeout=60)
+        return self.calls[-1]
+
+    def let_go(self, call):
+        self.goes[call].set()
+
+    async def finish(self, *tasks):
+        """Lets all calls go, those to come, too."""
+        answers = asyncio.gather(*tasks)
+        while not answers.done():
+            for go in self.goes:
+                go.set()
+            await asyncio.sleep(0.001)
+        return await answers
+
+
+def large(number, rows=150):
+    return row(*(1000 * number + np.arange(rows)))
+
+
+def test_large_requests_take_turns():
+    turns = Turns()
+
+    async def work(scheduler):
+        requests = [
+            asyncio.create_task(scheduler.run(turns.signature, large(n))) for n in (1, 2, 3)
+        ]
+        for call in range(9):
+            await turns.next()
+            turns.let_go(call)
+        return await asyncio.gather(*requests)
+
+    answers = run(work)
+    assert turns.calls == [[1], [2], [3]] * 3
+    for number, answer in zip((1, 2, 3), answers, strict=True):
+        assert answer["y"].tolist() == (2 * large(number)["x"]).tolist()
+
+
+def test_a_small_request_waits_for_no_large_one():
+    """One worker is at work on a large request; another one comes for small ones alone."""
+    turns = Turns()
+
+    async def work(scheduler):
+        big = [asyncio.create_task(scheduler.run(turns.signature, large(n))) for n in (1, 2)]
+        assert await turns.next() == [1]
+        small = asyncio.create_task(scheduler.run(turns.signature, row(5000)))
+        assert await turns.next() == [5]
+        turns.let_go(1)
+        assert (await small)["y"].tolist() == [10_000]
+        # The next portion waits for the worker.
+        assert turns.calls == [[1], [5]]
+        return await turns.finish(*big)
+
+    assert len(run(work, batch_timeout_ms=0)) == 2
+
+
+def test_small_requests_do_not_keep_a_large_one_waiting():
+    turns = Turns()
+
+    async def work(scheduler):
+        def ask(inputs):
+            return asyncio.create_task(scheduler.run(turns.signature, inputs))
+
+        tasks = [ask(row(1000)), ask(row(2000))]
+        await turns.next()
+        await turns.next()
+        tasks += [ask(row(3000)), ask(large(4, 65)), ask(row(5000))]
+        await asyncio.sleep(0.01)
+        assert len(turns.calls) == 2
+        turns.let_go(0)
+        assert {*await turns.next(), *await turns.next()} <= {3, 4}
+        # The large one has the worker that became free, the small one the one that is added.
+        assert sorted(turns.calls[2:]) == [[3], [4]]
+        await turns.finish(*tasks)
+
+    run(work, workers=2, batch_timeout_ms=0, max_batch_size=1)
+    assert turns.calls.index([4]) < turns.calls.index([5])
+
+
+def test_portions_are_of_like_length_and_bounded():
+    texts = np.array([b"a" * n for n in (9000, 1, 9000, 20_000, 2, 3)] + [b"bb"] * 70, object)
+    cut = Portions({"texts": texts})
+    seen = []
+    while cut:
+        inputs = cut.next()
+        seen.append([len(text) for text in inputs["texts"]])
+        cut.put({"n": np.array(seen[-1])})
+    assert seen == [[1] + [2] * 63, [2] * 8 + [3, 9000], [9000], [20_000]]
+    assert cut.whole()["n"].tolist() == [len(text) for text in texts]
+    cut = Portions({"texts": texts, "more": np.array([b"c"] * len(texts), object)})
+    cut.next()
+    with pytest.raises(ValueError, match="does not answer row by row"):
+        cut.put({"n": np.zeros(63)})
+
+
+def test_a_large_request_that_cannot_be_divided_is_computed_at_once():
+    calls = []
+    matrix = Spec(tf.float32, (None, None))
+    for output in (matrix, ROW):
+
+        def function(x):
+            calls.append(len(x))
+            return {"y": x[:1]}
+
+        signature = Signature("f", 1, {"x": ROW}, {"y": output}, function)
+        answer = run(lambda s, signature=signature: s.run(signature, large(1, 100)))
+        assert answer["y"].tolist() == [1000]
+    # The second one says that it answers row by row, and does not.
+    assert calls == [100, 64, 100]
+
+
+def test_a_large_request_that_fails_ends():
+    calls = []
+    inputs = large(1, 200)
+    inputs["x"][70] = 13
+    with pytest.raises(ServingError, match="thirteen"):
+        run(lambda s: s.run(doubling(calls), inputs))
+    assert len(calls) == 2
+
+
+def test_who_gives_up_a_large_request_is_not_computed_further():
+    turns = Turns()
+
+    async def work(scheduler):
+        gone = asyncio.create_task(scheduler.run(turns.signature, large(1)))
+        await turns.next()
+        gone.cancel()
+        other = asyncio.create_task(scheduler.run(turns.signature, large(2, 65)))
+        await asyncio.sleep(0)
+        await turns.finish(other)
+
+    run(work)
+    assert turns.calls == [[1], [2], [2]]
+
+
+def test_a_batch_of_long_texts_is_full_sooner():
+    calls = []
+    text = Spec(tf.string, (None,))
+
+    def function(texts):
+        calls.append(len(texts))
+        return {"texts": texts}
+
+    signature = Signature("f", 1, {"texts": text}, {"texts": text}, function)
+    requests = [{"texts": np.array([b"a" * 5000], object)} for _ in range(5)]
+    answers = run(lambda s: all_at_once(s, signature, requests))
+    assert calls == [3, 2] and len(answers) == 5
 
 
 @pytest.mark.parametrize("field", ["queue", "timeout", "workers", "max_batch_size", "max_rows"])

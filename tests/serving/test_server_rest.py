@@ -184,7 +184,7 @@ def test_floats_are_written_in_their_own_precision(server):
     connection.request("POST", "/v1/models/shouter:predict", json.dumps(body))
     text = connection.getresponse().read().decode()
     connection.close()
-    assert '"x": [[0.1, 0.2, 16777216.0]]' in text
+    assert '"x":[[0.1,0.2,16777216.0]]' in text
 
 
 def test_outputs_without_rows_want_columns(server):

@@ -29,7 +29,7 @@ __all__ = ["Server", "Settings", "running"]
 def __getattr__(name: str) -> Any:
     # The settings are for the command line, too, which imports nothing heavy.
     if name in __all__:
-        needed = ("starlette", "uvicorn", "prometheus_client", "grpc_health")
+        needed = ("starlette", "uvicorn", "orjson", "prometheus_client", "grpc_health")
         require_extra("serve", "The server", *needed)
         return getattr(importlib.import_module(f"{__name__}.app"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,18 +15,22 @@ from typing import Any
 import uvicorn
 
 from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.connections import connection_class
 from keras_addnorm.serving.server.grpc_api import make_grpc_server
 from keras_addnorm.serving.server.health import Health
 from keras_addnorm.serving.server.metrics import Metrics
 from keras_addnorm.serving.server.rest import make_app
 from keras_addnorm.serving.server.scheduler import Scheduler
-from keras_addnorm.serving.server.served_versions import Versions
+from keras_addnorm.serving.server.served_versions import Versions, give_memory_back
 from keras_addnorm.serving.server.service import Service
 from keras_addnorm.serving.server.settings import Settings
 from keras_addnorm.serving.versions import existing_versions
 
 _log = logging.getLogger(__name__)
 _LAST_TASKS_SECONDS = 2.0
+# Seconds after which Python lets another thread run. The event loop needs a millisecond and waits
+# for that long whenever another thread converts something large; 5 ms are usual.
+_SWITCH_SECONDS = 0.001
 
 
 class Server:
@@ -74,7 +79,12 @@ class Server:
             OSError: If a port is taken.
             ServingError: If no version can be loaded.
         """
-        asyncio.run(self._serve_to_the_end())
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        try:
+            asyncio.run(self._serve_to_the_end())
+        finally:
+            sys.setswitchinterval(usual)
 
     async def _serve_to_the_end(self) -> None:
         await self.serve(on_signals=(signal.SIGTERM, signal.SIGINT))
@@ -117,6 +127,7 @@ class Server:
             stops = [web_task] if rpc is None else [web_task, rpc.stop(self.settings.grace_seconds)]
             await asyncio.gather(*stops)
             await self._scheduler.close()
+            await self.service.conversions.close()
             _log.info("Stopped.")
 
     def stop(self) -> None:
@@ -157,6 +168,8 @@ class Server:
                 self._announce(versions)
                 health.serve()
             await asyncio.sleep(self.settings.poll_seconds)
+            if self.service.held.was_emptied():
+                await asyncio.to_thread(give_memory_back)
 
     def _announce(self, versions: Versions) -> None:
         if versions.current is None:
@@ -176,7 +189,7 @@ class Server:
     def _web_config(self) -> uvicorn.Config:
         return uvicorn.Config(
             make_app(self.service),
-            http="h11",
+            http=connection_class(self.settings.send_timeout),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,6 +19,8 @@ from tensorflow_serving.apis import (
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.health import Health
+from keras_addnorm.serving.server.held_bytes import Holding
+from keras_addnorm.serving.server.limits import LARGE, bytes_of
 from keras_addnorm.serving.server.loaded_version import DEFAULT_SIGNATURE, Arrays, Signature
 from keras_addnorm.serving.server.proto_tensors import to_arrays, to_proto
 from keras_addnorm.serving.server.service import Service, find_signature, model_spec
@@ -24,6 +28,8 @@ from keras_addnorm.serving.server.service import Service, find_signature, model_
 # Bytes that a request may have beyond the largest allowed body.
 _OVERHEAD = 64 * 1024
 _MESSAGE_IN_HEADER = 1000
+# Milliseconds after which a connection is asked whether anybody reads there.
+_KEEPALIVE = 30_000
 
 
 def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
@@ -37,10 +43,14 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
         The server.
     """
     calls = _Calls(service)
+    handler = functools.partial(_handler, service)
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", service.settings.max_body_bytes + _OVERHEAD),
             ("grpc.max_send_message_length", -1),
+            # Who does not read does not answer, either: the connection is closed.
+            ("grpc.keepalive_time_ms", _KEEPALIVE),
+            ("grpc.keepalive_timeout_ms", round(1000 * service.settings.send_timeout)),
             # Otherwise two servers could share one port, and each would get some of the requests.
             ("grpc.so_reuseport", 0),
         ]
@@ -50,8 +60,8 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
             grpc.method_handlers_generic_handler(
                 "tensorflow.serving.PredictionService",
                 {
-                    "Predict": _handler(predict_pb2.PredictRequest, calls.predict),
-                    "GetModelMetadata": _handler(
+                    "Predict": handler(predict_pb2.PredictRequest, calls.predict),
+                    "GetModelMetadata": handler(
                         get_model_metadata_pb2.GetModelMetadataRequest, calls.metadata
                     ),
                 },
@@ -59,7 +69,7 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
             grpc.method_handlers_generic_handler(
                 "tensorflow.serving.ModelService",
                 {
-                    "GetModelStatus": _handler(
+                    "GetModelStatus": handler(
                         get_model_status_pb2.GetModelStatusRequest, calls.status
                     )
                 },
@@ -70,15 +80,28 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
     return server
 
 
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """What a method has to know of a call, besides the request.
+
+    Args:
+        timeout: Seconds that the client waits; `None` for no limit.
+        size: The bytes of the request.
+        holding: What it holds.
+    """
+
+    timeout: float | None
+    size: int
+    holding: Holding
+
+
 class _Calls:
     """The methods of the services."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def predict(
-        self, request: predict_pb2.PredictRequest, timeout: float | None
-    ) -> predict_pb2.PredictResponse:
+    async def predict(self, request: predict_pb2.PredictRequest, call: _Call) -> bytes:
         with self._service.metrics.observe("grpc") as observed:
             name, version = _target(request.model_spec)
             loaded = self._service.versions.find(name, version)
@@ -89,22 +112,22 @@ class _Calls:
             )
             wanted = _wanted(list(request.output_filter), list(signature.outputs))
             limit = self._service.settings.max_body_bytes
+            convert = self._service.conversions
             outputs = await self._service.predict(
                 observed,
                 signature,
-                lambda: _inputs(request, signature, limit),
-                timeout,
+                lambda: convert.run(call.size, _inputs, request, signature, limit),
+                call.holding,
+                call.timeout,
             )
-            response = predict_pb2.PredictResponse(
-                model_spec=model_spec(name, loaded, signature.name)
-            )
-            for key in wanted:
-                response.outputs[key].CopyFrom(to_proto(outputs[key]))
-            return response
+            outputs = {key: outputs[key] for key in wanted}
+            spec = model_spec(name, loaded, signature.name)
+            size = bytes_of(outputs)
+            return await convert.run(size, _answer, spec, outputs)
 
     async def metadata(
-        self, request: get_model_metadata_pb2.GetModelMetadataRequest, timeout: float | None
-    ) -> get_model_metadata_pb2.GetModelMetadataResponse:
+        self, request: get_model_metadata_pb2.GetModelMetadataRequest, call: _Call
+    ) -> bytes:
         name, version = _target(request.model_spec)
         if set(request.metadata_field) != {"signature_def"}:
             raise ServingError(
@@ -115,12 +138,14 @@ class _Calls:
         spec, signatures = self._service.metadata(name, version)
         response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=spec)
         response.metadata["signature_def"].Pack(signatures)
-        return response
+        serialized: bytes = response.SerializeToString()
+        return serialized
 
     async def status(
-        self, request: get_model_status_pb2.GetModelStatusRequest, timeout: float | None
-    ) -> get_model_status_pb2.GetModelStatusResponse:
-        return self._service.status(*_target(request.model_spec))
+        self, request: get_model_status_pb2.GetModelStatusRequest, call: _Call
+    ) -> bytes:
+        serialized: bytes = self._service.status(*_target(request.model_spec)).SerializeToString()
+        return serialized
 
 
 def _target(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
@@ -139,6 +164,14 @@ def _inputs(request: predict_pb2.PredictRequest, signature: Signature, max_bytes
     return to_arrays(request.inputs, max_bytes)
 
 
+def _answer(spec: model_pb2.ModelSpec, outputs: Arrays) -> bytes:
+    response = predict_pb2.PredictResponse(model_spec=spec)
+    for key, array in outputs.items():
+        response.outputs[key].CopyFrom(to_proto(array))
+    serialized: bytes = response.SerializeToString()
+    return serialized
+
+
 def _wanted(output_filter: list[str], outputs: list[str]) -> list[str]:
     unknown = sorted(set(output_filter) - set(outputs))
     if unknown or len(set(output_filter)) < len(output_filter):
@@ -151,21 +184,27 @@ def _wanted(output_filter: list[str], outputs: list[str]) -> list[str]:
 
 
 def _handler(
+    service: Service,
     request_type: type[message.Message],
-    method: Callable[[Any, float | None], Awaitable[message.Message]],
+    method: Callable[[Any, _Call], Awaitable[bytes]],
 ) -> Any:
-    async def handle(data: bytes, context: grpc.aio.ServicerContext) -> message.Message:
+    async def handle(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        holding = service.held.open()
+        # An answer is held until the client has it.
+        context.add_done_callback(lambda _: holding.close())
         try:
-            return await method(_parsed(request_type, data), context.time_remaining())
+            size = len(data)
+            if size > LARGE:
+                holding.add(size)
+            request = await service.conversions.run(size, _parsed, request_type, data)
+            return await method(request, _Call(context.time_remaining(), size, holding))
         except ServingError as error:
             code, text = error.code, error.message
         await context.abort(grpc.StatusCode[code], text[:_MESSAGE_IN_HEADER])
         raise AssertionError("abort has raised")
 
     # No deserialiser: gRPC would send the text of its exceptions to the client.
-    return grpc.unary_unary_rpc_method_handler(
-        handle, response_serializer=lambda response: response.SerializeToString()
-    )
+    return grpc.unary_unary_rpc_method_handler(handle)
 
 
 def _parsed(request_type: type[message.Message], data: bytes) -> message.Message:

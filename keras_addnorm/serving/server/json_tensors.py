@@ -11,12 +11,15 @@ import base64
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import orjson
 
 from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.limits import TooMuchError
 from keras_addnorm.serving.server.loaded_version import (
     DEFAULT_SIGNATURE,
     Arrays,
@@ -26,6 +29,17 @@ from keras_addnorm.serving.server.loaded_version import (
 
 _BYTES_SUFFIX = "_bytes"
 _MOST_AXES = 32
+_QUOTE = ord('"')
+# Values of an answer that are written at once, which takes a millisecond, and bytes of a piece.
+_BLOCK = 16 * 1024
+_PIECE = 64 * 1024
+# A string, which may go on to the end, or what stands before a value.
+_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[,\[{]', re.DOTALL)
+# What orjson writes as JSON has it; it has no NaN and no infinity.
+_NATIVE = frozenset(
+    {"bool", "float16", "float32", "float64"}
+    | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,18 +57,24 @@ class PredictBody:
     value: Any
 
     @classmethod
-    def parse(cls, body: bytes) -> PredictBody:
+    def parse(cls, body: bytes | bytearray, max_values: int) -> PredictBody:
         """Parses the body of a request.
 
         Args:
             body: JSON in UTF-8.
+            max_values: The most values in it.
 
         Returns:
             The parsed body.
 
         Raises:
-            ServingError: If it is no valid body: `INVALID_ARGUMENT`.
+            ServingError: If it is no valid body, or has too many values: `INVALID_ARGUMENT`.
         """
+        if _exceeds(body, max_values):
+            raise TooMuchError(
+                f"Expected at most {max_values} values in one request; received more. Send several "
+                "requests, or start the server with a larger max_values."
+            )
         document = _document(body)
         name = document.get("signature_name", "")
         if not isinstance(name, str):
@@ -107,7 +127,7 @@ class PredictBody:
         return columns
 
 
-def answer(outputs: Arrays, *, is_row_format: bool) -> bytes:
+def answer(outputs: Arrays, *, is_row_format: bool) -> Iterator[bytes]:
     """Writes the response to a predict call.
 
     Args:
@@ -115,29 +135,131 @@ def answer(outputs: Arrays, *, is_row_format: bool) -> bytes:
         is_row_format: Whether the request had `instances`.
 
     Returns:
-        JSON.
+        Makes the pieces of the JSON, of some ten thousand bytes each.
 
     Raises:
         ServingError: If the request is in row format and the outputs have different numbers of
             rows: `INVALID_ARGUMENT`.
     """
-    values = {name: _plain(array, name) for name, array in sorted(outputs.items())}
-    if not is_row_format:
-        content = next(iter(values.values())) if len(values) == 1 else values
-        return _json({"outputs": content})
+    outputs = dict(sorted(outputs.items()))
     sizes = {array.shape[:1] for array in outputs.values()}
-    if len(sizes) != 1 or () in sizes:
+    if is_row_format and (len(sizes) != 1 or () in sizes):
         raise _invalid(
             "The outputs do not have one row for each instance; ask in column format, with "
             "'inputs' in place of 'instances'"
         )
-    if len(values) == 1:
-        return _json({"predictions": next(iter(values.values()))})
-    rows = zip(*values.values(), strict=True)
-    return _json({"predictions": [dict(zip(values, row, strict=True)) for row in rows]})
+    return _pieces(_answer_parts(outputs, is_row_format))
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def _answer_parts(outputs: Arrays, is_row_format: bool) -> Iterator[bytes]:
+    yield b'{"predictions":' if is_row_format else b'{"outputs":'
+    if len(outputs) == 1:
+        for name, array in outputs.items():
+            yield from _array_parts(array, name)
+    else:
+        yield from (_rows_parts if is_row_format else _object_parts)(outputs)
+    yield b"}"
+
+
+def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Joins small parts."""
+    piece = bytearray()
+    for part in parts:
+        piece += part
+        if len(piece) >= _PIECE:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+def _object_parts(arrays: Arrays) -> Iterator[bytes]:
+    before = b"{"
+    for name, array in arrays.items():
+        yield before + orjson.dumps(name) + b":"
+        yield from _array_parts(array, name)
+        before = b","
+    yield b"}"
+
+
+def _array_parts(array: np.ndarray, name: str) -> Iterator[bytes]:
+    if array.size <= _BLOCK or not array.ndim:
+        yield _json({name: array}, _first)
+        return
+    step = max(1, _BLOCK * len(array) // array.size)
+    before = b"["
+    for start in range(0, len(array), step):
+        block = array[start : start + step]
+        yield before
+        if block.size <= _BLOCK:
+            yield _json({name: block}, _first)[1:-1]
+        else:
+            yield from _array_parts(block[0], name)
+        before = b","
+    yield b"]"
+
+
+def _rows_parts(outputs: Arrays) -> Iterator[bytes]:
+    """One object for each row."""
+
+    def objects(columns: list[Any]) -> list[dict[str, Any]]:
+        return [dict(zip(outputs, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    count = max(map(len, outputs.values()))
+    size = sum(array.size for array in outputs.values()) // max(count, 1)
+    step = max(1, _BLOCK // max(size, 1))
+    yield b"["
+    for start in range(0, count, step):
+        if start:
+            yield b","
+        block = {name: array[start : start + step] for name, array in outputs.items()}
+        if size <= _BLOCK:
+            yield _json(block, objects)[1:-1]
+        else:
+            yield from _object_parts({name: array[0, ...] for name, array in block.items()})
+    yield b"]"
+
+
+def _first(columns: list[Any]) -> Any:
+    return columns[0]
+
+
+def _json(block: Arrays, arrange: Callable[[list[Any]], Any]) -> bytes:
+    """Writes what is made of a few values."""
+    if all(map(_is_native, block.values())):
+        columns = [_native(array, name) for name, array in block.items()]
+        return orjson.dumps(arrange(columns), option=orjson.OPT_SERIALIZE_NUMPY)
+    columns = [_plain(array, name) for name, array in block.items()]
+    return json.dumps(arrange(columns), ensure_ascii=False).encode("utf-8")
+
+
+def _is_native(array: np.ndarray) -> bool:
+    if array.dtype == object:
+        return True
+    if array.dtype.name not in _NATIVE:
+        return False
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def _native(array: np.ndarray, name: str) -> Any:
+    if array.dtype == object or not array.size:
+        return _plain(array, name)
+    return np.ascontiguousarray(array) if array.ndim else array[()]
+
+
+def _exceeds(body: bytes | bytearray, most: int) -> bool:
+    """Whether JSON has more values than `most`; what is in strings does not count."""
+    if sum(map(body.count, (b",", b"[", b"{"))) <= most:
+        return False
+    found = 0
+    for part in _STRUCTURE.finditer(body):
+        found += part.end() - part.start() == 1 and body[part.start()] != _QUOTE
+        if found > most:
+            return True
+    return False
+
+
+def _document(body: bytes | bytearray) -> dict[str, Any]:
     try:
         # A number such as 1e999 is an error; the names NaN and Infinity are allowed.
         document = json.loads(body.decode("utf-8"), parse_float=_finite)
@@ -283,10 +405,6 @@ def _as_base64(value: bytes) -> dict[str, str]:
 
 def _as_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
-
-
-def _json(content: Any) -> bytes:
-    return json.dumps(content, ensure_ascii=False).encode("utf-8")
 
 
 def _invalid(message: str) -> ServingError:

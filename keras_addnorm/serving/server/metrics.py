@@ -39,6 +39,7 @@ class Metrics:
         seconds: Durations of requests by protocol and signature.
         batch_rows: Rows of a batch by signature.
         queue_length: Requests that wait for a worker.
+        held_bytes: What large requests and their answers take.
         version: The served version; 0 for none.
     """
 
@@ -69,6 +70,11 @@ class Metrics:
         )
         self.queue_length = Gauge(
             f"{prefix}queue_length", "Requests waiting for a worker", registry=self._registry
+        )
+        self.held_bytes = Gauge(
+            f"{prefix}held_bytes",
+            "Bytes of large requests and their answers",
+            registry=self._registry,
         )
         self.version = Gauge(
             f"{prefix}model_version", "Version that is served", registry=self._registry

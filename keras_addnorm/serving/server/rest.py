@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import urllib.parse
 import zlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from google.protobuf import json_format, message
@@ -15,11 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keras_addnorm.serving.errors import ServingError
+from keras_addnorm.serving.server.held_bytes import Holding
 from keras_addnorm.serving.server.json_tensors import PredictBody, answer
+from keras_addnorm.serving.server.limits import LARGE, are_large
 from keras_addnorm.serving.server.metrics import Observed
 from keras_addnorm.serving.server.page import Page
 from keras_addnorm.serving.server.service import Service, find_signature
@@ -34,21 +39,17 @@ _QUERY = re.compile(
     re.IGNORECASE,
 )
 _LARGEST_VERSION = 2**63 - 1
-# More bytes of JSON than this are read and written in a thread, so that other requests do not wait.
-_LARGE_BODY = 64 * 1024
 # A body above the limit is read and discarded, up to this many times the limit: a client that still
 # sends does not see the response.
 _DRAINED = 8
 
 
 # What TensorFlow Serving allows with --enable_cors_support, and bodies under gzip.
-_OTHER_ORIGINS = (
-    Middleware(
-        CORSMiddleware,
-        allow_origins=("*",),
-        allow_methods=("GET", "POST"),
-        allow_headers=("Content-Type", "Content-Encoding"),
-    ),
+_OTHER_ORIGINS = Middleware(
+    CORSMiddleware,
+    allow_origins=("*",),
+    allow_methods=("GET", "POST"),
+    allow_headers=("Content-Type", "Content-Encoding"),
 )
 
 
@@ -56,7 +57,10 @@ def make_app(service: Service) -> Starlette:
     """Makes the ASGI application that answers with a service."""
     handlers = _Handlers(service)
     return Starlette(
-        middleware=_OTHER_ORIGINS if service.settings.cors else (),
+        middleware=[
+            Middleware(_OneLength),
+            *([_OTHER_ORIGINS] if service.settings.cors else []),
+        ],
         routes=[
             Route("/", handlers.page, methods=["GET"]),
             Route("/healthz", handlers.healthz, methods=["GET"]),
@@ -91,6 +95,38 @@ class _CodingError(ServingError):
         )
 
 
+class _OneLength:
+    """Refuses a request that says in two ways how long it is.
+
+    A proxy may believe the other one, and what it takes for a body would be read as a request.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            text = "Expected Content-Length or Transfer-Encoding; received both."
+            refusal = _json({"error": text}, 400)
+            refusal.headers["connection"] = "close"
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class _InPieces(StreamingResponse):
+    """An answer that is made as it is read."""
+
+    def __init__(self, content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, media_type="application/json")
+        self.holds = contextlib.ExitStack()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.holds:
+            await super().__call__(scope, receive, send)
+
+
 class _Handlers:
     """The handlers of the routes."""
 
@@ -122,11 +158,16 @@ class _Handlers:
 
     async def call(self, request: Request) -> Response:
         """Answers POST: predict."""
-        try:
-            with self._service.metrics.observe("rest") as observed:
-                return await self._call(request, observed)
-        except ServingError as error:
-            return _error(error)
+        with contextlib.ExitStack() as holds:
+            holding = holds.enter_context(self._service.held.open())
+            try:
+                with self._service.metrics.observe("rest") as observed:
+                    response = await self._call(request, observed, holding)
+            except ServingError as error:
+                return _error(error)
+            if isinstance(response, _InPieces):
+                response.holds = holds.pop_all()
+            return response
 
     def _ask(self, request: Request) -> Response:
         name, version, label, metadata = _parts(_QUERY, request)
@@ -140,25 +181,28 @@ class _Handlers:
             {"model_spec": _plain(spec), "metadata": {"signature_def": _plain(signatures)}}
         )
 
-    async def _call(self, request: Request, observed: Observed) -> Response:
+    async def _call(self, request: Request, observed: Observed, holding: Holding) -> Response:
         name, version, label, method = _parts(_CALL, request)
         number = _number(version, label)
-        body = await self._body(request)
+        body = await self._body(request, holding)
         if method.lower() != "predict":
             raise ServingError(
                 "UNIMPLEMENTED", f"This server has no '{method}'; its models answer 'predict'."
             )
-        parsed = await _in_thread_if(len(body) > _LARGE_BODY, PredictBody.parse, body)
+        size, convert = len(body), self._service.conversions
+        parsed = await convert.run(size, PredictBody.parse, body, self._service.settings.max_values)
+        del body
         loaded = self._service.versions.find(name, number)
         signature = find_signature(loaded, parsed.signature_name, "INVALID_ARGUMENT")
         outputs = await self._service.predict(
-            observed, signature, lambda: parsed.tensors(signature)
+            observed, signature, lambda: convert.run(size, parsed.tensors, signature), holding
         )
-        is_large = sum(array.nbytes for array in outputs.values()) > _LARGE_BODY
-        content = await _in_thread_if(is_large, _answer, outputs, parsed.is_row_format)
-        return Response(content, media_type="application/json")
+        pieces = answer(outputs, is_row_format=parsed.is_row_format)
+        if are_large(outputs):
+            return _InPieces(convert.each(pieces))
+        return Response(b"".join(pieces), media_type="application/json")
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, holding: Holding) -> bytes | bytearray:
         limit = self._service.settings.max_body_bytes
         coding = request.headers.get("content-encoding", "").strip().lower() or "identity"
         if coding not in ("identity", "gzip", "x-gzip"):
@@ -167,26 +211,45 @@ class _Handlers:
         if announced.isdecimal() and int(announced) > _DRAINED * limit:
             raise _TooLargeError(limit)
         body, size = bytearray(), 0
+        refusal: ServingError | None = None
         try:
             async with asyncio.timeout(self._service.settings.timeout):
                 async for chunk in request.stream():
                     size += len(chunk)
-                    if size <= limit:
+                    refusal = _TooLargeError(limit) if size > limit else refusal
+                    if refusal is None:
                         body += chunk
-                    elif size > _DRAINED * limit:
-                        break
+                        refusal = _held(holding, len(body))
+                    else:
+                        body.clear()
+                        if size > _DRAINED * limit:
+                            break
         except TimeoutError:
             raise ServingError("DEADLINE_EXCEEDED", "The body did not arrive in time.") from None
         except ClientDisconnect:
             raise ServingError("CANCELLED", "The client has gone.") from None
-        if size > limit:
-            raise _TooLargeError(limit)
+        if refusal is not None:
+            raise refusal
         if coding == "identity":
-            return bytes(body)
-        return await asyncio.to_thread(_inflated, bytes(body), limit)
+            return body
+        body = await asyncio.to_thread(_inflated, bytes(body), limit)
+        refusal = _held(holding, len(body))
+        if refusal is not None:
+            raise refusal
+        return body
 
 
-def _inflated(body: bytes, limit: int) -> bytes:
+def _held(holding: Holding, size: int) -> ServingError | None:
+    """Holds a body of this size, if it is large; what speaks against it."""
+    if size > max(LARGE, holding.size):
+        try:
+            holding.add(size - holding.size)
+        except ServingError as error:
+            return error
+    return None
+
+
+def _inflated(body: bytes, limit: int) -> bytearray:
     """Inflates gzip; a small body can hold gigabytes, of which no more than the limit is made."""
     found = bytearray()
     try:
@@ -199,7 +262,7 @@ def _inflated(body: bytes, limit: int) -> bytes:
                 raise zlib.error("it ends too early")
             body = gzip.unused_data
             if not body:
-                return bytes(found)
+                return found
     except zlib.error as error:
         raise ServingError("INVALID_ARGUMENT", f"The body is no gzip: {error}.") from None
 
@@ -223,16 +286,6 @@ def _number(version: str, label: str) -> int | None:
     if len(version) > 19 or int(version) > _LARGEST_VERSION:
         raise ServingError("INVALID_ARGUMENT", "Failed to convert version to numeric: too large.")
     return int(version)
-
-
-async def _in_thread_if(condition: bool, function: Any, *arguments: Any) -> Any:
-    if condition:
-        return await asyncio.to_thread(function, *arguments)
-    return function(*arguments)
-
-
-def _answer(outputs: Any, is_row_format: bool) -> bytes:
-    return answer(outputs, is_row_format=is_row_format)
 
 
 def _plain(content: message.Message) -> dict[str, Any]:

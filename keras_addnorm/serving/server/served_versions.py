@@ -77,7 +77,7 @@ class Versions:
         """Loads a new version, if there is one. Blocks meanwhile; call it in one thread only."""
         if not self._is_tidy:
             gc.collect()  # a graph refers to itself, so reference counting does not free it
-            _give_memory_back()
+            give_memory_back()
             self._is_tidy = all(state.state != "UNLOADING" for state in self._states.values())
         found = existing_versions(self._directory)
         self._forget_others(found)
@@ -185,7 +185,7 @@ class Versions:
                 self._refused.pop(version, None)
 
 
-def _give_memory_back() -> None:
+def give_memory_back() -> None:
     """Returns freed memory to the system, as TensorFlow Serving does; the C library keeps it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:

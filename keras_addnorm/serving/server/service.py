@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
@@ -11,6 +11,9 @@ from tensorflow_serving.apis import (
 )
 
 from keras_addnorm.serving.errors import CODES, ServingError
+from keras_addnorm.serving.server.conversions import Conversions
+from keras_addnorm.serving.server.held_bytes import HeldBytes, Holding
+from keras_addnorm.serving.server.limits import LARGE, check_cost
 from keras_addnorm.serving.server.loaded_version import Arrays, LoadedVersion, Signature
 from keras_addnorm.serving.server.metrics import Metrics, Observed
 from keras_addnorm.serving.server.scheduler import Scheduler
@@ -26,6 +29,11 @@ class Service:
         versions: The versions of the model.
         scheduler: Computes the predictions.
         metrics: The metrics to update.
+
+    Attributes:
+        conversions: Reads large requests and writes large answers.
+        held: The memory that these take.
+        is_stopping: Whether the server ends.
     """
 
     def __init__(
@@ -34,6 +42,9 @@ class Service:
         self.settings = settings
         self.versions = versions
         self.metrics = metrics
+        self.conversions = Conversions()
+        self.held = HeldBytes(settings.max_held_bytes)
+        metrics.held_bytes.set_function(lambda: self.held.total)
         self._scheduler = scheduler
         self.is_stopping = False
 
@@ -46,7 +57,8 @@ class Service:
         self,
         observed: Observed,
         signature: Signature,
-        inputs: Callable[[], Arrays],
+        inputs: Callable[[], Awaitable[Arrays]],
+        holding: Holding,
         timeout: float | None = None,
     ) -> Arrays:
         """Computes a signature.
@@ -55,18 +67,21 @@ class Service:
             observed: The request in progress, whose signature is set.
             signature: The signature.
             inputs: Converts the request to the inputs.
+            holding: What the request holds; it comes to hold the answer, too.
             timeout: Seconds that the client waits, if it has set a limit.
 
         Returns:
             The outputs.
 
         Raises:
-            ServingError: If the inputs are invalid or the computation fails.
+            ServingError: If the inputs are invalid or cost too much, or the computation fails.
         """
         observed.signature = signature.name
-        arrays = inputs()
+        arrays = await inputs()
         signature.check(arrays)
-        _check_rows(arrays, self.settings.max_rows)
+        size = check_cost(signature, arrays, self.settings)
+        if size > LARGE:
+            holding.add(size)
         return await self._scheduler.run(signature, arrays, timeout)
 
     def metadata(
@@ -114,16 +129,6 @@ class Service:
                 entry.status.error_code = CODES[state.error_code][0]
             entry.status.error_message = state.error_message
         return response
-
-
-def _check_rows(inputs: Arrays, most: int) -> None:
-    rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=0)
-    if rows > most:
-        raise ServingError(
-            "INVALID_ARGUMENT",
-            f"Expected at most {most} rows in one request; received {rows}. Send several requests, "
-            "or start the server with a larger max_rows.",
-        )
 
 
 def model_spec(name: str, version: LoadedVersion, signature: str = "") -> model_pb2.ModelSpec:

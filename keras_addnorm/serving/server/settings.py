@@ -9,11 +9,16 @@ from typing import Any
 _POSITIVE = (
     "max_body_bytes",
     "max_rows",
+    "max_values",
+    "max_text_bytes",
+    "max_answer_bytes",
+    "max_held_bytes",
     "queue",
     "timeout",
     "max_batch_size",
     "workers",
     "poll_seconds",
+    "send_timeout",
 )
 
 
@@ -41,11 +46,24 @@ class Settings:
     grpc_port: int | None = _setting(8500, "port of gRPC; 0 is any free one")
     max_body_bytes: int = _setting(4 * 1024 * 1024, "the largest request")
     max_rows: int = _setting(10_000, "the most rows (texts) in a request")
+    max_values: int = _setting(200_000, "the most values in the JSON of a request")
+    max_text_bytes: int = _setting(100_000, "the longest text of a request, in bytes")
+    max_answer_bytes: int = _setting(
+        64 * 1024 * 1024, "the largest answer, reckoned from the request before it is computed"
+    )
+    max_held_bytes: int = _setting(
+        256 * 1024 * 1024, "the most that all large requests and their answers may take together"
+    )
     queue: int = _setting(256, "the most requests that wait; further ones are refused")
     timeout: float = _setting(30.0, "seconds that a request may take, waiting included")
+    send_timeout: float = _setting(
+        10.0, "seconds that a client may take to read the next part of an answer"
+    )
     max_batch_size: int = _setting(64, "the most rows in a merged batch; 1 merges none")
     batch_timeout_ms: float = _setting(2.0, "milliseconds that a request waits to be merged")
-    workers: int = _setting(2, "batches that are computed at the same time")
+    workers: int = _setting(
+        2, "batches that are computed at the same time, and one more beside large requests"
+    )
     intra_op_threads: int = _setting(
         1, "threads that share one operation of TensorFlow; 0 is one for each core"
     )

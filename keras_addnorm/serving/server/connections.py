@@ -1,0 +1,86 @@
+"""HTTP connections: uvicorn's, and what it leaves open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(H11Protocol):
+    """A connection that answers a client who has said all, and drops one who does not listen.
+
+    - A client may close its sending half after a whole request. uvicorn would close the connection.
+    - A client that does not read fills the buffer, and its answer would stay in memory for good.
+
+    Attributes:
+        send_timeout: Seconds that a client may take to read what is in the buffer.
+    """
+
+    send_timeout: float = 10.0
+
+    _is_half_closed = False
+    _giving_up: asyncio.TimerHandle | None = None
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keeps the connection open while a whole request is to be answered."""
+        self._is_half_closed = True
+        return self._is_answering
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
+    def on_response_complete(self) -> None:
+        """Goes on with the next request, if one has come already or can still come."""
+        super().on_response_complete()
+        if self._is_half_closed and not self._is_answering and not self.transport.is_closing():
+            self.transport.close()
+        self._expect_the_end()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes a connection on which nothing comes."""
+        super().timeout_keep_alive_handler()
+        self._expect_the_end()
+
+    def _expect_the_end(self) -> None:
+        # A connection that is closed stays until its buffer is empty.
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self._expect_reading()
+
+    def pause_writing(self) -> None:
+        """The buffer is full."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        self._stop_expecting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._stop_expecting()
+        super().connection_lost(exc)
+
+    def _expect_reading(self) -> None:
+        if self._giving_up is None:
+            self._giving_up = self.loop.call_later(self.send_timeout, self._give_up)
+
+    def _stop_expecting(self) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+
+    def _give_up(self) -> None:
+        _log.info("Dropped %s, who did not read the answer.", self.client)
+        self.transport.abort()
+
+
+def connection_class(send_timeout: float) -> type[H11Protocol]:
+    """The class of connections with a time limit, for uvicorn's option `http`."""
+    return type("Connection", (Connection,), {"send_timeout": send_timeout})
