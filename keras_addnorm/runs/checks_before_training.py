@@ -70,7 +70,7 @@ def require_start(config: RunConfig, directory: RunDirectory) -> None:
     """
     if not config.training.start_from or directory.has_checkpoints():
         return
-    start = RunDirectory(config.training.start_from)
+    start = RunDirectory(config.training.start_from, verify=directory.verify)
     before, now = start.read_config().to_dict(), config.to_dict()
     start.weights()
     for key in ("tokenizer", "model"):

@@ -19,10 +19,16 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.training.checkpoint_digest import (
+    STATE_NAME,
+    DamagedCheckpointError,
+    has_digest,
+    reading,
+    require_whole,
+    write_digest,
+)
 
 _SUFFIX = ".weights.h5"
-# The data set of a checkpoint that holds no weight and has no mean; see `save_checkpoint`.
-STATE_NAME = "keras_addnorm/training_state"
 _EPOCH_FILE = re.compile(r"epoch-(\d{4,})\.weights\.h5")
 
 
@@ -105,7 +111,10 @@ def _save_whole(model: keras.Model, path: Path) -> None:
 
 
 def average_checkpoints(
-    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None = None
+    paths: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    verify: bool = True,
 ) -> dict[str, np.ndarray]:
     """Arithmetic mean of weight files, tensor by tensor.
 
@@ -117,6 +126,7 @@ def average_checkpoints(
         paths: The `.weights.h5` files, at least one, all of the same model.
         output: Where to write the averaged file, or None to write none. It is a complete weight
             file for `model.load_weights`, and is renamed into place only when whole.
+        verify: Whether checkpoints are compared with the digests that they carry.
 
     Returns:
         The averaged tensors by their path inside the file, such as `layers/dense/vars/0`.
@@ -124,6 +134,7 @@ def average_checkpoints(
     Raises:
         ValueError: If there is no path, a path does not end in `.weights.h5`, or the files differ
             in structure: the message names the tensors.
+        DamagedCheckpointError: If a file is not what was written, or cannot be read.
         FileNotFoundError: If a file is missing.
 
     Example:
@@ -139,6 +150,8 @@ def average_checkpoints(
         [[2.5]]
     """
     files = _checked_paths(paths)
+    for path in files:
+        _require_whole(path, verify)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(h5py.File(path, "r")) for path in files]
         names = _common_names(opened, files)
@@ -193,6 +206,20 @@ def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
         if not path.is_file():
             raise FileNotFoundError(f"There is no checkpoint {path}.")
     return files
+
+
+def _require_whole(path: Path, verify: bool) -> None:
+    """Refuses a damaged file by its name."""
+    try:
+        with reading(path) as file:
+            _tensors(file)
+            if verify:
+                require_whole(file)
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(
+            f"The checkpoint '{path}' is damaged: {error}. Copy it again from where it is whole, or "
+            "leave it out, and take the mean of the others."
+        ) from error
 
 
 def _tensors(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -263,3 +290,5 @@ def _write(average: dict[str, np.ndarray], template: Path, output: Path) -> None
         with h5py.File(temporary, "r+") as file:
             for name, value in average.items():
                 file[name][...] = value
+            if has_digest(file):
+                write_digest(file)
