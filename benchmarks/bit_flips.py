@@ -9,7 +9,7 @@ A bit is flipped, the folder is read, and the bit is put back. What the reader s
     harmless    it reads what was written
 
     python benchmarks/bit_flips.py                       # 40 bits of each file
-    python benchmarks/bit_flips.py --bits 300 --only tokenizer.model
+    python benchmarks/bit_flips.py --bits 300 --of run --only tokenizer.model
     python benchmarks/bit_flips.py --no-verify           # without the digests
     PYTHONPATH=../older python benchmarks/bit_flips.py   # another checkout
 
@@ -30,10 +30,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+KINDS = ("run", "checkpoint", "import", "export")
 OUTCOMES = ("named", "not named", "raw error", "silent", "harmless")
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "big": "groß", "small": "klein"}
 TEXTS = ["red green blue", "small big red", ""]
@@ -61,8 +62,8 @@ class Subject:
         return Path(self.folder, self.file)
 
 
-def make(folder: Path) -> list[Subject]:
-    """Trains a small run, imports a model and exports the run; returns the files that are read."""
+def make(folder: Path, kinds: Sequence[str]) -> list[Subject]:
+    """Trains a small run, exports it and imports a model; returns the files that are read."""
     from keras_addnorm.interop import make_random_folder
     from keras_addnorm.runs import RunConfig
     from keras_addnorm.runs.evaluate import evaluate
@@ -70,15 +71,25 @@ def make(folder: Path) -> list[Subject]:
     from keras_addnorm.runs.pretrained_run import import_pretrained
     from keras_addnorm.runs.train import train
 
-    run = train(RunConfig.from_dict(run_settings(write_corpus(folder / "corpus"))), folder / "run", verbose=0)
-    evaluate(run, "test")  # writes scores and the lexicon of the shortlist
-    version = export(run, folder / "exports")
-    import_pretrained(make_random_folder("marian", folder / "marian"), folder / "import")
-    checkpoint = max((folder / "run" / "checkpoints").iterdir())
-    subjects = [Subject("checkpoint", str(checkpoint.parent), checkpoint.name)]
-    for kind, place in (("run", folder / "run"), ("import", folder / "import"), ("export", version)):
+    os.environ["TFDS_DATA_DIR"] = str(folder / "tfds")
+    subjects, places = [], {}
+    if {*kinds} != {"import"}:
+        config = RunConfig.from_dict(run_settings(write_corpus(folder / "corpus")))
+        run = train(config, folder / "run", say=lambda line: None, verbose=0)
+        evaluate(run, "test")  # writes scores and the lexicon of the shortlist
+        places["run"] = folder / "run"
+        checkpoint = max((folder / "run" / "checkpoints").iterdir())
+        if "checkpoint" in kinds:
+            subjects.append(Subject("checkpoint", str(checkpoint.parent), checkpoint.name))
+    if "import" in kinds:
+        places["import"] = folder / "import"
+        import_pretrained(make_random_folder("marian", folder / "marian"), places["import"])
+    if "export" in kinds:
+        places["export"] = export(run, folder / "exports")
+    for kind in places.keys() & {*kinds}:
+        place = places[kind]
         subjects += [Subject(kind, str(place), name) for name in sorted(_files(place))]
-    return subjects
+    return sorted(subjects, key=lambda subject: kinds.index(subject.kind))
 
 
 def _files(place: Path) -> Iterator[str]:
@@ -201,7 +212,8 @@ def work() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         if job["do"] == "make":
-            answer([dataclasses.astuple(subject) for subject in make(Path(job["folder"]))])
+            made = make(Path(job["folder"]), job["kinds"])
+            answer([dataclasses.astuple(subject) for subject in made])
             continue
         subject = Subject(*job["subject"])
         if job["do"] == "read":
@@ -297,6 +309,7 @@ def flip(worker: Worker, subject: Subject, bits: int, seed: int, verify: bool) -
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bits", type=int, default=40, help="of each file (default: %(default)s)")
+    parser.add_argument("--of", nargs="+", default=KINDS, choices=KINDS, metavar="KIND")
     parser.add_argument("--only", default="", metavar="TEXT", help="files with this in their path")
     parser.add_argument("--no-verify", dest="verify", action="store_false")
     parser.add_argument("--seed", type=int, default=1)
@@ -309,7 +322,9 @@ def main() -> int:
     worker = Worker()
     total: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        made = worker.ask({"do": "make", "folder": folder}, patience=1800)
+        made = worker.ask(
+            {"do": "make", "folder": folder, "kinds": options.of}, patience=1800
+        )
         if made is None:
             raise RuntimeError("No run could be made.")
         worker.end()

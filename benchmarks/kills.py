@@ -193,7 +193,8 @@ def main() -> int:
         folder = Path(name)
         os.environ["TFDS_DATA_DIR"] = str(folder / "tfds")
         wrong, run = trainings(folder, options.trainings, chance)
-        wrong += exports(folder, run, options.exports, chance)
+        if options.exports:
+            wrong += exports(folder, run, options.exports, chance)
     print("\n".join(wrong) or "Nothing was lost, and nothing is left over.")
     return int(bool(wrong))
 
