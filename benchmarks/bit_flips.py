@@ -313,7 +313,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="files with this in their path")
     parser.add_argument("--no-verify", dest="verify", action="store_false")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", type=int, default=5, help="how many bad answers to show of a file")
+    parser.add_argument("--show", type=int, default=5, help="bad answers to show of a file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

@@ -1,9 +1,10 @@
 """Kills trainings and exports at random moments: are the results those of work that was not killed?
 
-A training is killed (`kill -9`) some times, and the same call goes on each time; at last its weights,
-its optimiser and its log are compared to the bit with those of a training in one go. An export into a
-folder with a served version is killed, and the folder is looked at: the version is as it was, and no
-other is half there. At last an export that nobody kills removes what the others have left.
+A training is killed (`kill -9`) some times, and the same call goes on each time; at last its
+weights, its optimiser and its log are compared to the bit with those of a training in one go. An
+export into a folder with a served version is killed, and the folder is looked at: the version is as
+it was, and no other is half there. At last an export that nobody kills removes what the others have
+left.
 
     python benchmarks/kills.py                              # 20 trainings, 20 exports
     python benchmarks/kills.py --trainings 3 --exports 2 --seed 7
@@ -156,10 +157,11 @@ def exports(folder: Path, run: RunDirectory, kills: int, chance: random.Random) 
             wrong += [] if whole else [f"export {done}: version {path.name} is not whole"]
             shutil.rmtree(path)
         print(f"{done} of {kills} exports killed, {len(wrong)} wrong.", flush=True)
-    left = len(list(served.glob(".*")))
+    left = len([*served.glob(".*")])
     in_process(work)
-    wrong += [f"{path.name} is left over" for path in served.glob(".*")]
-    print(f"{left} folders were left over by the kills, {len(list(served.glob('.*')))} are there now.")
+    there = [path.name for path in served.glob(".*")]
+    print(f"The last export found {left} folders of killed ones, and left {len(there)}.")
+    wrong += [f"{name} is left over" for name in there]
 
     def compare() -> None:
         one, other = (

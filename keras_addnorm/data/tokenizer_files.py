@@ -63,6 +63,6 @@ def load_tokenizer(path: str | os.PathLike[str]) -> BaseTokenizer:
         raise ValueError(f"Cannot load the tokenizer '{path}'. {error}") from error
     except Exception as error:  # SentencePiece, which is C++, has errors of its own.
         raise ValueError(
-            f"Cannot load the tokenizer '{path}': it is damaged ({error}). Expected the whole file; "
-            "copy it again."
+            f"Cannot load the tokenizer '{path}': it is damaged ({error}). Expected the whole "
+            "file; copy it again."
         ) from error

@@ -31,10 +31,10 @@ _LEFTOVER = re.compile(
 # What to do about a damaged file, where another copy is not the only help.
 _REMEDIES = {
     "config.toml": "Copy it again from where it is whole, if you have not edited it yourself.",
-    "averaged.weights.h5": "Copy it again from where it is whole, or take the mean of the last epochs "
-    "again: remove it, and train with --resume.",
-    "best.weights.h5": "Copy it again from where it is whole, or take the weights of another epoch: "
-    "those in checkpoints/ and best/ are of the same model.",
+    "averaged.weights.h5": "Copy it again from where it is whole, or remove it and train with "
+    "--resume, which takes the mean of the last epochs again.",
+    "best.weights.h5": "Copy it again from where it is whole, or take the weights of another "
+    "epoch: those in checkpoints/ and best/ are of the same model.",
     "lexicon.npz": "Remove it, to have it estimated again.",
     "scores.json": "Remove it, and evaluate again.",
 }
@@ -99,8 +99,8 @@ class RunDirectory:
     | `standard_input` | the sentence pairs, if they came from there |
     | `manifest.json` | the digest of each of these files that another command reads |
 
-    Checkpoints have digests of their own. A file that is read is compared with its digest first. One
-    without, of an earlier version say, counts as whole.
+    Checkpoints have digests of their own. A file that is read is compared with its digest first;
+    one without, of an earlier version say, counts as whole.
 
     Args:
         path: The directory; it need not exist yet.

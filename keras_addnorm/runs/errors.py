@@ -113,7 +113,8 @@ def system_errors_as_user_errors(folder: str | Path | None = None) -> Iterator[N
         end = (
             f"Nothing half-written is left: {remedy}, and give the command again."
             if folder is None
-            else f"The checkpoints written so far are whole: {remedy}, and the same command goes on."
+            else f"The checkpoints written so far are whole: {remedy}, and the same command "
+            "goes on."
         )
         raise UserError(f"{what.format(place=place)} ({said:.500}). {end}") from error
 

@@ -102,9 +102,8 @@ def prepare(
             pairs = run_pairs(config)
             for note in pairs.notes:
                 say(note)
-            tokenizers = load_or_train_tokenizers(
-                config, directory, pairs.training, say, None if checkpoint is None else found.tokenizers
-            )
+            digest = None if checkpoint is None else found.tokenizers
+            tokenizers = load_or_train_tokenizers(config, directory, pairs.training, say, digest)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         chosen_model = model_config(config, tokenizers)

@@ -309,10 +309,10 @@ def load_or_train_tokenizers(
         directory.check(directory.tokenizer)
         if directory.verify and digest and digest != directory.tokenizers_digest():
             raise UserError(
-                f"The tokenizers in {str(directory.tokenizer)!r} are not those that the checkpoints "
-                "of this run belong to: with others their weights mean nothing. Expected the files "
-                "that were there when they were written. Copy these again from where they are "
-                "whole, or choose another --run-dir."
+                f"The tokenizers in {str(directory.tokenizer)!r} are not those that the "
+                "checkpoints of this run belong to: with others their weights mean nothing. "
+                "Expected the files that were there when they were written. Copy these again from "
+                "where they are whole, or choose another --run-dir."
             )
         with as_user_errors():
             return TokenizerPair.load(directory.tokenizer)
@@ -354,9 +354,9 @@ def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: Ru
         else "its checkpoints, of an earlier version, do not say whether they are the same"
     )
     raise UserError(
-        f"The tokenizers of the run {str(directory.path)!r} are lost, and trained again on the present "
-        f"texts {what}. Expected {str(directory.tokenizer)!r} as it was. Copy it again from where it "
-        "is whole, or choose another --run-dir for a new training."
+        f"The tokenizers of the run {str(directory.path)!r} are lost, and trained again on the "
+        f"present texts {what}. Expected {str(directory.tokenizer)!r} as it was. Copy it again "
+        "from where it is whole, or choose another --run-dir for a new training."
         + " If texts and settings are as they were: --no-verify." * (not digest)
     )
 

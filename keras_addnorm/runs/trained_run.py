@@ -183,8 +183,8 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         reason = str(error)
     raise UserError(
-        f"The model's configuration {str(path)!r} cannot be read: {reason}. Expected the file that a "
-        "training writes. Copy it again from where it is whole; train --resume writes it as well."
+        f"The model's configuration {str(path)!r} cannot be read: {reason}. Expected the file that "
+        "a training writes. Copy it again from where it is whole; train --resume writes it, too."
     )
 
 

@@ -62,9 +62,9 @@ def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
     # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
     except Exception as error:
         raise UserError(
-            f"The weights {str(path)!r} cannot be loaded ({type(error).__name__}: {error}). Expected "
-            "a whole file of the model that 'model.json' describes. Copy it again from where it is "
-            "whole."
+            f"The weights {str(path)!r} cannot be loaded ({type(error).__name__}: {error}). "
+            "Expected a whole file of the model that 'model.json' describes. Copy it again from "
+            "where it is whole."
         ) from error
 
 

@@ -167,8 +167,8 @@ def load_checkpoint(
         model.load_weights(path)
     except (OSError, RuntimeError, LookupError) as error:  # Those of HDF5.
         raise DamagedCheckpointError(
-            f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is whole, or "
-            "remove it: the one before it is taken then."
+            f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is whole, "
+            "or remove it: the one before it is taken then."
         ) from error
 
 

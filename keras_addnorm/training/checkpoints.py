@@ -217,8 +217,8 @@ def _require_whole(path: Path, verify: bool) -> None:
                 require_whole(file)
     except DamagedCheckpointError as error:
         raise DamagedCheckpointError(
-            f"The checkpoint '{path}' is damaged: {error}. Copy it again from where it is whole, or "
-            "leave it out, and take the mean of the others."
+            f"The checkpoint '{path}' is damaged: {error}. Copy it again from where it is whole, "
+            "or leave it out, and take the mean of the others."
         ) from error
 
 

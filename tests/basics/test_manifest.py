@@ -1,4 +1,4 @@
-"""The digests of a folder's files: what is damaged or missing is named, whoever writes meanwhile."""
+"""The digests of a folder's files: what is damaged or missing is named, whoever writes then."""
 
 import hashlib
 import json

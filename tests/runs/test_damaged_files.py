@@ -85,7 +85,7 @@ def test_a_damaged_file_is_named(run, name):
     with pytest.raises(UserError, match=rf"{name}' is damaged: it is not what was written.*Copy"):
         load_run(run)
     (run.path / name).unlink()
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(UserError, match=name.split("/")[-1]):
         load_run(run)
     del before[run.path / name]
     assert contents(run.path) == before
@@ -415,7 +415,8 @@ def test_a_checkpoint_folder_that_is_no_folder_any_more(checkpoints, trained):
         pytest.raises(UserError, match=r"is no folder any more .*put it back, and the same com"),
         system_errors_as_user_errors(checkpoints.path),
     ):
-        save_checkpoint(trained, checkpoints.checkpoints / "epoch-0004.weights.h5", TrainingState(4))
+        path = checkpoints.checkpoints / "epoch-0004.weights.h5"
+        save_checkpoint(trained, path, TrainingState(4))
 
 
 def test_other_commands_meet_a_full_disk_with_a_sentence(monkeypatch, run, capsys):

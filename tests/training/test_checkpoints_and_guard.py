@@ -412,7 +412,7 @@ def test_means_are_taken_of_whole_checkpoints_and_are_whole(folder, tmp_path):
 
 
 def test_a_weight_file_with_the_digest_of_another_is_no_checkpoint(folder, tmp_path):
-    """An earlier version wrote means of a run like this: the digest was that of one of its parts."""
+    """As an earlier version wrote the mean of a run: the digest was that of one of its parts."""
     path = tmp_path / "averaged.weights.h5"
     shutil.copy(folder / "epoch-0002.weights.h5", path)
     with h5py.File(path, "r+") as file:
