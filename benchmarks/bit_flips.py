@@ -322,9 +322,7 @@ def main() -> int:
     worker = Worker()
     total: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        made = worker.ask(
-            {"do": "make", "folder": folder, "kinds": options.of}, patience=1800
-        )
+        made = worker.ask({"do": "make", "folder": folder, "kinds": options.of}, patience=1800)
         if made is None:
             raise RuntimeError("No run could be made.")
         worker.end()

@@ -164,9 +164,7 @@ def exports(folder: Path, run: RunDirectory, kills: int, chance: random.Random) 
     wrong += [f"{name} is left over" for name in there]
 
     def compare() -> None:
-        one, other = (
-            load_translator(served / version)(bit_flips.TEXTS) for version in ("1", "2")
-        )
+        one, other = (load_translator(served / version)(bit_flips.TEXTS) for version in ("1", "2"))
         if one != other:
             raise RuntimeError(f"{one} is not {other}")
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -132,6 +133,25 @@ def _locked_folder(final: Path) -> tuple[Path, int]:
         if temporary.exists():
             return temporary, descriptor
         os.close(descriptor)
+
+
+def require_space(folder: str | os.PathLike[str], *sizes: int) -> None:
+    """Checks that files of these sizes can be written, before somebody else's code writes them.
+
+    HDF5 may end the process some time after a write that fails, and prints errors of its own.
+
+    Args:
+        folder: Where they will be.
+        *sizes: The bytes of each file, at most.
+
+    Raises:
+        OSError: If the disk is too full (`ENOSPC`), or files may not be so large (`EFBIG`).
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and limit < max(sizes):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(folder))
+    if shutil.disk_usage(folder).free < sum(sizes):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(folder))
 
 
 def flush_to_disk(path: str | os.PathLike[str]) -> None:

@@ -348,16 +348,15 @@ def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: Ru
         is_equal = digest_of_tokenizers(Path(folder)) == digest
     if is_equal or (not digest and not directory.verify):
         return
-    what = (
-        "others come out, with which the weights of its checkpoints mean nothing"
-        if digest
-        else "its checkpoints, of an earlier version, do not say whether they are the same"
-    )
+    what = "others come out, with which the weights of its checkpoints mean nothing"
+    hint = ""
+    if not digest:
+        what = "its checkpoints, of an earlier version, do not say whether they are the same"
+        hint = " If texts and settings are as they were: --no-verify."
     raise UserError(
         f"The tokenizers of the run {str(directory.path)!r} are lost, and trained again on the "
         f"present texts {what}. Expected {str(directory.tokenizer)!r} as it was. Copy it again "
-        "from where it is whole, or choose another --run-dir for a new training."
-        + " If texts and settings are as they were: --no-verify." * (not digest)
+        f"from where it is whole, or choose another --run-dir for a new training.{hint}"
     )
 
 

@@ -139,9 +139,7 @@ def finish(prepared: Prepared, callbacks: TrainingCallbacks) -> None:
             ) from damaged
 
 
-def _save_average(
-    paths: Sequence[Path], directory: RunDirectory
-) -> DamagedCheckpointError | None:
+def _save_average(paths: Sequence[Path], directory: RunDirectory) -> DamagedCheckpointError | None:
     """Writes the mean of checkpoints, or returns what is wrong with one of them."""
     try:
         with directory.manifest.rewriting(directory.averaged_weights):

@@ -14,6 +14,7 @@ from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models.checks import require_tokenizers
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
 from keras_addnorm.runs.settings import RunConfig
@@ -168,7 +169,9 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
     directory.check(directory.tokenizer, directory.model, directory.averaged_weights, weights)
     with as_user_errors():
         tokenizers = TokenizerPair.load(directory.tokenizer)
-        model = Seq2SeqTransformer(_read_model_config(directory), dtype="float32")
+        chosen = _read_model_config(directory)
+        _require_one_vocabulary(chosen, tokenizers, directory)
+        model = Seq2SeqTransformer(chosen, dtype="float32")
     load_weights(model, weights)
     return TrainedRun(directory, config, tokenizers, model)
 
@@ -186,6 +189,20 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
         f"The model's configuration {str(path)!r} cannot be read: {reason}. Expected the file that "
         "a training writes. Copy it again from where it is whole; train --resume writes it, too."
     )
+
+
+def _require_one_vocabulary(
+    config: Seq2SeqConfig, tokenizers: TokenizerPair, directory: RunDirectory
+) -> None:
+    """Refuses tokenizers with which the model's ids mean nothing."""
+    try:
+        require_tokenizers(config, tokenizers)
+    except ValueError as error:
+        raise UserError(
+            f"The tokenizers in {str(directory.tokenizer)!r} and the model in "
+            f"{str(directory.model)!r} do not belong together. {error} Copy both again from where "
+            "they are whole."
+        ) from error
 
 
 def save_model_config(config: Seq2SeqConfig, directory: RunDirectory) -> None:

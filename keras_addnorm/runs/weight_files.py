@@ -12,11 +12,13 @@ import h5py
 import keras
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.training import average_checkpoints
 from keras_addnorm.training.checkpoint_digest import ATTRIBUTE, STATE_NAME
+from keras_addnorm.training.checkpoints import largest_file, stored_variables
 
 
 def save_weights(model: keras.Model, path: str | Path) -> None:
@@ -31,6 +33,8 @@ def save_weights(model: keras.Model, path: str | Path) -> None:
     path = Path(path)
     with _folder_beside(path) as folder, whole_values(model.variables):
         everything = Path(folder, path.name)
+        # Twice: what Keras writes, and the copy without the optimiser.
+        require_space(folder, largest_file(stored_variables(model)), largest_file(model.variables))
         model.save_weights(everything)
         _copy_weights(everything, path)
 

