@@ -351,7 +351,10 @@ class RunDirectory:
         self.config.unlink()
 
     def read_log(self) -> list[dict[str, float]]:
-        """Returns the log's rows; a value that is missing in a row is left out of it.
+        """Reads the log.
+
+        Returns:
+            Its rows; a value that is missing in a row is left out of it.
 
         Raises:
             UserError: If the log is damaged.
@@ -390,7 +393,10 @@ class RunDirectory:
             write_text(self.log, text.getvalue())
 
     def read_scores(self) -> dict[str, Any]:
-        """Returns the scores written so far, by name of the split.
+        """Reads the scores.
+
+        Returns:
+            Those written so far, by name of the split.
 
         Raises:
             UserError: If the file is damaged.

@@ -17,7 +17,6 @@ from keras_addnorm.serving.versions import MANIFEST, require_whole
 
 LISTED = {
     "saved_model.pb",
-    "fingerprint.pb",
     "variables/variables.data-00000-of-00001",
     "variables/variables.index",
     "assets.extra/model.json",
