@@ -16,7 +16,12 @@ from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.text_format import some_of, unknown_language
 from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
 from keras_addnorm.serving.translation_result import Translation
-from keras_addnorm.serving.versions import existing_versions, require_whole, version_number
+from keras_addnorm.serving.versions import (
+    MANIFEST,
+    existing_versions,
+    require_whole,
+    version_number,
+)
 
 
 class Translator:
@@ -134,7 +139,7 @@ def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -
         ValueError: If the folder holds another kind of model, or a file is damaged.
     """
     directory = Path(directory)
-    if (directory / "saved_model.pb").is_file():
+    if any((directory / name).is_file() for name in ("saved_model.pb", MANIFEST)):
         path = directory
     else:
         versions = existing_versions(directory)

@@ -374,7 +374,7 @@ def shouting(monkeypatch):
         portions.append(len(texts))
         return [(text.upper(), -1.0) for text in texts]
 
-    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", lambda _: translator)
+    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", lambda *_, **__: translator)
     return portions
 
 
