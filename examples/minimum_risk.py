@@ -36,11 +36,11 @@ from keras_addnorm.data.buckets import Bucket, bucket_of
 from keras_addnorm.decoding import Beam, translate
 from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.directory import write_text
-from keras_addnorm.runs.text_data import load_texts
+from keras_addnorm.runs.text_data import load_texts, save_tokenizers
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import TrainedRun, load_run, save_model_config
 from keras_addnorm.runs.translate import translate_texts
-from keras_addnorm.runs.weight_files import save_weights
+from keras_addnorm.runs.weight_files import save_best_weights
 from keras_addnorm.training import Adam, MinimumRisk, TranslationScore, bleu_tokenizer
 
 SENTENCES_AT_ONCE = 1024
@@ -256,10 +256,10 @@ def minimum_risk(
         tokenizer=first.config.evaluation.bleu_tokenizer,
     )
     history = first.model.fit(batches, epochs=settings.epochs, shuffle=False, callbacks=[score])
-    first.tokenizers.save(to.tokenizer)
+    save_tokenizers(first.tokenizers, to)
     save_model_config(first.model.config, to)
     to.write_config(first.config)
-    save_weights(first.model, to.best_weights)
+    save_best_weights(first.model, to)
     print(f"Done: keras-addnorm evaluate --run-dir {to.path}")
     return history
 

@@ -126,7 +126,8 @@ class Chain:
     def mean(self, name: str, runs: Sequence[RunDirectory]) -> RunDirectory:
         """A run with the mean of the weights of some."""
         to = self.copied(runs[0], name, {})
-        save_average([run.weights() for run in runs], to.averaged_weights)
+        with to.manifest.rewriting(to.averaged_weights):
+            save_average([run.weights() for run in runs], to.averaged_weights)
         return to
 
     def _train(self, to: RunDirectory, config: RunConfig) -> RunDirectory:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from keras_addnorm import __version__
 from keras_addnorm.runs.command_parser import CommandParser
 from keras_addnorm.runs.commands import COMMANDS, Command
-from keras_addnorm.runs.errors import UserError
+from keras_addnorm.runs.errors import UserError, system_errors_as_user_errors
 from keras_addnorm.runs.process_startup import garbage_collection_paused
 from keras_addnorm.runs.setting_flags import in_words_of_a_command
 from keras_addnorm.runs.terminal import StatusLine
@@ -51,11 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             options = build_parser().parse_args(arguments)
             command: Command = options.command
-            checked = command.check(options)
+            with system_errors_as_user_errors():
+                checked = command.check(options)
             if arguments is None:
                 with garbage_collection_paused(), StatusLine.saying("Starting TensorFlow ..."):
                     command.prepare()
-            command.run(options, checked)
+            with system_errors_as_user_errors():
+                command.run(options, checked)
         finally:
             sys.stdout.flush()
     except UserError as error:

@@ -512,6 +512,24 @@ FAULTS = (
         tests="training/test_schedules.py::test_a_cooldown_is_the_schedule_and_then_a_line_down_to_zero",
     ),
     _fault(
+        "runs/digest_not_compared",
+        "a damaged file of a run is taken for a whole one",
+        ("            if found != digest:", "            if found != found:"),
+        tests="basics/test_manifest.py::test_what_has_changed_is_named_with_what_to_do",
+    ),
+    _fault(
+        "serving/written_folder_removed",
+        "a folder that another process writes is taken for one that was left over",
+        ("if lock(descriptor, wait=False):", "if lock(descriptor, wait=False) or True:"),
+        tests="basics/test_atomic.py::test_what_somebody_writes_stays",
+    ),
+    _fault(
+        "runs/default_settings",
+        "what the configuration of a run lacks is taken for its default",
+        ("        if missing := missing_settings(settings):", "        if missing := []:"),
+        tests="runs/test_damaged_files.py::test_an_empty_configuration_is_refused_and_stays",
+    ),
+    _fault(
         "training/digest_not_compared",
         "a damaged checkpoint is taken for a whole one",
         ("if found != written:", "if found != found:"),

@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import resource
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keras_addnorm.basics.locks import lock
+
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+# The temporary names of `atomic_folder`: eight random characters of `tempfile`.
+_TEMPORARY = re.compile(r"\.(?P<name>.+)-[a-z0-9_]{8}", re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -54,7 +60,8 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary folder beside `path`, and rename it into place if the block succeeds.
 
     All files and folders inside are on the disk before the folder has its name. After an error
-    nothing is left.
+    nothing is left. What a killed process has left of this folder is removed; see
+    `remove_leftovers`.
 
     Args:
         path: The folder to make. Missing folders above it are made, too.
@@ -69,7 +76,8 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     if final.exists():
         raise _exists(final)
     final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}-"))
+    remove_leftovers(final.parent, lambda name: name == final.name)
+    temporary, locked = _locked_folder(final)
     try:
         yield temporary
         temporary.chmod(0o755)  # mkdtemp's folder is for one user; readers are often others.
@@ -85,6 +93,65 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         flush_to_disk(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        os.close(locked)
+
+
+def remove_leftovers(folder: str | os.PathLike[str], is_ours: Callable[[str], bool]) -> None:
+    """Removes the half-written folders that killed processes have left.
+
+    Whoever writes a folder holds a lock on it, which ends with the process, in whatever container
+    it ran, and is gone after a restart of the machine. A folder that is locked stays, and so does
+    every folder where the file system has no locks.
+
+    Args:
+        folder: Where to look.
+        is_ours: Takes the name that a folder was to have; whether it is to be removed.
+    """
+    for path in Path(folder).glob(".*-*"):
+        match = _TEMPORARY.fullmatch(path.name)
+        if match is None or not is_ours(match["name"]):
+            continue
+        # No folder, or removed by somebody else meanwhile.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if lock(descriptor, wait=False):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _locked_folder(final: Path) -> tuple[Path, int]:
+    """Makes the temporary folder of another one, and locks it before it can count as left over."""
+    while True:
+        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}-"))
+        try:
+            descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue
+        lock(descriptor)
+        if temporary.exists():
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def require_space(folder: str | os.PathLike[str], *sizes: int) -> None:
+    """Checks that files of these sizes can be written, before somebody else's code writes them.
+
+    HDF5 may end the process some time after a write that fails, and prints errors of its own.
+
+    Args:
+        folder: Where they will be.
+        *sizes: The bytes of each file, at most.
+
+    Raises:
+        OSError: If the disk is too full (`ENOSPC`), or files may not be so large (`EFBIG`).
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and limit < max(sizes):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(folder))
+    if shutil.disk_usage(folder).free < sum(sizes):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(folder))
 
 
 def flush_to_disk(path: str | os.PathLike[str]) -> None:

@@ -61,3 +61,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> BaseTokenizer:
         ) from error
     except (ValueError, TypeError) as error:
         raise ValueError(f"Cannot load the tokenizer '{path}'. {error}") from error
+    except Exception as error:  # SentencePiece, which is C++, has errors of its own.
+        raise ValueError(
+            f"Cannot load the tokenizer '{path}': it is damaged ({error}). Expected the whole "
+            "file; copy it again."
+        ) from error

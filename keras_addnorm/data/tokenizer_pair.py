@@ -275,5 +275,5 @@ def _load_format(path: Path) -> TextFormat:
         return TextFormat()
     try:
         return TextFormat.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise ValueError(f"Cannot load the text format '{path}'. {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import zipfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -107,7 +106,9 @@ class Lexicon:
         try:
             with open(path, "rb") as file, np.load(file) as arrays:
                 return cls(**arrays)
-        except (zipfile.BadZipFile, EOFError, TypeError, ValueError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # What a zip without sense leads to.
             raise ValueError(
                 f"Expected a file with a whole lexicon. Received: {path}, which is none, "
                 "or not whole. Delete it, to have it estimated again."

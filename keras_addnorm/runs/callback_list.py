@@ -63,6 +63,7 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
         prepared.state,
         {"recorder": recorder, **stopping},
         prepared.epochs.plan,
+        directory.tokenizers_digest(),
     )
     guard = NonFiniteGuard(
         position,

@@ -15,7 +15,7 @@ import keras
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.progress import duration
-from keras_addnorm.runs.weight_files import save_weights
+from keras_addnorm.runs.weight_files import save_best_weights, save_weights
 from keras_addnorm.training import plot_curves
 from keras_addnorm.training.resume import TrainingPosition
 
@@ -174,14 +174,17 @@ class BestEpochs:
         """
         now, best = int(rows[-1]["epoch"]), self.epochs(rows)
         if now in best[:1]:
-            save_weights(model, directory.best_weights)
+            save_best_weights(model, directory)
         if self.count == 1:
             return
         names = {epoch: f"epoch-{epoch + 1:04d}.weights.h5" for epoch in best}
         if now in names:
-            save_weights(model, directory.best_epochs / names[now])
+            path = directory.best_epochs / names[now]
+            with directory.manifest.rewriting(path):
+                save_weights(model, path)
         for path in directory.best_epochs.glob("*.weights.h5"):
             if path.name not in names.values():
+                directory.manifest.forget(path)
                 path.unlink()
 
 

@@ -70,7 +70,7 @@ def require_start(config: RunConfig, directory: RunDirectory) -> None:
     """
     if not config.training.start_from or directory.has_checkpoints():
         return
-    start = RunDirectory(config.training.start_from)
+    start = RunDirectory(config.training.start_from, verify=directory.verify)
     before, now = start.read_config().to_dict(), config.to_dict()
     start.weights()
     for key in ("tokenizer", "model"):
@@ -109,7 +109,7 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
     """
     if not directory.config.exists():
         return
-    if not directory.model.exists() and not directory.has_tokenizers():
+    if not directory.holds_parts() and not directory.has_tokenizers():
         return
     before, now = directory.read_config().to_dict(), config.to_dict()
     for key in (*_DATA_SETTINGS, "tokenizer", "model"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.manifest import Manifest
 from keras_addnorm.runs.errors import UserError, as_user_errors
-from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.settings import RunConfig, missing_settings
 from keras_addnorm.runs.toml_files import read_toml
 
 # The temporary names of `atomic_file` and `save_weights`, for the files that a training writes.
@@ -24,6 +26,18 @@ _LEFTOVER = re.compile(
     r"\.\d+\.(.+\.weights\.h5|config\.toml|model\.json|log\.csv|residuals(_streams)?\.csv"
     r"|curves\.png|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json)"
 )
+
+
+# What to do about a damaged file, where another copy is not the only help.
+_REMEDIES = {
+    "config.toml": "Copy it again from where it is whole, if you have not edited it yourself.",
+    "averaged.weights.h5": "Copy it again from where it is whole, or remove it and train with "
+    "--resume, which takes the mean of the last epochs again.",
+    "best.weights.h5": "Copy it again from where it is whole, or take the weights of another "
+    "epoch: those in checkpoints/ and best/ are of the same model.",
+    "lexicon.npz": "Remove it, to have it estimated again.",
+    "scores.json": "Remove it, and evaluate again.",
+}
 
 
 def _number(text: str) -> float:
@@ -82,17 +96,43 @@ class RunDirectory:
     | `residuals_streams.csv` | the same of several streams or a memory, if the scheme has them |
     | `lexicon.npz` | translations of single tokens, for `evaluation.shortlist` |
     | `scores.json`, `translations.txt` | what `evaluate` found |
+    | `standard_input` | the sentence pairs, if they came from there |
+    | `manifest.json` | the digest of each of these files that another command reads |
+
+    Checkpoints have digests of their own. A file that is read is compared with its digest first;
+    one without, of an earlier version say, counts as whole.
 
     Args:
         path: The directory; it need not exist yet.
+        verify: Whether files are compared with their digests.
 
     Example:
         >>> RunDirectory("runs/mine").log.as_posix()
         'runs/mine/log.csv'
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, verify: bool = True) -> None:
         self.path = Path(path)
+        self.verify = verify
+
+    @property
+    def manifest(self) -> Manifest:
+        """The digests of the files."""
+        return Manifest(self.path)
+
+    def check(self, *paths: Path) -> None:
+        """Compares files with their digests, if that is wanted.
+
+        Args:
+            *paths: Files, or folders with all that is in them.
+
+        Raises:
+            UserError: If one is damaged, or is missing though it has a digest.
+        """
+        if self.verify:
+            with as_user_errors():
+                for path in paths:
+                    self.manifest.check(path, _REMEDIES.get(path.name, ""))
 
     @classmethod
     def of(cls, directory: str | Path | RunDirectory) -> RunDirectory:
@@ -147,6 +187,11 @@ class RunDirectory:
     def lexicon(self) -> Path:
         """The translations of single tokens."""
         return self.path / "lexicon.npz"
+
+    @property
+    def standard_input(self) -> Path:
+        """The sentence pairs that came from the standard input."""
+        return self.path / "standard_input"
 
     @property
     def log(self) -> Path:
@@ -248,6 +293,10 @@ class RunDirectory:
             f"{self.best_weights.name!r}. Run `keras-addnorm train --run-dir {self.path}` first."
         )
 
+    def holds_parts(self) -> bool:
+        """Returns whether there is a model that a training, or an import, has made."""
+        return self.model.exists() or bool(self.weight_files())
+
     def read_config(self) -> RunConfig:
         """Reads the configuration of this run.
 
@@ -255,31 +304,79 @@ class RunDirectory:
             The configuration.
 
         Raises:
-            UserError: If this is not a run directory.
+            UserError: If this is not a run directory, or the file is damaged or not whole.
         """
         if not self.config.exists():
+            self.require_config_of_parts()
             raise UserError(
                 f"{str(self.path)!r} is not a run directory: it has no {self.config.name!r}. "
                 "Give the --run-dir of an earlier `keras-addnorm train`."
             )
+        self.check(self.config)
         settings = read_toml(self.config)
+        if missing := missing_settings(settings):
+            raise UserError(
+                f"{str(self.config)!r} is not whole: it has no "
+                f"{', '.join(missing[:4])}{' and others' * (len(missing) > 4)}. Expected every "
+                "setting, as a training writes them down: none is taken for its default here. Copy "
+                "the file again from where it is whole. Settings of your own for a new run are a "
+                "file for --config."
+            )
         # Runs that were begun before there was this setting brought every text into this form.
-        settings.setdefault("tokenizer", {}).setdefault("normalization", "nfkc")
+        settings["tokenizer"].setdefault("normalization", "nfkc")
         return RunConfig.from_dict(settings)
+
+    def require_config_of_parts(self) -> None:
+        """Checks that the configuration of a run is there.
+
+        Raises:
+            UserError: If it is lost: there are other parts of a run without it.
+        """
+        if not self.config.exists() and self.holds_parts():
+            raise UserError(
+                f"{str(self.path)!r} holds parts of a run, and its {self.config.name!r} is "
+                "missing. Expected it beside them: its settings are those of the model there. "
+                "Copy it again from where it is whole, or choose another "
+                "--run-dir."
+            )
 
     def write_config(self, config: RunConfig) -> None:
         """Writes the configuration of this run, defaults included."""
-        write_text(self.config, config.to_toml())
+        with self.manifest.rewriting(self.config):
+            write_text(self.config, config.to_toml())
+
+    def remove_config(self) -> None:
+        """Removes the configuration of a run that was refused before it began."""
+        self.manifest.forget(self.config)
+        self.config.unlink()
 
     def read_log(self) -> list[dict[str, float]]:
-        """Returns the log's rows; a value that is missing in a row is left out of it."""
+        """Reads the log.
+
+        Returns:
+            Its rows; a value that is missing in a row is left out of it.
+
+        Raises:
+            UserError: If the log is damaged.
+        """
+        self.check(self.log)
         if not self.log.exists():
             return []
-        with self.log.open(newline="", encoding="utf-8") as file:
-            return [
-                {key: _number(value) for key, value in row.items() if value not in ("", "NA", None)}
-                for row in csv.DictReader(file)
-            ]
+        try:
+            with self.log.open(newline="", encoding="utf-8") as file:
+                rows = [
+                    {k: _number(value) for k, value in row.items() if value not in ("", "NA", None)}
+                    for row in csv.DictReader(file)
+                ]
+            if all("epoch" in row for row in rows):
+                return rows
+            reason = "a row has no epoch"
+        except (ValueError, TypeError, AttributeError, csv.Error) as error:
+            reason = str(error)
+        raise UserError(
+            f"The log {str(self.log)!r} is damaged: {reason}. Expected a number in each column of "
+            "an epoch's row, as a training writes them. Copy it again from where it is whole."
+        )
 
     def write_log(self, rows: list[dict[str, float]]) -> None:
         """Writes the log anew, so that a row may bring a column that earlier ones lack.
@@ -292,14 +389,59 @@ class RunDirectory:
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        write_text(self.log, text.getvalue())
+        with self.manifest.rewriting(self.log):
+            write_text(self.log, text.getvalue())
 
     def read_scores(self) -> dict[str, Any]:
-        """Returns the scores written so far, by name of the split."""
+        """Reads the scores.
+
+        Returns:
+            Those written so far, by name of the split.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
         if not self.scores.exists():
             return {}
-        return json.loads(self.scores.read_text(encoding="utf-8"))
+        self.check(self.scores)
+        try:
+            scores = json.loads(self.scores.read_text(encoding="utf-8"))
+            if isinstance(scores, dict):
+                return scores
+            reason = "it has no splits"
+        except (ValueError, RecursionError) as error:
+            reason = str(error)
+        raise UserError(
+            f"The scores {str(self.scores)!r} are damaged: {reason}. Expected JSON, as `evaluate` "
+            "writes it. Remove the file, and evaluate again."
+        )
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
         """Writes the scores, by name of the split."""
-        write_text(self.scores, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
+        with self.manifest.rewriting(self.scores):
+            write_text(self.scores, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
+
+    def tokenizers_digest(self) -> str:
+        """Computes a digest of the tokenizers' files, by which a checkpoint knows them.
+
+        Returns:
+            32 hexadecimal digits.
+        """
+        return digest_of_tokenizers(self.tokenizer)
+
+
+def digest_of_tokenizers(folder: Path) -> str:
+    """Computes a digest of the files that a `TokenizerPair` was saved in.
+
+    Args:
+        folder: Where they are.
+
+    Returns:
+        32 hexadecimal digits.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name in ("tokenizer.model", "source.model", "target.model", "text_format.json"):
+        if (folder / name).is_file():
+            content = (folder / name).read_bytes()
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()

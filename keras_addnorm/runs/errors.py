@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,41 @@ def unknown_name(what: str, name: Any, known: Iterable[str]) -> UserError:
     return UserError(f"Unknown {what} {name!r}.{hint} Expected one of: {', '.join(known)}.")
 
 
+# Errors of the system that the work of a command can meet at any file: what is said of the place,
+# and what helps.
+_FULL = ("The disk of {place} is full", "make room")
+_FORBIDDEN = ("{place} does not let this user read and write", "change its permissions")
+_GONE = ("Something in {place} is gone, or is no folder any more", "put it back")
+_TOO_MANY = ("This process has too many files open", "raise its limit (ulimit -n)")
+_OF_THE_DISK = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: (
+        "A file in {place} would become larger than it may be",
+        "raise the limit (ulimit -f unlimited), or choose a disk that takes larger files",
+    ),
+    errno.EROFS: ("The disk of {place} can only be read", "make it writable"),
+    errno.EIO: ("The disk of {place} has an error", "look into the log of the system (dmesg)"),
+    errno.EMFILE: _TOO_MANY,
+    errno.ENFILE: _TOO_MANY,
+}
+_OF_A_FILE = {
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.ENOENT: _GONE,
+    errno.EEXIST: _GONE,
+    errno.ENOTDIR: _GONE,
+    errno.ESTALE: _GONE,
+}
+_NUMBER_IN_HDF5 = re.compile(r"errno = (\d+)")
+
+
 @contextlib.contextmanager
-def full_disk_as_user_error(folder: str | Path) -> Iterator[None]:
-    """Turns an error whose cause is a full disk into a `UserError`.
+def system_errors_as_user_errors(folder: str | Path | None = None) -> Iterator[None]:
+    """Turns errors of the disk, and of files that cannot be opened, into a `UserError`.
 
     Args:
-        folder: The run directory, for the message.
+        folder: The run directory of a training; `None` for any place.
 
     Yields:
         Nothing.
@@ -72,20 +102,53 @@ def full_disk_as_user_error(folder: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, UserError) or not _is_full_disk(error):
+        if isinstance(error, UserError | BrokenPipeError):
             raise
-        raise UserError(
-            f"The disk of {str(folder)!r} is full ({error}). The checkpoints written so far are "
-            "whole: make room, and the same command goes on."
-        ) from error
+        found = _system_error(error, folder)
+        if found is None:
+            raise
+        what, remedy = found
+        place = repr(str(folder or _file_of(error) or "the output"))
+        said = " ".join(str(error).split())
+        end = (
+            f"Nothing half-written is left: {remedy}, and give the command again."
+            if folder is None
+            else f"The checkpoints written so far are whole: {remedy}, and the same command "
+            "goes on."
+        )
+        raise UserError(f"{what.format(place=place)} ({said:.500}). {end}") from error
 
 
-def _is_full_disk(error: BaseException) -> bool:
-    """Tells whether a full disk is the cause, for which HDF5 and TensorFlow have own errors."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    if any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT)):
-        return True
+def _system_error(error: BaseException, folder: str | Path | None) -> tuple[str, str] | None:
+    """What is to be said of an error whose cause is the system; `None` for any other."""
+    code = _number_of(error)
+    if code in _OF_THE_DISK:
+        return _OF_THE_DISK[code]
+    # A file that is not there may be a fault of the program. One of the run is not.
+    is_of_place = _file_of(error) is not None if folder is None else str(folder) in str(error)
+    if code in _OF_A_FILE and is_of_place:
+        return _OF_A_FILE[code]
     # The error of a file that cannot be closed hides the first one.
     before = error.__cause__ or error.__context__
-    return before is not None and _is_full_disk(before)
+    while before is not None:
+        if (code := _number_of(before)) in _OF_THE_DISK:
+            return _OF_THE_DISK[code]
+        before = before.__cause__ or before.__context__
+    return None
+
+
+def _number_of(error: BaseException) -> int:
+    """The system's number of an error, for which HDF5 and TensorFlow have own errors; 0 if none."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    text = str(error)
+    if match := _NUMBER_IN_HDF5.search(text):
+        return int(match[1])
+    is_of_tensorflow = type(error).__module__.startswith("tensorflow")
+    known = {**_OF_THE_DISK, **(_OF_A_FILE if is_of_tensorflow else {})}
+    return next((code for code in known if os.strerror(code) in text), 0)
+
+
+def _file_of(error: BaseException) -> str | None:
+    name = error.filename if isinstance(error, OSError) else None
+    return None if name is None else os.fsdecode(name)

@@ -91,6 +91,7 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
     Raises:
         UserError: If the split does not exist or is empty.
     """
+    run.directory.read_scores()  # Others are added to them: they are whole, or it is said now.
     sources, references = load_texts(run.config, split, keep_every_pair=True)
     score = functools.partial(
         evaluate_translations,

@@ -27,7 +27,7 @@ from keras_addnorm.runs.data_check import DataCheck
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.optimization import compile_model
-from keras_addnorm.runs.resuming import early_config, resume_or_start
+from keras_addnorm.runs.resuming import early_config, place_to_go_on, resume_or_start
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.text_data import (
     RunPairs,
@@ -96,12 +96,14 @@ def prepare(
     """
     training = config.training
     with early_config(config, directory):
+        checkpoint, found = place = place_to_go_on(directory, say)
         # One process prepares what has to be on the disk.
         with distribution.first_before_the_others("data"):
             pairs = run_pairs(config)
             for note in pairs.notes:
                 say(note)
-            tokenizers = load_or_train_tokenizers(config, directory, pairs.training, say)
+            digest = None if checkpoint is None else found.tokenizers
+            tokenizers = load_or_train_tokenizers(config, directory, pairs.training, say, digest)
         # Not before: what the data preparation draws must not decide about the first weights.
         keras.utils.set_random_seed(training.seed)
         chosen_model = model_config(config, tokenizers)
@@ -109,15 +111,14 @@ def prepare(
         model = Seq2SeqTransformer(chosen_model)
         if training.lora_rank:
             enable_lora(model, training.lora_rank)
-    if is_first():
-        directory.write_config(config)
-        save_model_config(model.config, directory)
-
     data, validation_data = _datasets(training, tokenizers, pairs, devices)
     epochs, report = data.epochs, data.report
     require_shareable_batches(report, devices)
     compile_model(model, training, report.batches, devices)
-    state = resume_or_start(model, training, directory, devices, epochs, report, say)
+    state = resume_or_start(model, training, directory, place, devices, epochs, report, say)
+    if is_first():  # All that is there has been found to belong together.
+        directory.write_config(config)
+        save_model_config(model.config, directory)
 
     say(f"Training data: {report}.")
     for line in about_updates(training, report):

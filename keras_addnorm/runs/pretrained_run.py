@@ -23,8 +23,9 @@ from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import BEAM_STOPPINGS, TOKENIZER_KINDS, RunConfig
+from keras_addnorm.runs.text_data import save_tokenizers
 from keras_addnorm.runs.trained_run import save_model_config
-from keras_addnorm.runs.weight_files import save_weights
+from keras_addnorm.runs.weight_files import save_best_weights
 
 # They follow from the tokenizers.
 _SIZES_OF_VOCABULARIES = ("source_vocabulary_size", "target_vocabulary_size")
@@ -91,8 +92,8 @@ def import_pretrained(
             directory = RunDirectory(folder)
             directory.write_config(config)
             save_model_config(loaded.model.config, directory)
-            tokenizers.save(directory.tokenizer)
-            save_weights(loaded.model, directory.best_weights)
+            save_tokenizers(tokenizers, directory)
+            save_best_weights(loaded.model, directory)
     search = loaded.generation
     not_followed = (*search.not_followed, *_lost(search, loaded.model.config))
     return dataclasses.replace(

@@ -17,9 +17,9 @@ from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.inspect import inspect
-from keras_addnorm.runs.text_data import load_pairs
+from keras_addnorm.runs.text_data import load_pairs, save_tokenizers
 from keras_addnorm.runs.trained_run import TrainedRun, save_model_config
-from keras_addnorm.runs.weight_files import save_weights
+from keras_addnorm.runs.weight_files import save_best_weights
 
 
 def prune(
@@ -96,8 +96,10 @@ def save(model: Seq2SeqTransformer, run: TrainedRun, path: str | Path) -> Path:
         directory = RunDirectory(folder)
         directory.write_config(run.config.replace(changes))
         save_model_config(model.config, directory)
-        run.tokenizers.save(directory.tokenizer)
-        save_weights(model, directory.best_weights)
+        save_tokenizers(run.tokenizers, directory)
+        save_best_weights(model, directory)
         if run.directory.lexicon.exists():
-            shutil.copy(run.directory.lexicon, directory.lexicon)
+            run.directory.check(run.directory.lexicon)
+            with directory.manifest.rewriting(directory.lexicon):
+                shutil.copy(run.directory.lexicon, directory.lexicon)
     return Path(path)

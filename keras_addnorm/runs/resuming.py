@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices, is_first
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.optimization import go_on_with_learning_rate
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
+from keras_addnorm.runs.weight_files import load_weights
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
     build_variables,
@@ -35,11 +38,15 @@ def early_config(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
     if not is_first() or directory.config.exists():
         yield
         return
+    had_tokenizers = directory.has_tokenizers()
     directory.write_config(config)
     try:
         yield
     except Exception:
-        directory.config.unlink()
+        directory.remove_config()
+        if not had_tokenizers:  # They were made for the settings that are refused.
+            directory.manifest.forget(directory.tokenizer)
+            shutil.rmtree(directory.tokenizer, ignore_errors=True)
         raise
 
 
@@ -59,13 +66,41 @@ def last_checkpoint(
     def name(path: Path, error: Exception) -> None:
         say(f"Warning: the checkpoint {path} is damaged ({error}); taking the one before it.")
 
-    return newest_checkpoint(directory.checkpoints, name) or (None, TrainingState(epoch=0))
+    found = newest_checkpoint(directory.checkpoints, name, verify=directory.verify)
+    return found or (None, TrainingState(epoch=0))
+
+
+def place_to_go_on(
+    directory: RunDirectory, say: Callable[[str], None]
+) -> tuple[Path | None, TrainingState]:
+    """Finds where a training goes on: at the newest checkpoint that is whole, if there is any.
+
+    Args:
+        directory: The run.
+        say: Takes lines for the user.
+
+    Returns:
+        The file, or None, and where the training was.
+
+    Raises:
+        UserError: If there are checkpoints, and all of them are damaged.
+    """
+    checkpoint, found = last_checkpoint(directory, say)
+    if checkpoint is None and directory.has_checkpoints():
+        raise UserError(
+            f"All checkpoints in {str(directory.checkpoints)!r} are damaged, and a training that "
+            "begins anew would replace the weights of this run. Copy a checkpoint there from where "
+            "it is whole, or choose another --run-dir. --start-from begins a new run with the "
+            "weights of this one."
+        )
+    return checkpoint, found
 
 
 def resume_or_start(
     model: Seq2SeqTransformer,
     training: TrainingConfig,
     directory: RunDirectory,
+    place: tuple[Path | None, TrainingState],
     devices: Devices,
     epochs: Any,
     report: PipelineReport,
@@ -77,6 +112,7 @@ def resume_or_start(
         model: The model.
         training: The training's settings.
         directory: The run.
+        place: What `place_to_go_on` found.
         devices: Where the model is trained.
         epochs: The training data's epochs.
         report: What an epoch holds.
@@ -85,7 +121,7 @@ def resume_or_start(
     Returns:
         Where the training is.
     """
-    checkpoint, found = last_checkpoint(directory, say)
+    checkpoint, found = place
     state = found.with_batches(report.batches, epochs.plan)
     if state is not found:
         say(_starting_anew(found))
@@ -99,9 +135,11 @@ def resume_or_start(
         go_on_with_learning_rate(model, training, report.batches, left)
         say(_going_on(state, report.batches, training))
     elif training.start_from:
-        weights = RunDirectory(training.start_from).weights()
+        start = RunDirectory(training.start_from, verify=directory.verify)
+        weights = start.weights()
+        start.check(weights)
         # The other run's optimiser is not in the file, and this training begins with a new one.
-        model.load_weights(weights, objects_to_skip=[model.optimizer])
+        load_weights(model, weights, objects_to_skip=[model.optimizer])
         say(f"Starting from the weights in {weights}.")
     return state
 

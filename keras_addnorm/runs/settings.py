@@ -40,9 +40,10 @@ from keras_addnorm.runs.setting_fields import (
     check_settings,
     convert,
     from_table,
+    list_settings,
     setting,
 )
-from keras_addnorm.runs.toml_files import merge, read_toml, to_toml
+from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml, to_toml
 from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 
 if typing.TYPE_CHECKING:
@@ -527,3 +528,31 @@ class RunConfig:
             The new configuration.
         """
         return RunConfig.from_dict(merge(self.to_dict(), changes))
+
+
+# Settings that came after 0.1.0: run directories of that version are without them.
+_LATER = {
+    *("data_format", "source_column", "target_column", "split", "validation", "licence"),
+    *(f"tokenizer.{name}" for name in ("normalization", "user_defined_symbols", "byte_fallback")),
+    *("tokenizer.character_coverage", "training.lora_rank"),
+    *(f"evaluation.{name}" for name in ("length_penalty_kind", "beam_stopping", "min_length")),
+    *(f"evaluation.{name}" for name in ("no_repeat_ngram", "splitting", "bleu_tokenizer")),
+}
+
+
+def missing_settings(settings: Mapping[str, Any]) -> list[str]:
+    """Finds the settings that the file of a run lacks, in which `to_toml` writes all of them.
+
+    Args:
+        settings: What the file holds.
+
+    Returns:
+        Their dotted keys, without those that an earlier version did not have.
+    """
+    given = by_dotted_key(settings)
+    always = (
+        one.key
+        for one in list_settings(RunConfig)
+        if one.default is not None and one not in _FIELDS_OF_THE_MODEL and one.key not in _LATER
+    )
+    return [key for key in always if key not in given]

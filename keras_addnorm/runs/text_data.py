@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import filecmp
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from keras_addnorm.data.readers import has_data_ending
 from keras_addnorm.data.splits import intervals, names_in, without
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import TranslationSet
-from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.directory import RunDirectory, digest_of_tokenizers
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 
@@ -236,9 +237,10 @@ def keep_standard_input(config: RunConfig, directory: RunDirectory) -> RunConfig
     """
     if config.data != STANDARD_INPUT:
         return config
-    path = directory.path / "standard_input"
+    path = directory.standard_input
     is_trained = directory.model.exists() or directory.has_tokenizers()
-    with as_user_errors(), atomic_file(path) as temporary:
+    rewriting = directory.manifest.rewriting(path)
+    with as_user_errors(), rewriting, atomic_file(path) as temporary:
         save_standard_input(temporary)
         if is_trained and not (path.exists() and filecmp.cmp(temporary, path, shallow=False)):
             raise UserError(
@@ -279,11 +281,13 @@ def load_or_train_tokenizers(
     directory: RunDirectory,
     pairs: Any,
     say: Callable[[str], None] = lambda line: None,
+    digest: str | None = None,
 ) -> TokenizerPair:
     """Returns the run's tokenizers; the first call trains them on the training pairs.
 
-    They are trained again where a killed process has left none, or one of two. A run that starts
-    from another one takes that run's tokenizers. A vocabulary that is larger than the texts allow
+    They are trained again where a killed process has left none, or one of two; where they are lost,
+    only if that gives those that the checkpoints belong to. A run that starts from another one
+    takes that run's tokenizers. A vocabulary that is larger than the texts allow
     becomes the largest that they do, except in a strict training.
 
     Args:
@@ -291,23 +295,69 @@ def load_or_train_tokenizers(
         directory: Where they are kept.
         pairs: The training pairs.
         say: Takes lines for the user.
+        digest: Of the tokenizers that the run's checkpoints belong to; empty if an earlier version
+            wrote them, which did not say; `None` without checkpoints.
 
     Returns:
         The tokenisers.
 
     Raises:
-        UserError: If the texts do not allow such a vocabulary.
+        UserError: If the texts do not allow such a vocabulary, the files are damaged, or the
+            checkpoints belong to other tokenizers.
     """
     if directory.has_tokenizers():
+        directory.check(directory.tokenizer)
+        if directory.verify and digest and digest != directory.tokenizers_digest():
+            raise UserError(
+                f"The tokenizers in {str(directory.tokenizer)!r} are not those that the "
+                "checkpoints of this run belong to: with others their weights mean nothing. "
+                "Expected the files that were there when they were written. Copy these again from "
+                "where they are whole, or choose another --run-dir."
+            )
         with as_user_errors():
             return TokenizerPair.load(directory.tokenizer)
     with as_user_errors():
         if config.training.start_from:
-            tokenizers = TokenizerPair.load(RunDirectory(config.training.start_from).tokenizer)
+            start = RunDirectory(config.training.start_from, verify=directory.verify)
+            start.check(start.tokenizer)
+            tokenizers = TokenizerPair.load(start.tokenizer)
         else:
             tokenizers = _train_tokenizers(config, pairs, say)
-    tokenizers.save(directory.tokenizer)
+    if digest is not None:
+        _require_the_lost_ones(tokenizers, digest, directory)
+    save_tokenizers(tokenizers, directory)
     return tokenizers
+
+
+def save_tokenizers(tokenizers: TokenizerPair, directory: RunDirectory) -> None:
+    """Writes the tokenizers of a run, and the digests of their files."""
+    with directory.manifest.rewriting(directory.tokenizer):
+        tokenizers.save(directory.tokenizer)
+
+
+def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: RunDirectory) -> None:
+    """Refuses tokenizers that were made in the place of lost ones, if they are not equal to them.
+
+    Args:
+        tokenizers: Those that were made.
+        digest: Of those that the checkpoints belong to.
+        directory: The run.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizers.save(folder)
+        is_equal = digest_of_tokenizers(Path(folder)) == digest
+    if is_equal or (not digest and not directory.verify):
+        return
+    what = "others come out, with which the weights of its checkpoints mean nothing"
+    hint = ""
+    if not digest:
+        what = "its checkpoints, of an earlier version, do not say whether they are the same"
+        hint = " If texts and settings are as they were: --no-verify."
+    raise UserError(
+        f"The tokenizers of the run {str(directory.path)!r} are lost, and trained again on the "
+        f"present texts {what}. Expected {str(directory.tokenizer)!r} as it was. Copy it again "
+        f"from where it is whole, or choose another --run-dir for a new training.{hint}"
+    )
 
 
 def _train_tokenizers(config: RunConfig, pairs: Any, say: Callable[[str], None]) -> TokenizerPair:

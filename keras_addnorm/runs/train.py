@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from keras_addnorm import distribution
+from keras_addnorm.basics.manifest import ChangedFileError
 from keras_addnorm.distribution import is_first
 from keras_addnorm.runs.callback_list import TrainingCallbacks, training_callbacks
 from keras_addnorm.runs.checks_before_training import (
@@ -17,7 +18,7 @@ from keras_addnorm.runs.checks_before_training import (
     usable_devices,
 )
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError, full_disk_as_user_error
+from keras_addnorm.runs.errors import UserError, system_errors_as_user_errors
 from keras_addnorm.runs.optimization import computing_in
 from keras_addnorm.runs.prepare import Prepared, prepare
 from keras_addnorm.runs.progress import summary
@@ -26,6 +27,7 @@ from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import keep_standard_input
 from keras_addnorm.runs.trained_run import TrainedRun, load_run, require_model_config
 from keras_addnorm.runs.weight_files import save_average
+from keras_addnorm.training.checkpoint_file import DamagedCheckpointError
 from keras_addnorm.training.guard import NonFiniteError
 
 
@@ -58,14 +60,16 @@ def train(
 
     Raises:
         UserError: If the configuration, the data or the devices cannot be used, or the directory
-            holds a run of other data, another tokeniser or another model.
+            holds a run of other data, another tokeniser or another model, or a damaged file.
     """
     directory = RunDirectory.of(directory)
     if split is not None:
         config = config.replace({"split": split})
-    config = keep_standard_input(config, directory)
     # What settings and directory tell is checked before anything is read or written; `prepare`
-    # checks the batches and the disk.
+    # checks the tokenizers, the batches and the disk.
+    directory.require_config_of_parts()
+    directory.check(directory.config, directory.log, directory.standard_input)
+    config = keep_standard_input(config, directory)
     require_same_run(config, directory)
     require_consistent(config.training)
     require_sampling(config)
@@ -120,24 +124,41 @@ def finish(prepared: Prepared, callbacks: TrainingCallbacks) -> None:
     with distribution.first_before_the_others("everything is written"):
         if not is_first():
             return
+        damaged = None
         if last > 1 and (paths := callbacks.checkpoints.paths):
-            save_average(paths[-last:], directory.averaged_weights)
+            damaged = _save_average(paths[-last:], directory)
         if last == 1:
+            directory.manifest.forget(directory.averaged_weights)
             directory.averaged_weights.unlink(missing_ok=True)
         if best := recorder.best.epochs(recorder.rows):
             prepared.say(summary(directory, recorder.rows, best[0], prepared.report))
+        if damaged is not None:
+            raise UserError(
+                "The training is done, and the best weights are written. The mean of the last "
+                f"{last} epochs is not: {damaged} The same command takes it then."
+            ) from damaged
+
+
+def _save_average(paths: Sequence[Path], directory: RunDirectory) -> DamagedCheckpointError | None:
+    """Writes the mean of checkpoints, or returns what is wrong with one of them."""
+    try:
+        with directory.manifest.rewriting(directory.averaged_weights):
+            save_average(paths, directory.averaged_weights, verify=directory.verify)
+    except DamagedCheckpointError as error:
+        return error
+    return None
 
 
 @contextlib.contextmanager
 def _alone_in(directory: RunDirectory) -> Iterator[None]:
     """Locks and cleans the directory; turns what a user can mend into a `UserError`."""
     lock = directory.locked() if is_first() else contextlib.nullcontext()
-    with lock, full_disk_as_user_error(directory.path):
+    with lock, system_errors_as_user_errors(directory.path):
         try:
             if is_first():
                 directory.remove_leftovers()
             yield
-        except NonFiniteError as error:
+        except (NonFiniteError, DamagedCheckpointError, ChangedFileError) as error:
             raise UserError(str(error)) from error
 
 

@@ -14,10 +14,12 @@ from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.models.checks import require_tokenizers
 from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import run_pairs
+from keras_addnorm.runs.weight_files import load_weights
 
 # The sizes that follow from the tokenizers.
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
@@ -118,11 +120,13 @@ class TrainedRun:
         if not self.config.evaluation.shortlist:
             return None
         with as_user_errors():
-            if not self.directory.lexicon.exists():
+            directory, path = self.directory, self.directory.lexicon
+            if not path.exists():
                 lexicon = _lexicon(self.tokenizers, run_pairs(self.config).training)
-                with atomic_file(self.directory.lexicon) as temporary:
+                with directory.manifest.rewriting(path), atomic_file(path) as temporary:
                     lexicon.save(temporary)
-            lexicon = Lexicon.load(self.directory.lexicon)
+            directory.check(path)
+            lexicon = Lexicon.load(path)
             shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)
             shortlist.check(self.model.config)
         return shortlist
@@ -150,7 +154,8 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
         Its parts.
 
     Raises:
-        UserError: If it is not a run directory, or nothing has been trained in it yet.
+        UserError: If it is not a run directory, nothing has been trained in it yet, or a file is
+            damaged.
     """
     directory = RunDirectory.of(directory)
     config = directory.read_config()
@@ -161,15 +166,46 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
             "or 'source.model' and 'target.model', as a training leaves them. Copy them there, or "
             f"train again in another folder than {str(directory.path)!r}."
         )
+    directory.check(directory.tokenizer, directory.model, directory.averaged_weights, weights)
     with as_user_errors():
         tokenizers = TokenizerPair.load(directory.tokenizer)
-        model = Seq2SeqTransformer(
-            Seq2SeqConfig.from_json(directory.model.read_text(encoding="utf-8")), dtype="float32"
-        )
-        model.load_weights(weights)
+        chosen = _read_model_config(directory)
+        _require_one_vocabulary(chosen, tokenizers, directory)
+        model = Seq2SeqTransformer(chosen, dtype="float32")
+    load_weights(model, weights)
     return TrainedRun(directory, config, tokenizers, model)
+
+
+def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
+    """Reads the `model.json` of a run; names it if it is damaged."""
+    path = directory.model
+    try:
+        return Seq2SeqConfig.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        reason = "there is no such file"
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        reason = str(error)
+    raise UserError(
+        f"The model's configuration {str(path)!r} cannot be read: {reason}. Expected the file that "
+        "a training writes. Copy it again from where it is whole; train --resume writes it, too."
+    )
+
+
+def _require_one_vocabulary(
+    config: Seq2SeqConfig, tokenizers: TokenizerPair, directory: RunDirectory
+) -> None:
+    """Refuses tokenizers with which the model's ids mean nothing."""
+    try:
+        require_tokenizers(config, tokenizers)
+    except ValueError as error:
+        raise UserError(
+            f"The tokenizers in {str(directory.tokenizer)!r} and the model in "
+            f"{str(directory.model)!r} do not belong together. {error} Copy both again from where "
+            "they are whole."
+        ) from error
 
 
 def save_model_config(config: Seq2SeqConfig, directory: RunDirectory) -> None:
     """Writes a model's configuration to the `model.json` of a run."""
-    write_text(directory.model, config.to_json() + "\n")
+    with directory.manifest.rewriting(directory.model):
+        write_text(directory.model, config.to_json() + "\n")

@@ -87,6 +87,8 @@ def load_export(
     directory: str | Path,
     source_language: str | None = None,
     target_language: str | None = None,
+    *,
+    verify: bool = True,
 ) -> Callable[[Sequence[str]], list[tuple[str, float]]]:
     """Loads an exported model, whose search is part of it.
 
@@ -94,15 +96,16 @@ def load_export(
         directory: The folder of the versions, or of one version.
         source_language: The language of the texts, of an export whose input it is.
         target_language: The language to translate into, likewise.
+        verify: Whether the files are compared with the export's digests.
 
     Returns:
         A function from texts to the text and score of each translation, in order.
 
     Raises:
-        UserError: If there is no exported model.
+        UserError: If there is no exported model, or a file of it is damaged.
     """
     with as_user_errors():
-        translator = load_translator(directory)
+        translator = load_translator(directory, verify=verify)
 
     def translations(texts: Sequence[str]) -> list[tuple[str, float]]:
         with as_user_errors():

@@ -6,14 +6,19 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import keras
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.distribution import whole_values
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.errors import UserError
 from keras_addnorm.training import average_checkpoints
-from keras_addnorm.training.checkpoints import STATE_NAME
+from keras_addnorm.training.checkpoint_digest import ATTRIBUTE, STATE_NAME
+from keras_addnorm.training.checkpoints import largest_file, stored_variables
 
 
 def save_weights(model: keras.Model, path: str | Path) -> None:
@@ -28,21 +33,59 @@ def save_weights(model: keras.Model, path: str | Path) -> None:
     path = Path(path)
     with _folder_beside(path) as folder, whole_values(model.variables):
         everything = Path(folder, path.name)
+        # Twice: what Keras writes, and the copy without the optimiser.
+        require_space(folder, largest_file(stored_variables(model)), largest_file(model.variables))
         model.save_weights(everything)
         _copy_weights(everything, path)
 
 
-def save_average(checkpoints: Sequence[str | Path], path: str | Path) -> None:
+def save_best_weights(model: keras.Model, directory: RunDirectory) -> None:
+    """Writes the weights of a run's best epoch, and their digest.
+
+    Args:
+        model: A built model.
+        directory: The run.
+    """
+    with directory.manifest.rewriting(directory.best_weights):
+        save_weights(model, directory.best_weights)
+
+
+def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
+    """Loads weights into a built model.
+
+    Args:
+        model: The model.
+        path: The file.
+        **options: Further arguments of `keras.Model.load_weights`.
+
+    Raises:
+        UserError: If the file is damaged, or of another model.
+    """
+    try:
+        model.load_weights(path, **options)
+    # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
+    except Exception as error:
+        raise UserError(
+            f"The weights {str(path)!r} cannot be loaded ({type(error).__name__}: {error}). "
+            "Expected a whole file of the model that 'model.json' describes. Copy it again from "
+            "where it is whole."
+        ) from error
+
+
+def save_average(
+    checkpoints: Sequence[str | Path], path: str | Path, *, verify: bool = True
+) -> None:
     """Writes the mean of checkpoints' weights, whole or not at all.
 
     Args:
         checkpoints: The files, of one model.
         path: Where to, ending in `.weights.h5`.
+        verify: Whether checkpoints are compared with the digests that they carry.
     """
     path = Path(path)
     with _folder_beside(path) as folder:
         everything = Path(folder, path.name)
-        average_checkpoints(checkpoints, everything)
+        average_checkpoints(checkpoints, everything, verify=verify)
         _copy_weights(everything, path)
 
 
@@ -55,13 +98,13 @@ def _folder_beside(path: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def _copy_weights(everything: Path, path: Path) -> None:
-    """Copies a weight file without the optimiser and without a training's state."""
+    """Copies a weight file without the optimiser and without a training's state and digest."""
     left_out = {"optimizer", STATE_NAME.split("/")[0]}
     with (
         atomic_file(path) as temporary,
         h5py.File(everything) as old,
         h5py.File(temporary, "w") as new,
     ):
-        new.attrs.update(old.attrs)
+        new.attrs.update({key: old.attrs[key] for key in old.attrs.keys() - {ATTRIBUTE}})
         for key in old.keys() - left_out:
             old.copy(key, new)

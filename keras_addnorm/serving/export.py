@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.atomic import remove_leftovers
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import constraints as constraint_table
@@ -26,7 +27,7 @@ from keras_addnorm.serving.optimize_graph import optimize_graph
 from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
-from keras_addnorm.serving.versions import choose_version
+from keras_addnorm.serving.versions import choose_version, version_number, write_manifest
 
 # A served model needs no gradients; the custom ones of our layers would be a quarter of its graph.
 _OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -78,8 +79,9 @@ def export_saved_model(
     learned are merged into the kernels first; see `keras_addnorm.models.fold` and `merge_lora`.
 
     The version appears whole or not at all. `assets.extra/` in it holds a `README.md`, a card
-    `model.json`, settings for TensorFlow Serving (`models.config`, `batching.config`) and
-    warm-up requests of each bucket.
+    `model.json`, settings for TensorFlow Serving (`models.config`, `batching.config`), warm-up
+    requests of each bucket, and the digests of the files in `manifest.json`. What a killed export
+    has left in the folder is removed.
 
     Args:
         model: The trained model, on the TensorFlow backend of Keras.
@@ -174,6 +176,8 @@ def export_saved_model(
         "decoding": decoding.to_dict(),
         "storage": storage,
     }
+    # What killed exports of other versions have left.
+    remove_leftovers(directory, lambda name: version_number(name) is not None)
     with atomic_folder(directory / str(version)) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures, options=_OPTIONS)
         optimize_graph(folder)
@@ -188,6 +192,7 @@ def export_saved_model(
             card or {},
             module.example_languages,
         )
+        write_manifest(folder)
     return directory / str(version)
 
 

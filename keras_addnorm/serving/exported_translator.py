@@ -10,12 +10,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_addnorm.basics.manifest import ChangedFileError
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.text_format import some_of, unknown_language
 from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
 from keras_addnorm.serving.translation_result import Translation
-from keras_addnorm.serving.versions import existing_versions, version_number
+from keras_addnorm.serving.versions import (
+    MANIFEST,
+    existing_versions,
+    require_whole,
+    version_number,
+)
 
 
 class Translator:
@@ -26,17 +32,23 @@ class Translator:
 
     Args:
         path: The folder of one version, as `export_saved_model` returns it.
+        verify: Whether the files are compared with the digests in the export's manifest.
 
     Attributes:
         path: The folder.
         version: The number of the version.
         card: The content of `assets.extra/model.json`.
 
+    Raises:
+        ValueError: If a file is damaged.
+
     Example: see `export_saved_model`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
         self.path = Path(path)
+        if verify:
+            require_whole(self.path)
         self.version = version_number(self.path.name)
         card = self.path / "assets.extra" / "model.json"
         self.card: dict[str, Any] = json.loads(card.read_text("utf-8")) if card.is_file() else {}
@@ -110,22 +122,24 @@ def _such_as(names: list[str] | None) -> str:
     return f", such as {some_of(names)}" if names else ""
 
 
-def load_translator(directory: str | os.PathLike[str]) -> Translator:
+def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -> Translator:
     """Loads an exported model.
 
     Args:
         directory: The folder of one version, or the folder of all versions, of which the highest is
             loaded.
+        verify: Whether the files are compared with the digests in the export's manifest; an export
+            of an earlier version has none.
 
     Returns:
         The translator.
 
     Raises:
         FileNotFoundError: If there is no exported model.
-        ValueError: If the folder holds another kind of model.
+        ValueError: If the folder holds another kind of model, or a file is damaged.
     """
     directory = Path(directory)
-    if (directory / "saved_model.pb").is_file():
+    if any((directory / name).is_file() for name in ("saved_model.pb", MANIFEST)):
         path = directory
     else:
         versions = existing_versions(directory)
@@ -137,8 +151,11 @@ def load_translator(directory: str | os.PathLike[str]) -> Translator:
             )
         path = directory / str(versions[-1])
     try:
-        return Translator(path)
-    except (OSError, KeyError, tf.errors.OpError) as error:
+        return Translator(path, verify=verify)
+    except ChangedFileError:
+        raise
+    # TensorFlow has errors of many kinds for files without sense.
+    except Exception as error:
         raise ValueError(
             f"'{path}' holds no translation model: {error}. Expected a SavedModel with the "
             "signature 'serving_default'. Export it again."

@@ -9,7 +9,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from keras_addnorm.basics.manifest import Manifest
+
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
+MANIFEST = "assets.extra/manifest.json"
+"""Where the digests of a version's files stand in its folder."""
+
+# For people and for other servers, which may want them otherwise; nothing of ours reads them.
+_UNLISTED = {"README.md", "models.config", "batching.config"}
 
 
 def version_number(name: str) -> int | None:
@@ -67,3 +74,26 @@ def _exists(path: Path) -> FileExistsError:
         f"Version {path.name} exists already: '{path}'. A version is never overwritten, since a "
         "server may be using it. Pass version=None for the next free number, or remove it first."
     )
+
+
+def write_manifest(folder: Path) -> None:
+    """Writes the digests of all files of a version that a reader needs.
+
+    Args:
+        folder: The folder of the version, as it is being written.
+    """
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in _UNLISTED]
+    Manifest(folder, MANIFEST).write(files)
+
+
+def require_whole(folder: str | os.PathLike[str]) -> None:
+    """Compares the files of a version with its manifest.
+
+    Args:
+        folder: The folder of the version; one without a manifest, of an earlier export, is whole.
+
+    Raises:
+        ChangedFileError: If a file is not what was written, or is missing.
+    """
+    remedy = "Copy the version again from where it is whole, or export it again."
+    Manifest(folder, MANIFEST).check(folder, remedy)

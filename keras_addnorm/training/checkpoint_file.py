@@ -8,7 +8,6 @@ digest of everything in the file. `model.load_weights` reads it as any other.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -22,15 +21,30 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.distribution import whole_values
-from keras_addnorm.training.checkpoints import STATE_NAME
+from keras_addnorm.training.checkpoint_digest import (
+    STATE_NAME,
+    DamagedCheckpointError,
+    reading,
+    require_whole,
+    write_digest,
+)
+from keras_addnorm.training.checkpoints import largest_file
 
-_DIGEST = "keras_addnorm_digest"
+__all__ = [
+    "DamagedCheckpointError",
+    "TrainingState",
+    "build_variables",
+    "checkpoint_files",
+    "load_checkpoint",
+    "newest_checkpoint",
+    "place_in_name",
+    "read_checkpoint",
+    "save_checkpoint",
+]
+
 _FILE = re.compile(r"epoch-(\d+)(?:-batch-(\d+))?\.weights\.h5")
-
-
-class DamagedCheckpointError(ValueError):
-    """A checkpoint is cut short, or its content is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ class TrainingState:
         metrics: The metrics' variables; empty between epochs.
         callbacks: What each callback remembers, by the name that it was given.
         plan: The data's `Epochs.plan`, which the place belongs to; empty if it is not known.
+        tokenizers: A digest of the tokenizers whose ids the model reads and writes; empty if it is
+            not known.
     """
 
     epoch: int
@@ -54,6 +70,7 @@ class TrainingState:
     metrics: list[Any] = field(default_factory=list)
     callbacks: dict[str, dict[str, Any]] = field(default_factory=dict)
     plan: str = ""
+    tokenizers: str = ""
 
     def with_batches(self, batches: int, plan: str = "") -> TrainingState:
         """Fits the place to the present data, which may differ or be divided differently.
@@ -81,19 +98,21 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: Tra
     """
     variables = [*model.variables, *model.optimizer.variables]
     with whole_values(variables), atomic_file(path) as temporary:
+        require_space(temporary.parent, largest_file(variables))
         model.save_weights(temporary)
         with h5py.File(temporary, "r+") as file:
             content = json.dumps(dataclasses.asdict(state)).encode()
             file.create_dataset(STATE_NAME, data=np.frombuffer(content, np.uint8))
-            file.attrs[_DIGEST] = _digest(file)
+            write_digest(file)
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> TrainingState:
+def read_checkpoint(path: str | os.PathLike[str], *, verify: bool = True) -> TrainingState:
     """Checks a checkpoint and reads where the training was.
 
     Args:
         path: The file. One of `LastCheckpoints` without state will do, too: its name says which
             epoch it is.
+        verify: Whether the file is compared with the digest that it carries.
 
     Returns:
         The state.
@@ -101,35 +120,33 @@ def read_checkpoint(path: str | os.PathLike[str]) -> TrainingState:
     Raises:
         DamagedCheckpointError: If the file is not what was once written.
     """
-    try:
-        with h5py.File(path) as file:
-            written = file.attrs.get(_DIGEST)
-            if written is None:
-                return TrainingState(epoch=place_in_name(path)[0])
-            found = _digest(file)
-            content = bytes(file[STATE_NAME][()])
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
-        raise DamagedCheckpointError(f"it cannot be read: {error}") from error
-    if found != written:
-        raise DamagedCheckpointError("its content has changed since it was written")
-    return TrainingState(**json.loads(content))
+    with reading(path) as file:
+        if verify:
+            require_whole(file)
+        if STATE_NAME not in file:
+            return TrainingState(epoch=place_in_name(path)[0])
+        return TrainingState(**json.loads(bytes(file[STATE_NAME][()])))
 
 
 def newest_checkpoint(
-    directory: str | os.PathLike[str], on_damaged: Callable[[Path, Exception], None]
+    directory: str | os.PathLike[str],
+    on_damaged: Callable[[Path, Exception], None],
+    *,
+    verify: bool = True,
 ) -> tuple[Path, TrainingState] | None:
     """Finds the newest checkpoint that is whole.
 
     Args:
         directory: Where the checkpoints are.
         on_damaged: Called with each newer one that is not, and what is wrong with it.
+        verify: Whether files are compared with the digests that they carry.
 
     Returns:
         The file and where the training was, or None if there is none.
     """
     for path in reversed(checkpoint_files(directory)):
         try:
-            return path, read_checkpoint(path)
+            return path, read_checkpoint(path, verify=verify)
         except DamagedCheckpointError as error:
             on_damaged(path, error)
     return None
@@ -144,9 +161,18 @@ def load_checkpoint(
         model: The model, compiled as it was.
         path: The checkpoint.
         batch: Any training batch.
+
+    Raises:
+        DamagedCheckpointError: If the file cannot be read.
     """
     build_variables(model, batch)
-    model.load_weights(path)
+    try:
+        model.load_weights(path)
+    except (OSError, RuntimeError, LookupError) as error:  # Those of HDF5.
+        raise DamagedCheckpointError(
+            f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is "
+            "whole, or remove it: the one before it is taken then."
+        ) from error
 
 
 def build_variables(model: keras.Model, batch: tuple[Any, ...]) -> None:
@@ -172,15 +198,3 @@ def checkpoint_files(directory: str | os.PathLike[str]) -> list[Path]:
         return []
     found = (path for path in directory.iterdir() if _FILE.fullmatch(path.name))
     return sorted(found, key=place_in_name)
-
-
-def _digest(file: h5py.File) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            digest.update(f"{name} {item.shape} {item.dtype}\n".encode())
-            digest.update(np.ascontiguousarray(item[()]).tobytes())
-
-    file.visititems(visit)
-    return digest.hexdigest()

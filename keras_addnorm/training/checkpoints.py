@@ -4,6 +4,7 @@ Files are those of `model.save_weights("….weights.h5")`.
 """
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -19,10 +20,17 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.training.checkpoint_digest import (
+    STATE_NAME,
+    DamagedCheckpointError,
+    has_digest,
+    reading,
+    require_whole,
+    write_digest,
+)
 
 _SUFFIX = ".weights.h5"
-# The data set of a checkpoint that holds no weight and has no mean; see `save_checkpoint`.
-STATE_NAME = "keras_addnorm/training_state"
 _EPOCH_FILE = re.compile(r"epoch-(\d{4,})\.weights\.h5")
 
 
@@ -101,11 +109,39 @@ class LastCheckpoints(keras.callbacks.Callback):
 
 def _save_whole(model: keras.Model, path: Path) -> None:
     with atomic_file(path) as temporary:
+        require_space(temporary.parent, largest_file(stored_variables(model)))
         model.save_weights(temporary)
 
 
+def largest_file(variables: Sequence[Any]) -> int:
+    """Estimates the bytes of a weight file, rather too many of them.
+
+    Args:
+        variables: What is written to it.
+
+    Returns:
+        The bytes of the numbers, and of what HDF5 and a training's state need beside them.
+    """
+    numbers = sum(math.prod(variable.shape) * _bytes_of(variable.dtype) for variable in variables)
+    return numbers + 2048 * len(variables) + 65536
+
+
+def _bytes_of(dtype: Any) -> int:
+    bits = re.search(r"\d+", keras.backend.standardize_dtype(dtype))
+    return max(1, int(bits[0]) // 8) if bits else 1
+
+
+def stored_variables(model: keras.Model) -> list[Any]:
+    """Returns what Keras writes to a weight file: the model's variables and its optimiser's."""
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.variables, *([] if optimizer is None else optimizer.variables)]
+
+
 def average_checkpoints(
-    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None = None
+    paths: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    verify: bool = True,
 ) -> dict[str, np.ndarray]:
     """Arithmetic mean of weight files, tensor by tensor.
 
@@ -117,6 +153,7 @@ def average_checkpoints(
         paths: The `.weights.h5` files, at least one, all of the same model.
         output: Where to write the averaged file, or None to write none. It is a complete weight
             file for `model.load_weights`, and is renamed into place only when whole.
+        verify: Whether checkpoints are compared with the digests that they carry.
 
     Returns:
         The averaged tensors by their path inside the file, such as `layers/dense/vars/0`.
@@ -124,6 +161,7 @@ def average_checkpoints(
     Raises:
         ValueError: If there is no path, a path does not end in `.weights.h5`, or the files differ
             in structure: the message names the tensors.
+        DamagedCheckpointError: If a file is not what was written, or cannot be read.
         FileNotFoundError: If a file is missing.
 
     Example:
@@ -139,6 +177,8 @@ def average_checkpoints(
         [[2.5]]
     """
     files = _checked_paths(paths)
+    for path in files:
+        _require_whole(path, verify)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(h5py.File(path, "r")) for path in files]
         names = _common_names(opened, files)
@@ -193,6 +233,20 @@ def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
         if not path.is_file():
             raise FileNotFoundError(f"There is no checkpoint {path}.")
     return files
+
+
+def _require_whole(path: Path, verify: bool) -> None:
+    """Refuses a damaged file by its name."""
+    try:
+        with reading(path) as file:
+            _tensors(file)
+            if verify:
+                require_whole(file)
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(
+            f"The checkpoint '{path}' is damaged: {error}. Copy it again from where it is whole, "
+            "or leave it out, and take the mean of the others."
+        ) from error
 
 
 def _tensors(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -259,7 +313,11 @@ def _write(average: dict[str, np.ndarray], template: Path, output: Path) -> None
     if not output.name.endswith(_SUFFIX):
         raise ValueError(f"output must end in {_SUFFIX!r}, or Keras cannot load it: {output}.")
     with atomic_file(output) as temporary:
+        size = template.stat().st_size
+        require_space(temporary.parent, size, size)  # Of a run, its weights are copied then.
         shutil.copyfile(template, temporary)
         with h5py.File(temporary, "r+") as file:
             for name, value in average.items():
                 file[name][...] = value
+            if has_digest(file):
+                write_digest(file)

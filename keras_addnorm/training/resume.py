@@ -62,6 +62,7 @@ class TrainingPosition(keras.callbacks.Callback):
         remembering: Callbacks whose memory belongs to a checkpoint, by any name: those of Keras'
             own that are known here, and those with `memory()` and `remember(memory)`.
         plan: The data's `Epochs.plan`, for the checkpoints.
+        tokenizers: A digest of the tokenizers that the ids come from, for the checkpoints.
 
     Attributes:
         epoch: The epoch that runs, or before and between them the next one; counted from 0.
@@ -79,12 +80,14 @@ class TrainingPosition(keras.callbacks.Callback):
         state: TrainingState | None = None,
         remembering: Mapping[str, keras.callbacks.Callback] | None = None,
         plan: str = "",
+        tokenizers: str = "",
     ) -> None:
         super().__init__()
         self.epochs = epochs
         self.batches_per_epoch = batches_per_epoch
         self.remembering = dict(remembering or {})
         self.plan = plan
+        self.tokenizers = tokenizers
         self.epoch = state.epoch if state else 0
         self.batch = self._first = 0
         self._state = state
@@ -142,6 +145,7 @@ class TrainingPosition(keras.callbacks.Callback):
             metrics=[numpy(v).tolist() for v in self.model.metrics_variables] if inside else [],
             callbacks={name: _memory(callback) for name, callback in self.remembering.items()},
             plan=self.plan,
+            tokenizers=self.tokenizers,
         )
 
 

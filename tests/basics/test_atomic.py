@@ -2,12 +2,17 @@
 
 import errno
 import os
+import re
 import stat
+import tempfile
+import types
 from pathlib import Path
 
 import pytest
 
-from keras_addnorm.basics import atomic_file, atomic_folder
+from keras_addnorm.basics import atomic, atomic_file, atomic_folder
+from keras_addnorm.basics.atomic import remove_leftovers, require_space
+from keras_addnorm.basics.locks import lock
 from keras_addnorm.data import Tokenizer
 
 
@@ -167,3 +172,78 @@ def test_a_tokenizer_is_flushed_before_it_has_its_name(events, tmp_path):
     (kind, name), *rest = events
     assert kind == "flush" and "tokenizer.model" in name
     assert rest[0] == ("rename", "tokenizer.model")
+
+
+@pytest.fixture
+def left_over(tmp_path):
+    """A folder with what killed processes may have left beside what they may not."""
+    for name in (".7-abcd_123", ".8-abcd_123", ".7-short", "7-abcd_123", ".7-ABCD_123"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").write_text("half")
+    (tmp_path / ".7-01234567").write_text("a file")
+    return tmp_path
+
+
+def test_what_a_killed_process_has_left_goes_with_the_next_folder_of_that_name(left_over):
+    before = {path.name for path in left_over.iterdir()}
+    with atomic_folder(left_over / "7"):
+        assert not (left_over / ".7-abcd_123").exists()
+    assert {path.name for path in left_over.iterdir()} == before - {".7-abcd_123"} | {"7"}
+    remove_leftovers(left_over, lambda name: name.isdecimal())
+    left = before - {".7-abcd_123", ".8-abcd_123"} | {"7"}
+    assert {path.name for path in left_over.iterdir()} == left
+    remove_leftovers(left_over / "none", lambda name: True)
+
+
+def test_what_somebody_writes_stays(left_over):
+    """Its lock is that of another open file, as of another process in whatever container."""
+    written = os.open(left_over / ".7-abcd_123", os.O_RDONLY)
+    assert lock(written)
+    assert not lock(os.open(left_over / ".7-abcd_123", os.O_RDONLY), wait=False)
+    with atomic_folder(left_over / "9") as ours:
+        (ours / "file").write_text("ours")
+        remove_leftovers(left_over, lambda name: True)
+        assert (ours / "file").read_text() == "ours"
+    assert (left_over / ".7-abcd_123" / "half").exists()
+    os.close(written)
+    remove_leftovers(left_over, lambda name: name == "7")
+    assert not (left_over / ".7-abcd_123").exists()
+
+
+@pytest.mark.parametrize("moment", ["mkdtemp", "lock"])
+def test_a_folder_that_is_taken_for_left_over_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch, moment
+):
+    places = {"mkdtemp": (tempfile, "mkdtemp"), "lock": (atomic, "lock")}
+    original, taken = getattr(*places[moment]), []
+
+    def act(*arguments, **options):
+        found = original(*arguments, **options)
+        if not taken:
+            (folder,) = tmp_path.glob(".7-*")
+            folder.rmdir()
+            taken.append(folder)
+        return found
+
+    monkeypatch.setattr(*places[moment], act)
+    with atomic_folder(tmp_path / "7") as folder:
+        assert taken and folder != taken[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "number"),
+    [(10, 99, errno.EFBIG), (11, 16, errno.ENOSPC), (11, 17, None), (-1, 17, None)],
+)
+def test_files_of_others_need_space_before_they_are_written(
+    tmp_path, monkeypatch, limit, free, number
+):
+    usage = types.SimpleNamespace(free=free)
+    monkeypatch.setattr(atomic.resource, "getrlimit", lambda kind: (limit, -1))
+    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda folder: usage)
+    if number is None:
+        require_space(tmp_path, 6, 11)
+        return
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
+        require_space(tmp_path, 6, 11)
+    assert caught.value.errno == number and caught.value.filename == str(tmp_path)

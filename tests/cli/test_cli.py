@@ -72,10 +72,11 @@ def test_a_command_offers_only_what_means_something_to_it():
     rules = {"--min-length", "--no-repeat-ngram"}
     expected = {
         "evaluate": {*search, *rules, "--batch-size", "--samples", "--split", "--run-dir"}
-        | {"--bleu-tokenizer"},
+        | {"--bleu-tokenizer", "--no-verify"},
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
-        | {"--n-best", "--output", "--source-language", "--target-language"},
-        "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"},
+        | {"--n-best", "--output", "--source-language", "--target-language", "--no-verify"},
+        "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"}
+        | {"--no-verify"},
         "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
         | {
             "--licence",
@@ -87,8 +88,8 @@ def test_a_command_offers_only_what_means_something_to_it():
             "--batch-size",
         }
         | {"--data-format", "--source-column", "--target-column", "--samples", "--bleu-tokenizer"},
-        "prune": {"--run-dir", "--split", "--pairs", "--save"},
-        "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size"},
+        "prune": {"--run-dir", "--split", "--pairs", "--save", "--no-verify"},
+        "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size", "--no-verify"},
         "explain": {"--html", "--sentence"},
         "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars"}
         | {"--data-format", "--source-column", "--target-column"},
@@ -374,7 +375,7 @@ def shouting(monkeypatch):
         portions.append(len(texts))
         return [(text.upper(), -1.0) for text in texts]
 
-    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", lambda _: translator)
+    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", lambda *_, **__: translator)
     return portions
 
 

@@ -94,6 +94,7 @@ def test_the_directory_holds_what_it_says(run):
         "config.toml",
         "curves.png",
         "log.csv",
+        "manifest.json",
         "model.json",
         "tensorboard",
         "tokenizer",

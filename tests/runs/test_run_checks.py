@@ -301,12 +301,12 @@ def test_a_disk_that_fills_up_is_a_user_error(monkeypatch, tmp_path, error):
         train(RunConfig(), RunDirectory(tmp_path / "run"), verbose=0)
 
 
-def test_other_errors_say_nothing_of_the_disk(monkeypatch, tmp_path):
+def test_other_errors_say_nothing_of_a_full_disk(monkeypatch, tmp_path):
     def fails(*_):
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(errno.ENOEXEC, "Exec format error")
 
     monkeypatch.setattr(train_module, "prepare", fails)
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(OSError, match="Exec format"):
         train(RunConfig(), RunDirectory(tmp_path), verbose=0)
 
 
@@ -356,6 +356,7 @@ def test_what_a_killed_training_left_goes_at_the_next_start(monkeypatch, tmp_pat
     kept = [tmp_path / ".7.scores.json", directory.best_weights, directory.tokenizer / "a.model"]
     for path in (*left, *kept):
         path.touch()
+    directory.write_config(RunConfig())
 
     def stops(*_):
         assert not any(path.exists() for path in left)

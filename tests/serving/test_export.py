@@ -325,6 +325,10 @@ def test_an_export_that_is_killed_adds_no_version(tmp_path, moment):
     assert [path.name for path in (tmp_path / "1").iterdir()] == ["theirs"]
     (left,) = (path.name for path in tmp_path.iterdir() if path.name != "1")
     assert left.startswith(".2-")  # hidden: servers look for numbers
+    # The next export removes it: its writer is gone, and with it the lock.
+    with atomic_folder(tmp_path / "2"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
 
 
 def test_bad_arguments(model, tokenizers, tmp_path, monkeypatch):

@@ -1,14 +1,22 @@
 """Checkpoints that are damaged are found out; numbers that are not finite end a training."""
 
 import dataclasses
+import functools
 import os
+import shutil
 
+import h5py
 import keras
 import numpy as np
 import pytest
 
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.training import average_checkpoints
+from keras_addnorm.training import average_checkpoints, average_weights, checkpoint_digest
+from keras_addnorm.training.checkpoint_digest import (
+    ATTRIBUTE,
+    STATE_NAME,
+    DamagedCheckpointError,
+)
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
     load_checkpoint,
@@ -354,3 +362,60 @@ def test_the_layer_is_found_inside_of_a_transformer():
     for weight in model.weights:
         weight.assign(np.full(weight.shape, np.nan))
     assert first_bad_layer(model, batch) is not None
+
+
+def test_a_digest_is_of_attributes_too(folder):
+    """Keras says there that a tensor is of bfloat16, which HDF5 does not know."""
+    path = folder / "epoch-0002.weights.h5"
+    with h5py.File(path, "r+") as file:
+        file["layers/dense/vars/0"].attrs["dtype"] = "bfloat16"
+    with pytest.raises(DamagedCheckpointError, match="has changed"):
+        read_checkpoint(path)
+    assert read_checkpoint(path, verify=False) == TrainingState(2)
+    with h5py.File(path, "r+") as file:
+        del file.attrs[ATTRIBUTE]
+    with pytest.raises(DamagedCheckpointError, match="its digest is gone"):
+        read_checkpoint(path)
+
+
+def test_a_checkpoint_of_an_earlier_version_has_a_digest_of_its_numbers(folder):
+    path = folder / "epoch-0002.weights.h5"
+    with h5py.File(path, "r+") as file:
+        file.attrs[ATTRIBUTE] = checkpoint_digest._digest(file, with_attributes=False)
+    assert read_checkpoint(path) == TrainingState(2)
+    flip_a_byte(path)
+    with pytest.raises(DamagedCheckpointError, match="has changed"):
+        read_checkpoint(path)
+
+
+def test_a_place_knows_the_tokenizers_of_its_ids():
+    position = TrainingPosition(Data(), 7, tokenizers="0123")
+    position.set_model(compiled())
+    position.on_epoch_begin(0)
+    assert position.state().tokenizers == "0123"
+
+
+def test_means_are_taken_of_whole_checkpoints_and_are_whole(folder, tmp_path):
+    paths = [folder / f"epoch-000{number}.weights.h5" for number in (1, 2)]
+    mean = tmp_path / "mean" / "epoch-0003.weights.h5"
+    average_checkpoints(paths, mean)
+    assert read_checkpoint(mean) == TrainingState(2)
+    average_checkpoints([*paths, mean])
+    flip_a_byte(paths[0])
+    for take in (average_checkpoints, functools.partial(average_weights, compiled())):
+        with pytest.raises(DamagedCheckpointError, match=r"'.*epoch-0001.weights.h5' is damaged"):
+            take(paths)
+    average_checkpoints(paths, verify=False)
+    os.truncate(paths[1], 999)
+    with pytest.raises(DamagedCheckpointError, match=r"'.*epoch-0002.*: it cannot be read.*Copy"):
+        average_checkpoints(paths[1:], verify=False)
+
+
+def test_a_weight_file_with_the_digest_of_another_is_no_checkpoint(folder, tmp_path):
+    """As an earlier version wrote the mean of a run: the digest was that of one of its parts."""
+    path = tmp_path / "averaged.weights.h5"
+    shutil.copy(folder / "epoch-0002.weights.h5", path)
+    with h5py.File(path, "r+") as file:
+        file.attrs[ATTRIBUTE] = "0123"
+        del file[STATE_NAME]
+    average_checkpoints([path])

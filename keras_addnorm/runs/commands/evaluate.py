@@ -8,6 +8,7 @@ from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
     add_run_dir,
     add_search_settings,
+    add_verification,
     config_of_run,
     load,
     verbosity,
@@ -26,12 +27,13 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_dir(parser)
+    add_verification(parser)
     parser.add_argument("--split", default="test", help="split to translate (default: test)")
     add_search_settings(parser)
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
-    run = load(options.run_dir, config)
+    run = load(options, config)
 
     from keras_addnorm.runs.evaluate import evaluate, summary, table
 

@@ -12,6 +12,7 @@ from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
     add_run_dir,
     add_search_settings,
+    add_verification,
     config_of_run,
     load,
 )
@@ -44,6 +45,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_dir(parser)
+    add_verification(parser)
     parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
     parser.add_argument(
         "--format",
@@ -95,7 +97,7 @@ def _own_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
-    run = load(options.run_dir, config)
+    run = load(options, config)
     for rule in config.evaluation.constraints:
         print(
             f"Note: the export translates without evaluation.{rule['name']}, which this run has.",

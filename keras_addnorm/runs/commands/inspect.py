@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.commands.run_options import load
-from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.commands.run_options import add_verification, load, run_directory
 from keras_addnorm.runs.setting_flags import whole_number
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
@@ -36,6 +35,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
+    add_verification(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
     parser.add_argument(
@@ -54,13 +54,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> RunConfig:
-    return RunDirectory(options.run_dir).read_config()
+    return run_directory(options).read_config()
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
     from keras_addnorm.runs.inspect import inspect, write
 
-    run = load(options.run_dir, config)
+    run = load(options, config)
     with StatusLine.saying(f"Inspecting {options.run_dir} ..."):
         report = inspect(
             run, options.split, batch_size=options.batch_size, sentence=options.sentence

@@ -6,8 +6,12 @@ import argparse
 from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.commands.run_options import add_run_dir, load
-from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.commands.run_options import (
+    add_run_dir,
+    add_verification,
+    load,
+    run_directory,
+)
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_flags import whole_number
 from keras_addnorm.runs.settings import RunConfig
@@ -30,6 +34,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_dir(parser)
+    add_verification(parser)
     parser.add_argument(
         "sublayers", nargs="*", metavar="SUBLAYER", help="such as encoder/2/self_attention"
     )
@@ -49,7 +54,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> RunConfig:
-    config = RunDirectory(options.run_dir).read_config()
+    config = run_directory(options).read_config()
     if options.pairs < 1:
         raise UserError(f"There is nothing to measure with --pairs {options.pairs}. Expected 1 up.")
     if options.save is not None and options.save.exists():
@@ -60,7 +65,7 @@ def _check(options: argparse.Namespace) -> RunConfig:
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
     from keras_addnorm.runs.prune import prune, save
 
-    run = load(options.run_dir, config)
+    run = load(options, config)
     with StatusLine.saying("Measuring the model, with and without each sublayer ..."):
         result = prune(run, options.sublayers, split=options.split, pairs=options.pairs)
     print(result)

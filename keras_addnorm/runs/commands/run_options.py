@@ -26,6 +26,21 @@ def add_run_dir(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_verification(parser: argparse.ArgumentParser) -> None:
+    """Adds `--no-verify`, for commands that read a run or an export."""
+    parser.add_argument(
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="take files as they are, without comparing them with their digests",
+    )
+
+
+def run_directory(options: argparse.Namespace) -> RunDirectory:
+    """Returns the run of `--run-dir`, whose files are compared with their digests or not."""
+    return RunDirectory(options.run_dir, verify=options.verify)
+
+
 def add_settings(
     parser: argparse.ArgumentParser, settings: Iterable[Setting], own_table: str, example: str
 ) -> None:
@@ -56,15 +71,15 @@ def add_search_settings(parser: argparse.ArgumentParser, without: Sequence[str] 
 
 def config_of_run(options: argparse.Namespace) -> RunConfig:
     """The configuration of a run; search settings that were given replace its own."""
-    return RunDirectory(options.run_dir).read_config().replace(given(options))
+    return run_directory(options).read_config().replace(given(options))
 
 
-def load(directory: Path, config: RunConfig) -> TrainedRun:
+def load(options: argparse.Namespace, config: RunConfig) -> TrainedRun:
     """Loads a run, and gives it the configuration of `config_of_run`."""
-    with StatusLine.saying(f"Loading {directory} ..."):
+    with StatusLine.saying(f"Loading {options.run_dir} ..."):
         from keras_addnorm.runs.trained_run import load_run
 
-        return dataclasses.replace(load_run(directory), config=config)
+        return dataclasses.replace(load_run(run_directory(options)), config=config)
 
 
 def verbosity() -> int:

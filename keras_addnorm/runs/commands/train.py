@@ -6,7 +6,13 @@ import argparse
 from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, verbosity
+from keras_addnorm.runs.commands.run_options import (
+    add_run_dir,
+    add_settings,
+    add_verification,
+    run_directory,
+    verbosity,
+)
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_fields import list_settings
@@ -46,6 +52,7 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_dir(parser)
+    add_verification(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
     parser.add_argument(
         "--resume",
@@ -61,12 +68,15 @@ def _check(options: argparse.Namespace) -> RunConfig:
 
     Of a run to start from, what was said about its data does not hold for other data.
     """
-    directory = RunDirectory(options.run_dir)
+    directory = run_directory(options)
+    directory.require_config_of_parts()
     goes_on = options.resume or directory.config.exists()
     settings = by_dotted_key(read_toml(options.config)) if options.config else {}
     settings |= given(options)
     start = settings.get("training.start_from")
-    before = directory if goes_on else RunDirectory(start) if start else None
+    is_path = bool(start) and isinstance(start, str)  # Else it is refused with the other settings.
+    other = RunDirectory(start, verify=options.verify) if is_path else None
+    before = directory if goes_on else other
     inherited = before.read_config().to_dict() if before else {}
     if "data" in settings and not goes_on:
         for key in (*FILE_SETTINGS, *SPLIT_SETTINGS):
@@ -77,7 +87,7 @@ def _check(options: argparse.Namespace) -> RunConfig:
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
     from keras_addnorm.runs.train import train
 
-    directory = RunDirectory(options.run_dir)
+    directory = run_directory(options)
     train(config, directory, verbose=verbosity())
     print(f"Done. Weights: {directory.weights()}. Log: {directory.log}, {directory.curves}.")
 

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.commands.run_options import add_search_settings, config_of_run, load
+from keras_addnorm.runs.commands.run_options import (
+    add_search_settings,
+    add_verification,
+    config_of_run,
+    load,
+)
 from keras_addnorm.runs.directory import require_writable, text_file
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_flags import given, whole_number
@@ -44,6 +49,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("--run-dir", type=Path, metavar="DIR", help="a trained run")
     origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
+    add_verification(parser)
     parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
     parser.add_argument(
         "--n-best",
@@ -132,9 +138,9 @@ def _translator(
     if config is None:
         from keras_addnorm.runs.translate import load_export
 
-        translate = load_export(options.model, **languages)
+        translate = load_export(options.model, verify=options.verify, **languages)
         return lambda texts, before: [[found] for found in translate(texts)]
-    run = load(options.run_dir, config)
+    run = load(options, config)
 
     from keras_addnorm.runs.translate import n_best_translations
 

@@ -64,6 +64,7 @@ class Server:
             warm_up=settings.warm_up,
             timeout=settings.timeout,
             intra_op_threads=settings.intra_op_threads,
+            verify=settings.verify,
         )
         self._scheduler = Scheduler(settings, metrics)
         self.service = Service(settings, versions, self._scheduler, metrics)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
-from keras_addnorm.serving.versions import existing_versions
+from keras_addnorm.serving.versions import existing_versions, require_whole
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Versions:
         warm_up: Whether a version computes its warm-up requests before it is served.
         timeout: Seconds after which a computation is cancelled; `None` for never.
         intra_op_threads: How many threads share one operation; 0 is one for each core.
+        verify: Whether the files of a version are compared with its digests before it is loaded.
 
     Attributes:
         name: The model's name.
@@ -61,6 +62,7 @@ class Versions:
         warm_up: bool = True,
         timeout: float | None = None,
         intra_op_threads: int = 0,
+        verify: bool = True,
     ) -> None:
         self.name = name
         self.current: LoadedVersion | None = None
@@ -69,6 +71,7 @@ class Versions:
         self._warm_up = warm_up
         self._timeout = timeout
         self._intra_op_threads = intra_op_threads
+        self._verify = verify
         self._states: dict[int, VersionState] = {}
         self._refused: dict[int, _Files] = {}
         self._is_tidy = True
@@ -157,6 +160,8 @@ class Versions:
 
     def _load(self, path: Path) -> LoadedVersion:
         _check_inside(path, self._directory)
+        if self._verify:
+            require_whole(path)
         version = LoadedVersion(path, self._timeout, self._intra_op_threads)
         if self._warm_up and (path / WARM_UP).is_file():
             _log.info("Version %d answers its warm-up requests first.", version.number)

@@ -73,6 +73,9 @@ class Settings:
         False, "let web pages of any origin call it, as --enable_cors_support of TensorFlow Serving"
     )
     warm_up: bool = _setting(True, "compute a version's warm-up requests before it is served")
+    verify: bool = _setting(
+        True, "compare the files of a version with its digests before it is served"
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", Path(self.directory))

@@ -1,0 +1,267 @@
+"""The manifest of a folder: the SHA-256 of each file in it, compared when the file is read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.locks import lock
+
+NAME = "manifest.json"
+_SWITCH = "--no-verify, in Python verify=False"
+
+
+class ChangedFileError(ValueError):
+    """A file is not what was written, or is missing; the message names it."""
+
+
+class Manifest:
+    """The digests of a folder's files, in one JSON file, which has a digest of its own.
+
+    A file that is not listed, or a folder without a manifest, was written by an earlier version or
+    by other means, and counts as whole. Several processes may change a manifest: each waits for the
+    others.
+
+    Args:
+        folder: The folder.
+        place: Where the manifest stands in it.
+
+    Attributes:
+        folder: The folder.
+        path: The manifest.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> manifest = Manifest(folder)
+        >>> with manifest.rewriting(folder / "a.txt"):
+        ...     _ = (folder / "a.txt").write_text("whole")
+        >>> manifest.check(folder / "a.txt")
+        >>> _ = (folder / "a.txt").write_text("whale")
+        >>> try:
+        ...     manifest.check(folder / "a.txt")
+        ... except ChangedFileError as error:
+        ...     print("a.txt' is damaged" in str(error))
+        True
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], place: str = NAME) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / place
+
+    def read(self) -> dict[str, str]:
+        """Reads the digests.
+
+        Returns:
+            The digest of each listed file by its path in the folder; none without a manifest.
+
+        Raises:
+            ChangedFileError: If the manifest itself is damaged.
+        """
+        try:
+            content = json.loads(self.path.read_bytes())
+            files = content["files"]
+            if content["digest"] == _digest_of_list(files):
+                return dict(files)
+            reason = "its own digest is another"
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        raise ChangedFileError(
+            f"The list of digests '{self.path}' is damaged ({reason}). Copy it again from where it "
+            "is whole. Or delete it: the files beside it are then read as they are, unchecked."
+        )
+
+    def check(self, path: str | os.PathLike[str], remedy: str = "") -> None:
+        """Compares a file, or all files of a folder, with the list.
+
+        Args:
+            path: The file or the folder; what is not listed counts as whole.
+            remedy: What to do about it if it is damaged, in a sentence.
+
+        Raises:
+            ChangedFileError: If one is not what was written, or is missing.
+        """
+        path = Path(path)
+        while True:
+            expected = self._listed(self.read(), path)
+            wrong = self._first_difference(expected)
+            # Another process may have replaced the file between the two looks.
+            if wrong is None or self._listed(self.read(), path) == expected:
+                break
+        if wrong is not None:
+            name, found = wrong
+            what = (
+                f"is missing, and '{self.path}' lists it"
+                if found is None
+                else f"is damaged: it is not what was written (its SHA-256 begins {found[:12]}, "
+                f"'{self.path}' says {expected[name][:12]})"
+            )
+            remedy = remedy or "Copy it again from where it is whole."
+            raise ChangedFileError(
+                f"The file '{self.folder / name}' {what}. {remedy} To go on with what is there: "
+                f"{_SWITCH}."
+            )
+
+    @contextlib.contextmanager
+    def rewriting(self, *paths: str | os.PathLike[str]) -> Iterator[None]:
+        """Lets files be written in the block, and lists them after it.
+
+        Meanwhile they are not listed, so that a process that is killed leaves no wrong digest.
+
+        Args:
+            *paths: Files, or folders with all that is in them.
+
+        Yields:
+            Nothing.
+        """
+        before: dict[str, str] = {}
+        for path in paths:
+            before |= self._listed(self._read_or_begin(), path)
+        if before:
+            self.forget(*paths)
+        try:
+            yield
+        except BaseException:
+            # What was not replaced is listed as it was. A full disk may not even take the list.
+            with contextlib.suppress(OSError):
+                self._change(lambda files: files.update(self._unchanged(before)))
+            raise
+        self._change(lambda files: files.update(self._digests(paths)))
+
+    def forget(self, *paths: str | os.PathLike[str]) -> None:
+        """Takes files off the list; call it before they are removed.
+
+        Args:
+            *paths: Files, or folders with all that is in them.
+        """
+
+        def leave_out(files: dict[str, str]) -> None:
+            for path in paths:
+                for name in self._listed(files, path):
+                    del files[name]
+
+        self._change(leave_out)
+
+    def write(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        """Writes the manifest of a folder that is being made.
+
+        Args:
+            paths: The files to list.
+        """
+        self._write(self._digests(paths))
+
+    def _read_or_begin(self) -> dict[str, str]:
+        """Reads the digests to change them: a damaged manifest is begun anew."""
+        try:
+            return self.read()
+        except ChangedFileError:
+            return {}
+
+    def _change(self, change: Callable[[dict[str, str]], None]) -> None:
+        """Changes the list; no other process does meanwhile."""
+        if not self.folder.is_dir():
+            return
+        with _alone(self.path):
+            before = self._read_or_begin()
+            files = dict(before)
+            change(files)
+            if files and files != before:
+                self._write(files)
+            elif not files:
+                self.path.unlink(missing_ok=True)
+
+    def _write(self, files: dict[str, str]) -> None:
+        # A process that was killed while it had the lock.
+        for left in self.path.parent.glob(f".*.{self.path.name}"):
+            left.unlink(missing_ok=True)
+        content = {"files": dict(sorted(files.items())), "digest": _digest_of_list(files)}
+        with atomic_file(self.path) as temporary:
+            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def _name(self, path: str | os.PathLike[str]) -> str:
+        return Path(path).relative_to(self.folder).as_posix()
+
+    def _listed(self, files: dict[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
+        """The part of a list that is about a file or a folder."""
+        name = self._name(path)
+        return {
+            other: digest
+            for other, digest in files.items()
+            if name in (".", other) or other.startswith(f"{name}/")
+        }
+
+    def _first_difference(self, expected: dict[str, str]) -> tuple[str, str | None] | None:
+        """The first file that differs, and its digest; None for that if it is missing."""
+        for name, digest in expected.items():
+            found = sha256(self.folder / name)
+            if found != digest:
+                return name, found
+        return None
+
+    def _unchanged(self, before: dict[str, str]) -> dict[str, str]:
+        return {
+            name: digest for name, digest in before.items() if sha256(self.folder / name) == digest
+        }
+
+    def _digests(self, paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
+        """The digests of files as they are, and of all visible files in folders."""
+        found = {}
+        for path in map(Path, paths):
+            for file in sorted(path.rglob("[!.]*")) if path.is_dir() else [path]:
+                digest = sha256(file)
+                if digest is not None:
+                    found[self._name(file)] = digest
+        return found
+
+
+def sha256(path: str | os.PathLike[str]) -> str | None:
+    """Computes a file's SHA-256, as `sha256sum` prints it.
+
+    Args:
+        path: The file.
+
+    Returns:
+        64 hexadecimal digits; None if there is no such file.
+    """
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _digest_of_list(files: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Lets one process at a time change a file."""
+    held = path.with_name(f".{path.name}.lock")
+    while True:
+        descriptor = os.open(held, os.O_RDWR | os.O_CREAT, 0o666)
+        lock(descriptor)
+        if _is_still(descriptor, held):
+            break
+        # Whoever had it has removed it.
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        held.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether an open file has its name yet."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,424 @@
+"""A file of a run that is damaged or lost is named, before anything is written."""
+
+import errno
+import os
+import resource
+import shutil
+from types import SimpleNamespace
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from keras_addnorm import cli
+from keras_addnorm.data import Tokenizer, TokenizerPair
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError
+from keras_addnorm.runs import train as train_module
+from keras_addnorm.runs.errors import system_errors_as_user_errors
+from keras_addnorm.runs.resuming import place_to_go_on
+from keras_addnorm.runs.text_data import load_or_train_tokenizers, save_tokenizers
+from keras_addnorm.runs.train import finish, train
+from keras_addnorm.runs.trained_run import load_run, save_model_config
+from keras_addnorm.runs.weight_files import save_average, save_best_weights
+from keras_addnorm.training.checkpoint_file import TrainingState, save_checkpoint
+
+PAIRS = [("a small house", "ein kleines Haus"), ("a small mouse", "eine kleine Maus")]
+SETTINGS = {
+    "tokenizer": {"vocabulary_size": 22},
+    "model": {
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "hidden_dim": 8,
+        "intermediate_dim": 12,
+        "num_heads": 2,
+        "max_length": 9,
+    },
+}
+FILES = ("config.toml", "model.json", "tokenizer/tokenizer.model", "best.weights.h5")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A small run as a training leaves it."""
+    directory = RunDirectory(tmp_path_factory.mktemp("runs") / "whole")
+    config = RunConfig.from_dict(SETTINGS)
+    tokenizers = TokenizerPair.train(PAIRS, vocabulary_size=22, kind="bpe")
+    sizes = dict.fromkeys(("source_vocabulary_size", "target_vocabulary_size"), 22)
+    model = Seq2SeqConfig.preset("tiny", **sizes, **SETTINGS["model"], share_embeddings=True)
+    directory.write_config(config)
+    save_model_config(model, directory)
+    save_tokenizers(tokenizers, directory)
+    save_best_weights(Seq2SeqTransformer(model), directory)
+    directory.write_log([{"epoch": 0, "val_loss": 3.0}])
+    directory.write_scores({"test": {"bleu": 1.0}})
+    return directory
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    return RunDirectory(shutil.copytree(whole.path, tmp_path / "run"))
+
+
+def flip(path, share=0.5):
+    content = bytearray(path.read_bytes())
+    content[int(share * len(content))] ^= 1
+    path.write_bytes(content)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_file_that_a_run_needs_has_a_digest(run):
+    listed = run.manifest.read().keys()
+    assert listed == {*FILES, "log.csv", "scores.json"}
+    load_run(run)
+    assert not list(run.path.rglob(".*"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_named(run, name):
+    flip(run.path / name)
+    before = contents(run.path)
+    with pytest.raises(UserError, match=rf"{name}' is damaged: it is not what was written.*Copy"):
+        load_run(run)
+    (run.path / name).unlink()
+    with pytest.raises(UserError, match=name.split("/")[-1]):
+        load_run(run)
+    del before[run.path / name]
+    assert contents(run.path) == before
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("text", [b"", b"\xff\x00 no such file", None])
+def test_without_digests_as_well_what_cannot_be_read_is_named(run, name, text):
+    """As in a run of an earlier version, and with --no-verify."""
+    path = run.path / name
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 3] if text is None else text)
+    unchecked = RunDirectory(run.path, verify=False)
+    # A part of a vocabulary can be one, which belongs to no model then.
+    with pytest.raises(UserError, match=rf"{name}|tokenizer' and the model in .*together"):
+        load_run(unchecked)
+    run.manifest.path.unlink()
+    with pytest.raises(UserError, match=rf"{name}|tokenizer' and the model in .*together"):
+        load_run(run)
+
+
+def test_a_change_that_is_meant_is_taken_with_no_verify(run):
+    text = run.config.read_text().replace("num_beams = 4", "num_beams = 3")
+    run.config.write_text(text)
+    with pytest.raises(UserError, match=r"config.toml' is damaged.*--no-verify"):
+        run.read_config()
+    assert RunDirectory(run.path, verify=False).read_config().evaluation.num_beams == 3
+    run.manifest.path.unlink()
+    assert run.read_config().evaluation.num_beams == 3
+
+
+def test_a_lost_mean_is_not_silently_the_best_epoch(run):
+    with run.manifest.rewriting(run.averaged_weights):
+        shutil.copy(run.best_weights, run.averaged_weights)
+    run.averaged_weights.unlink()
+    with pytest.raises(UserError, match=r"averaged.weights.h5' is missing"):
+        load_run(run)
+    RunDirectory(run.path, verify=False).check(run.averaged_weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reads"),
+    [
+        ("log.csv", "epoch,val_loss\n0,three\n", RunDirectory.read_log),
+        ("log.csv", "epocg,val_loss\n0,3\n", RunDirectory.read_log),
+        ("scores.json", "{", RunDirectory.read_scores),
+        ("scores.json", "[]", RunDirectory.read_scores),
+    ],
+)
+def test_logs_and_scores_that_cannot_be_read_are_named(run, name, text, reads):
+    (run.path / name).write_text(text)
+    with pytest.raises(UserError, match=rf"{name}' is damaged: it is not what was"):
+        reads(run)
+    with pytest.raises(UserError, match=rf"{name}' (is|are) damaged: .*Expected"):
+        reads(RunDirectory(run.path, verify=False))
+
+
+def main(capsys, *arguments):
+    status = cli.main([*map(str, arguments)])
+    return status, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_an_empty_configuration_is_refused_and_stays(run, capsys, command):
+    """Once its defaults, which are the demo's settings, were written in its place."""
+    run.config.write_text("")
+    run.manifest.path.unlink()
+    before = contents(run.path)
+    status, said = main(capsys, command, "--run-dir", run.path)
+    assert status == 2
+    assert "config.toml' is not whole: it has no data, source, target" in said
+    assert contents(run.path) == before
+
+
+def test_a_configuration_that_is_cut_off_is_refused(run):
+    run.manifest.path.unlink()
+    whole = run.config.read_text()
+    for line in ("source", "[training]", "seed", "[evaluation]", "samples"):
+        run.config.write_text(whole[: whole.index(f"\n{line}") + 1])
+        with pytest.raises(UserError, match=r"is not whole: it has no"):
+            run.read_config()
+    run.config.write_text(whole.replace("[tokenizer]", "[tokeniser]"))
+    with pytest.raises(UserError, match=r"is not whole: it has no tokenizer.kind"):
+        run.read_config()
+
+
+@pytest.mark.parametrize("resume", [(), ("--resume",)])
+def test_a_lost_configuration_is_not_that_of_the_demo(run, capsys, resume):
+    run.config.unlink()
+    before = contents(run.path)
+    status, said = main(capsys, "train", "--run-dir", run.path, *resume)
+    assert status == 2 and "holds parts of a run, and its 'config.toml' is missing" in said
+    with pytest.raises(UserError, match=r"its 'config.toml' is missing"):
+        train(RunConfig.from_dict(SETTINGS), run, verbose=0)
+    assert contents(run.path) == before
+
+
+@pytest.mark.parametrize("name", ["config.toml", "log.csv", "standard_input"])
+def test_a_training_writes_nothing_before_its_files_are_checked(run, name):
+    with run.manifest.rewriting(run.standard_input):
+        run.standard_input.write_text("a\tb\n")
+    flip(run.path / name)
+    before = contents(run.path)
+    with pytest.raises(UserError, match=rf"{name}' is damaged"):
+        train(RunConfig.from_dict(SETTINGS), run, verbose=0)
+    assert contents(run.path) == before
+
+
+def test_a_configuration_that_is_refused_takes_its_tokenizers_with_it(monkeypatch, tmp_path):
+    """Else the next one, of another size say, would find them."""
+    pairs = SimpleNamespace(training=PAIRS, notes=())
+    monkeypatch.setattr("keras_addnorm.runs.prepare.run_pairs", lambda config: pairs)
+    config = RunConfig.from_dict(SETTINGS)
+    directory = RunDirectory(tmp_path / "run")
+
+    def fails(*_):
+        assert directory.has_tokenizers()
+        raise UserError("enough")
+
+    monkeypatch.setattr("keras_addnorm.runs.prepare.model_config", fails)
+    with pytest.raises(UserError, match="enough"):
+        train(config, directory, say=lambda line: None, verbose=0)
+    assert list(directory.path.iterdir()) == []
+
+
+def tokenizers_of(run, digest, pairs=PAIRS):
+    config = RunConfig.from_dict(SETTINGS)
+    return load_or_train_tokenizers(config, run, pairs, digest=digest)
+
+
+def test_a_checkpoint_knows_its_tokenizers(run):
+    digest = run.tokenizers_digest()
+    before = tokenizers_of(run, digest)
+    assert tokenizers_of(run, "") == tokenizers_of(run, None) == before  # an earlier checkpoint
+    others = TokenizerPair.train([(b, a[::-1]) for a, b in PAIRS], vocabulary_size=22)
+    save_tokenizers(others, run)
+    assert run.tokenizers_digest() != digest
+    with pytest.raises(UserError, match=r"are not those that the checkpoints of this run belong"):
+        tokenizers_of(run, digest)
+    assert tokenizers_of(RunDirectory(run.path, verify=False), digest) == others
+
+
+def test_lost_tokenizers_are_trained_again_only_to_the_same_ones(run):
+    digest, before = run.tokenizers_digest(), tokenizers_of(run, None)
+    shutil.rmtree(run.tokenizer)
+    others = [(b, a[::-1]) for a, b in PAIRS]
+    for given, words in ((digest, "others come out"), ("", "do not say whether they are the same")):
+        with pytest.raises(UserError, match=rf"tokenizers of the run .* are lost.*{words}"):
+            tokenizers_of(run, given, others)
+        assert not run.tokenizer.exists()
+    unchecked = RunDirectory(run.path, verify=False)
+    with pytest.raises(UserError, match="others come out"):
+        tokenizers_of(unchecked, digest, others)
+    assert tokenizers_of(run, digest) == before
+    run.check(run.tokenizer)
+    shutil.rmtree(run.tokenizer)
+    assert tokenizers_of(unchecked, "") == before
+
+
+def test_a_tokenizer_that_is_damaged_is_a_sentence_of_ours(tmp_path):
+    """SentencePiece, which is C++, has errors of its own for some of these."""
+    path = tmp_path / "tokenizer.model"
+    Tokenizer.train([text for pair in PAIRS for text in pair], vocabulary_size=22).save(path)
+    whole = path.read_bytes()
+    for byte in range(0, len(whole), 5):
+        content = bytearray(whole)
+        content[byte] ^= 1 << byte % 8
+        path.write_bytes(content)
+        try:
+            TokenizerPair.load(tmp_path)
+        except ValueError as error:
+            assert "tokenizer.model" in str(error)
+
+
+def model():
+    keras.utils.set_random_seed(3)
+    found = keras.Sequential([keras.Input((3,)), keras.layers.Dense(50), keras.layers.Dense(1)])
+    found.compile("adam", "mse", run_eagerly=True)
+    found.fit(np.ones((2, 3)), np.ones((2, 1)), verbose=0)
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return model()
+
+
+@pytest.fixture
+def checkpoints(run, trained):
+    """A run with checkpoints of three epochs."""
+    for epoch in (1, 2, 3):
+        path = run.checkpoints / f"epoch-{epoch:04d}.weights.h5"
+        save_checkpoint(trained, path, TrainingState(epoch, tokenizers="0123"))
+    return run
+
+
+def test_where_every_checkpoint_is_damaged_no_training_begins_anew(checkpoints):
+    said = []
+    files = sorted(checkpoints.checkpoints.iterdir())
+    for path in files[1:]:
+        os.truncate(path, 999)
+    found, state = place_to_go_on(checkpoints, said.append)
+    assert (found, state) == (files[0], TrainingState(1, tokenizers="0123"))
+    assert [line.split(" is damaged")[0].split("/")[-1] for line in said] == [
+        "epoch-0003.weights.h5",
+        "epoch-0002.weights.h5",
+    ]
+    os.truncate(files[0], 999)
+    with pytest.raises(UserError, match=r"All checkpoints in .* are damaged.*--start-from"):
+        place_to_go_on(checkpoints, said.append)
+    shutil.rmtree(checkpoints.checkpoints)
+    assert place_to_go_on(checkpoints, said.append) == (None, TrainingState(0))
+
+
+def finished(run, paths, last):
+    """The end of a training whose last epochs have these checkpoints."""
+    said = []
+    config = RunConfig.from_dict(SETTINGS).replace({"training.average_last": last})
+    recorder = SimpleNamespace(rows=[], best=SimpleNamespace(epochs=lambda rows: []))
+    prepared = SimpleNamespace(config=config, directory=run, say=said.append)
+    finish(prepared, SimpleNamespace(recorder=recorder, checkpoints=SimpleNamespace(paths=paths)))
+
+
+def test_a_mean_of_epochs_reads_no_damaged_checkpoint(checkpoints):
+    paths = sorted(checkpoints.checkpoints.iterdir())
+    with h5py.File(paths[0], "r+") as file:
+        file["layers/dense/vars/0"][0, 0] += 1
+    message = r"The mean of the last 3 epochs is not: The checkpoint '.*epoch-0001.weights.h5' is d"
+    with pytest.raises(UserError, match=message):
+        finished(checkpoints, paths, 3)
+    assert not checkpoints.averaged_weights.exists()
+    assert "averaged.weights.h5" not in checkpoints.manifest.read()
+    finished(RunDirectory(checkpoints.path, verify=False), paths, 3)
+    first = checkpoints.averaged_weights.read_bytes()
+    finished(checkpoints, paths[1:], 3)
+    assert checkpoints.averaged_weights.read_bytes() != first
+    checkpoints.check(checkpoints.averaged_weights)
+    # A mean is a file that means can be taken of.
+    save_average(2 * [checkpoints.averaged_weights], checkpoints.path / "two.weights.h5")
+    finished(checkpoints, paths, 1)
+    assert not checkpoints.averaged_weights.exists()
+    checkpoints.check(checkpoints.averaged_weights)
+
+
+def of_hdf5(number, folder):
+    """What HDF5 says where a file cannot be made."""
+    return OSError(
+        number,
+        f"Unable to synchronously create file (unable to open file: name = '{folder}/x', "
+        f"errno = {number}, error message = '{os.strerror(number)}')",
+    )
+
+
+def of_the_system(number, folder):
+    return OSError(number, os.strerror(number), f"{folder}/x")
+
+
+@pytest.mark.parametrize("make", [of_hdf5, of_the_system])
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "is full .*make room, and the same command goes on"),
+        (errno.EDQUOT, "is full .*make room"),
+        (errno.EFBIG, "would become larger than it may be .*ulimit -f"),
+        (errno.EROFS, "can only be read .*make it writable"),
+        (errno.EACCES, "does not let this user .*change its permissions"),
+        (errno.ENOENT, "is gone, or is no folder .*put it back"),
+        (errno.EEXIST, "is gone, or is no folder"),
+        (errno.EIO, "has an error .*dmesg"),
+        (errno.EMFILE, "too many files open .*ulimit -n"),
+    ],
+)
+def test_what_a_disk_says_in_the_middle_of_a_training_is_a_sentence(
+    monkeypatch, tmp_path, make, number, words
+):
+    def fails(*_):
+        raise make(number, tmp_path)
+
+    monkeypatch.setattr(train_module, "prepare", fails)
+    with pytest.raises(UserError, match=words) as caught:
+        train(RunConfig(), tmp_path, verbose=0)
+    assert str(tmp_path) in str(caught.value)
+    assert "The checkpoints written so far are whole" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/template.html"),
+        RuntimeError("a fault of the program"),
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+    ],
+)
+def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch, tmp_path, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(train_module, "prepare", fails)
+    with pytest.raises(type(error)):
+        train(RunConfig(), tmp_path, verbose=0)
+
+
+def test_a_real_limit_of_the_size_of_files(tmp_path, trained):
+    path = tmp_path / "epoch-0001.weights.h5"
+    save_checkpoint(trained, path, TrainingState(1))
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(UserError, match=r"would become larger than it may be .*ulimit -f"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), hard))
+        try:
+            with system_errors_as_user_errors(tmp_path):
+                save_checkpoint(trained, path, TrainingState(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {path.name: before}
+
+
+def test_a_checkpoint_folder_that_is_no_folder_any_more(checkpoints, trained):
+    shutil.rmtree(checkpoints.checkpoints)
+    checkpoints.checkpoints.write_text("")
+    with (
+        pytest.raises(UserError, match=r"is no folder any more .*put it back, and the same com"),
+        system_errors_as_user_errors(checkpoints.path),
+    ):
+        path = checkpoints.checkpoints / "epoch-0004.weights.h5"
+        save_checkpoint(trained, path, TrainingState(4))
+
+
+def test_other_commands_meet_a_full_disk_with_a_sentence(monkeypatch, run, capsys):
+    def fails(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", str(run.scores))
+
+    monkeypatch.setattr("keras_addnorm.runs.trained_run.load_run", fails)
+    status, said = main(capsys, "evaluate", "--run-dir", run.path)
+    assert status == 2
+    assert "scores.json' is full" in said and "give the command again" in said
