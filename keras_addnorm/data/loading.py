@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo import TARGETS, demo_builder
 from keras_addnorm.data.open_files import (
@@ -225,8 +226,11 @@ def open_translation(
         TypeError: For something that is neither name, path, rows nor builder.
         ValueError: As for `load_translation`, and if `max_chars` is below 1.
     """
-    if max_chars < 1:
-        raise ValueError(f"max_chars is a number of characters, 1 or more; received {max_chars}.")
+    if not is_whole(max_chars, 1):
+        raise ValueError(f"max_chars is a number of characters, 1 or more; received {max_chars!r}.")
+    for argument, text in {"source": source, "target": target, "split": split}.items():
+        if not isinstance(text, str | None):
+            raise ValueError(f"Expected {argument} as a string, or None; received {text!r:.80}.")
     if are_rows(name_or_folder):
         return RowSet.of(name_or_folder, source, target, max_chars, keep_every_pair)
     is_demo = isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name_or_folder)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from keras_addnorm.data.strings import describe
+from keras_addnorm.data.strings import describe, several_names
 
 _SPECIAL = ("pad", "start", "end", "unknown")
 
@@ -30,7 +30,7 @@ class PieceIds:
             The special four need not be among them.
 
     Raises:
-        TypeError: If a name is not a string.
+        TypeError: If a name is not a string, or names are in no list.
         ValueError: If two ids have one name, a special name is missing, or padding is the end.
 
     Example:
@@ -50,6 +50,8 @@ class PieceIds:
     controls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for field in ("pieces", "controls"):
+            several_names(field, getattr(self, field))
         names = *self.pieces, *self.controls, *(getattr(self, name) for name in _SPECIAL)
         for name in names:
             if not isinstance(name, str):

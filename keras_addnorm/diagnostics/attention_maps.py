@@ -13,6 +13,8 @@ from keras import ops
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.diagnostics.label_fonts import fitting_fonts
+from keras_addnorm.models.checks import require_model
+from keras_addnorm.models.id_checks import check_inputs
 
 _INK = "#333f4b"
 
@@ -47,7 +49,8 @@ def attention_maps(model: Any, source_ids: Any, target_ids: Any) -> AttentionMap
         The maps.
 
     Raises:
-        ValueError: If a sentence is not a single row of ids, or is empty.
+        TypeError: If it is no `Seq2SeqTransformer`.
+        ValueError: If a sentence is not a single row of the model's ids, or is empty.
 
     Example:
         >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -58,8 +61,10 @@ def attention_maps(model: Any, source_ids: Any, target_ids: Any) -> AttentionMap
         >>> attention_maps(Seq2SeqTransformer(config), [4, 5, 6, 2], [1, 7, 8]).cross.shape
         (3, 2, 3, 4)
     """
+    require_model(model)
     source = _one_row(source_ids, "source_ids")
     target = _one_row(target_ids, "target_ids")
+    check_inputs({"source": source, "target": target}, model.config)
     encoder_scores, decoder_scores = attention_scores(model, source, target)
     heads = model.config.num_heads
     return AttentionMaps(

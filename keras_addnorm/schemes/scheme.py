@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from keras_addnorm.basics.argument_checks import is_whole
+
 if TYPE_CHECKING:
     import keras
 
@@ -44,7 +46,18 @@ class StackPosition:
     sublayers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sublayers, tuple | list):
+            raise ValueError(
+                "A layer has sublayers, by their names. Expected a tuple of them. "
+                f"Received: sublayers={self.sublayers!r}"
+            )
         object.__setattr__(self, "sublayers", tuple(self.sublayers))  # files have lists
+        for name in ("num_encoder_layers", "num_decoder_layers", "layer_index"):
+            if not is_whole(getattr(self, name)):
+                raise ValueError(
+                    f"A place in a model is counted. Expected an int {name}. "
+                    f"Received: {getattr(self, name)!r}"
+                )
         if self.side not in ("encoder", "decoder"):
             raise ValueError(
                 "A stack position needs a side. Expected 'encoder' or 'decoder'. "

@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import is_whole
 
 _SUFFIX = ".weights.h5"
 # The data set of a checkpoint that holds no weight and has no mean; see `save_checkpoint`.
@@ -64,8 +65,8 @@ class LastCheckpoints(keras.callbacks.Callback):
         save: Callable[[keras.Model, Path], None] | None = None,
     ) -> None:
         super().__init__()
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1 checkpoint. Received {keep}.")
+        if not is_whole(keep, 1):
+            raise ValueError(f"keep must be at least 1 checkpoint. Received {keep!r}.")
         self.directory = Path(directory)
         self.keep = keep
         self.save = _save_whole if save is None else save
@@ -181,6 +182,8 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
 def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     if isinstance(paths, str | os.PathLike):
         raise ValueError(f"paths must be a list of files. Received the single path {paths}.")
+    if not isinstance(paths, Iterable):
+        raise ValueError(f"paths must be a list of files. Received {paths!r:.80}.")
     files = [Path(path) for path in paths]
     if not files:
         raise ValueError("There is nothing to average: paths is empty.")
