@@ -118,12 +118,12 @@ def require_size(**values: Any) -> None:
 
 
 def require_finite(what: str, **values: Any) -> None:
-    """Raise a `ValueError` unless every value is a finite number, or `None`.
+    """Raise a `ValueError` unless every value is a finite number.
 
     Args:
         what: What the numbers are for, as a sentence.
         **values: The numbers by the names of the arguments.
     """
     for name, value in values.items():
-        if value is not None and not is_number(value):
+        if not is_number(value):
             raise ValueError(f"{what} Expected a finite number {name}. Received: {value!r}")

@@ -170,6 +170,7 @@ def line_reports(
     Raises:
         ImportError: If TensorFlow Datasets is not installed.
         FileNotFoundError: As for `load_translation`.
+        TypeError: As for `load_translation`.
         ValueError: As for `load_translation`.
         ConnectionError: As for `load_translation`.
 
@@ -186,6 +187,7 @@ def line_reports(
         name_or_folder,
         source=source,
         target=target,
+        split=split,
         data_dir=data_dir,
         download=download,
         max_chars=max_chars,
@@ -231,7 +233,11 @@ def open_translation(
     for argument, text in {"source": source, "target": target, "split": split}.items():
         if not isinstance(text, str | None):
             raise ValueError(f"Expected {argument} as a string, or None; received {text!r:.80}.")
+    if source is not None and source == target:
+        raise ValueError(f"Expected two languages; received source=target={source!r}.")
     if are_rows(name_or_folder):
+        if reader is not None:
+            raise ValueError(f"Rows have no format: expected no reader; received {reader!r:.80}.")
         return RowSet.of(name_or_folder, source, target, max_chars, keep_every_pair)
     is_demo = isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name_or_folder)
     _require_tfds("demo" if is_demo else "tfds")

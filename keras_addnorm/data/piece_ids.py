@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.data.strings import describe, several_names
 
 _SPECIAL = ("pad", "start", "end", "unknown")
@@ -136,8 +137,13 @@ class PieceIds:
             The ids.
 
         Raises:
-            ValueError: If two pieces have one id, or an id is negative.
+            ValueError: If it is no such dict, two pieces have one id, or an id is negative.
         """
+        if not isinstance(ids, Mapping) or not all(map(is_whole, ids.values())):
+            raise ValueError(
+                "A vocabulary gives each piece an id. Expected a dict of ints by names; received "
+                f"{describe(ids)}."
+            )
         names = {index: name for name, index in ids.items()}
         if len(names) < len(ids) or (names and min(names) < 0):
             raise ValueError(

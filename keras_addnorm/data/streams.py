@@ -66,6 +66,8 @@ def bucket_by_length(
     """
     import tensorflow as tf
 
+    if bucket_lengths is None:
+        raise ValueError("Expected bucket lengths, ints of at least 2; received None.")
     if (tokens_per_batch is None) == (batch_size is None):
         raise ValueError(
             "Expected either tokens_per_batch or batch_size; received "

@@ -90,7 +90,7 @@ class Tokenizer(BaseTokenizer):
         byte_ids: With byte fallback, the id of each of the 256 bytes; else empty.
 
     Raises:
-        TypeError: If `proto` is not bytes.
+        TypeError: If `proto` is not bytes, or `ids` are no `PieceIds`.
         ValueError: If `proto` is no SentencePiece model, has no padding or end of its own, or an
             option that is not known here.
 
@@ -116,6 +116,8 @@ class Tokenizer(BaseTokenizer):
 
     def __init__(self, proto: bytes, ids: PieceIds | None = None) -> None:
         model = _parse_model(proto)
+        if not isinstance(ids, PieceIds | None):
+            raise TypeError(f"Expected PieceIds, or None; received {describe(ids)}.")
         kind = _kind_of(model)
         self.proto = proto
         self.ids = ids
@@ -201,7 +203,11 @@ class Tokenizer(BaseTokenizer):
                 "Expected many sentences: a list, another iterable or a tf.data.Dataset of "
                 f"strings; received one {type(texts).__name__}. Put it in a list."
             )
-        require_whole("A vocabulary has pieces.", vocabulary_size=vocabulary_size)
+        require_whole(
+            "A vocabulary has four special pieces and others.",
+            least=5,
+            vocabulary_size=vocabulary_size,
+        )
         if not is_number(character_coverage, above=0, most=1):
             raise ValueError(
                 "The character coverage is a share of the characters. Expected a number above 0, "

@@ -58,8 +58,14 @@ def score(
         Log-probabilities of each token and of each output.
 
     Raises:
+        TypeError: If the model cannot score.
         ValueError: If the ids do not fit, or the number is negative.
     """
+    if isinstance(model, type) or not hasattr(model, "decode_sequence"):
+        raise TypeError(
+            "Outputs are scored in one pass. Expected a Seq2SeqTransformer, or a model with the "
+            f"method decode_sequence. Received: {model!r:.80}"
+        )
     if not is_whole(num_free_tokens, 0):
         raise ValueError(
             "Tokens that cost nothing are counted from the beginning of an output. Expected an "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +140,18 @@ def plot_attention(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    for name, labels in {"key_labels": key_labels, "query_labels": query_labels}.items():
+        if isinstance(labels, str | None) or not all(
+            isinstance(each, str) for each in _each(labels)
+        ):
+            raise ValueError(f"Expected {name} as a list of strings. Received: {labels!r:.80}")
     weights = np.asarray(weights)
     expected = (len(query_labels), len(key_labels))
-    if weights.ndim not in (2, 3, 4) or weights.shape[-2:] != expected:
+    are_numbers = weights.dtype.kind in "biuf"
+    if not are_numbers or weights.ndim not in (2, 3, 4) or weights.shape[-2:] != expected:
         raise ValueError(
             "The attention weights do not fit their labels. Expected (T, S), (H, T, S) or "
-            f"(L, H, T, S) with T, S = {expected}. Received: {weights.shape}."
+            f"(L, H, T, S) with T, S = {expected}. Received: {weights.shape}, {weights.dtype}."
         )
     panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)
     caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
@@ -170,6 +176,10 @@ def plot_attention(
     with atomic_file(path) as temporary:
         figure.savefig(temporary, dpi=130, format="png")
     return Path(path)
+
+
+def _each(labels: Any) -> Iterable[Any]:
+    return labels if isinstance(labels, Iterable) else (None,)
 
 
 def _one_row(ids: Any, name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.arrays import to_numpy
-from keras_addnorm.diagnostics.observe import observe
+from keras_addnorm.diagnostics.observe import observe, require_places
 from keras_addnorm.layers.sublayers import named_sublayers
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
@@ -76,7 +76,8 @@ def loss_gradients(
         print(name, np.linalg.norm(gradient))
     ```
     """
-    named_sublayers(model)  # says what is no model
+    sublayers = named_sublayers(model)  # says what is no model
+    require_places("probes", probes, sublayers)
     loss = loss_of(model, loss)
     variables = list(model.trainable_variables)
     if probes is None:

@@ -7,14 +7,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from keras import ops
 
 from keras_addnorm.diagnostics.attention_maps import attention_scores
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.models.checks import require_model
-from keras_addnorm.models.id_checks import check_inputs
+from keras_addnorm.models.id_checks import check_ids, id_array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +71,14 @@ def head_diversity(model: Any, source_ids: Any, target_ids: Any) -> list[HeadDif
         ['encoder/0/self_attention', 'decoder/0/self_attention', 'decoder/0/cross_attention']
     """
     require_model(model)
-    source, target = (np.asarray(ids) for ids in (source_ids, target_ids))
+    source, target = id_array("source", source_ids), id_array("target", target_ids)
     if source.ndim != 2 or target.ndim != 2:
         raise ValueError(
             "Head diversity is measured on a batch. Expected source_ids (B, S) and target_ids "
             f"(B, T). Received: {source.shape} and {target.shape}"
         )
-    check_inputs({"source": source, "target": target}, model.config)
+    check_ids("source", source, model.config.source_vocabulary_size)
+    check_ids("target", target, model.config.target_vocabulary_size)
     found: list[HeadDifferences] = []
     with contextlib.ExitStack() as stack:
         for name, attention in _attentions(model):

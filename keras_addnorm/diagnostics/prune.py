@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from keras_addnorm.diagnostics.gradients import LossLike
+from keras_addnorm.diagnostics.gradients import LossLike, loss_of
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.models import Seq2SeqTransformer, rebuild
@@ -14,6 +14,7 @@ from keras_addnorm.models.checks import require_model
 from keras_addnorm.training import (
     MaskedSparseCategoricalCrossentropy,
     Perplexity,
+    bleu_tokenizer,
     evaluate_translations,
 )
 from keras_addnorm.training.scores import checked_texts
@@ -105,6 +106,8 @@ class Validation:
                     "Each source needs one reference. Received "
                     f"{len(self.sources)} sources and {len(self.references)} references."
                 )
+        loss_of(None, self.loss)
+        bleu_tokenizer(self.language)
         if self.sources and not callable(self.translate):
             raise ValueError(
                 "The sources need someone to translate them. Expected `translate`, a function of "

@@ -56,6 +56,8 @@ class TransformerStack(ConfiguredLayer):
         super().__init__(**arguments.for_keras())
         num_layers = arguments.num_layers
         require_whole("A stack needs layers.", num_layers=num_layers)
+        others = arguments.num_other_layers
+        require_whole("The other stack has layers.", least=0, num_other_layers=others)
         self._configure(arguments.block)
         self.num_layers = num_layers
         self.num_other_layers = arguments.num_other_layers

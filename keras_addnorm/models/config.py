@@ -158,7 +158,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         if self.embedding_norm is not None:
             for side in ("encoder", "decoder"):
                 norms.for_side(self.embedding_norm, side)
-        if self.pad_id >= self.source_vocabulary_size:
+        if is_whole(self.pad_id) and self.pad_id >= self.source_vocabulary_size:
             raise ValueError(
                 "Sources are padded, too. Expected a pad_id in the source vocabulary, below "
                 f"{self.source_vocabulary_size}. Received: {self.pad_id}"

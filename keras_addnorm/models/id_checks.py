@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.basics.arrays import values_of
-from keras_addnorm.decoding.id_arrays import check_ids
+from keras_addnorm.decoding.id_arrays import check_ids, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
+
+__all__ = ["check_data", "check_ids", "check_inputs", "id_array"]
 
 _SIDES = ("source", "target")
 

@@ -76,6 +76,11 @@ class Seq2SeqTransformer(keras.Model):
             return
         if isinstance(config, dict):
             config = Seq2SeqConfig.from_dict(config)
+        if not isinstance(config, Seq2SeqConfig):
+            raise ValueError(
+                "A model is made from its shape. Expected a Seq2SeqConfig, or its dict. "
+                f"Received: {config!r:.80}"
+            )
         dtype = kwargs.pop("dtype", None)
 
         encoder = TransformerEncoder(

@@ -43,7 +43,9 @@ class DeepNorm(ResidualScheme):
     needs_final_norm = False
 
     def __post_init__(self) -> None:
-        require_finite("DeepNorm has two gains.", alpha=self.alpha, beta=self.beta)
+        given = {"alpha": self.alpha, "beta": self.beta}
+        given = {name: gain for name, gain in given.items() if gain is not None}
+        require_finite("DeepNorm has two gains.", **given)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm after the sum, and set both gains."""

@@ -47,7 +47,8 @@ class Keel(ResidualScheme):
     needs_final_norm = False
 
     def __post_init__(self) -> None:
-        require_finite("Keel has a gain on the skip.", alpha=self.alpha)
+        if self.alpha is not None:
+            require_finite("Keel has a gain on the skip.", alpha=self.alpha)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer and one after the sum, and set the skip's gain."""

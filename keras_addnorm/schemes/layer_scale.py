@@ -35,7 +35,8 @@ class LayerScale(ResidualScheme):
     needs_final_norm = True
 
     def __post_init__(self) -> None:
-        require_finite("LayerScale learns factors.", initial_value=self.initial_value)
+        if self.initial_value is not None:
+            require_finite("LayerScale learns factors.", initial_value=self.initial_value)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer and one gain a channel."""

@@ -58,6 +58,11 @@ class StackPosition:
                     f"A place in a model is counted. Expected an int {name}. "
                     f"Received: {getattr(self, name)!r}"
                 )
+        if not isinstance(self.sublayer, str | None):
+            raise ValueError(
+                "A sublayer has a name. Expected a str, or None. "
+                f"Received: sublayer={self.sublayer!r}"
+            )
         if self.side not in ("encoder", "decoder"):
             raise ValueError(
                 "A stack position needs a side. Expected 'encoder' or 'decoder'. "
@@ -117,7 +122,15 @@ class StackPosition:
     @classmethod
     def get(cls, identifier: StackPosition | dict[str, Any] | None) -> StackPosition | None:
         """Return a position from an instance, from its config, or `None`."""
-        return cls(**identifier) if isinstance(identifier, dict) else identifier
+        known = {field.name for field in dataclasses.fields(cls)}
+        if isinstance(identifier, dict) and identifier.keys() <= known:
+            return cls(**identifier)
+        if not isinstance(identifier, cls | None):
+            raise ValueError(
+                "A place in a model is a StackPosition. Expected one, or a dict of its fields: "
+                f"{', '.join(sorted(known))}. Received: {identifier!r:.80}"
+            )
+        return identifier
 
 
 def require_position(position: StackPosition | None, scheme: str) -> StackPosition:

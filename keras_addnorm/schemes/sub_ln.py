@@ -47,7 +47,8 @@ class SubLN(ResidualScheme):
     needs_final_norm = True
 
     def __post_init__(self) -> None:
-        require_finite("Sub-LN scales initial kernels.", gain=self.gain)
+        if self.gain is not None:
+            require_finite("Sub-LN scales initial kernels.", gain=self.gain)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before and one inside the sublayer, and set the gain."""

@@ -44,7 +44,7 @@ class LastCheckpoints(keras.callbacks.Callback):
         paths: The kept files, oldest first: what `average_checkpoints` takes.
 
     Raises:
-        ValueError: If `keep` is below 1.
+        ValueError: If `keep` is no int of at least 1, or `save` is no function.
 
     Example:
         >>> import pathlib, tempfile, keras
@@ -69,6 +69,8 @@ class LastCheckpoints(keras.callbacks.Callback):
             raise ValueError(f"keep must be at least 1 checkpoint. Received {keep!r}.")
         self.directory = Path(directory)
         self.keep = keep
+        if save is not None and not callable(save):
+            raise ValueError(f"save must be a function (model, path), or None. Received {save!r}.")
         self.save = _save_whole if save is None else save
         self.paths: list[Path] = []
 
@@ -159,6 +161,11 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
         model: A built model of the architecture that wrote the files.
         paths: The `.weights.h5` files.
 
+    Raises:
+        TypeError: If it is no Keras model.
+        ValueError: As for `average_checkpoints`.
+        FileNotFoundError: As for `average_checkpoints`.
+
     Example:
         >>> import pathlib, tempfile, keras
         >>> from keras_addnorm.training import average_weights
@@ -171,6 +178,8 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
         >>> model.get_weights()[0].tolist()
         [[3.0]]
     """
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"Expected a built Keras model. Received {model!r:.80}.")
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, f"average{_SUFFIX}")
         average_checkpoints(paths, output)

@@ -86,6 +86,7 @@ def find_learning_rate(
         Rates and losses.
 
     Raises:
+        TypeError: If it is no Keras model.
         ValueError: If not 0 < `lowest` < `highest`, `batches` is below 1, or the first loss is not
             finite.
 
@@ -108,6 +109,8 @@ def find_learning_rate(
             "The rate rises from batch to batch. Expected an int of batches of at least 1, "
             f"received {batches!r}."
         )
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"Expected a built Keras model, received {model!r:.80}.")
     growth = (highest / lowest) ** (1 / batches)
     schedule = keras.optimizers.schedules.ExponentialDecay(lowest, 1, growth)
     weights = model.get_weights()

@@ -770,10 +770,10 @@ DATA = {
         given(name_or_folder=[{"en": "a", "de": "b"}], source="en", target="de"),
         {
             "name_or_folder": (None, 3, [3], [{"en": "a"}], "no/such/folder", {}, [], NOTHING),
-            "source": (3, "no such", NOTHING),
-            "target": (3, "no such", "en", NOTHING),
-            "split": (3, "no such", "train[", NOTHING),
-            "reader": (3, "no such", {"name": "no such"}, NOTHING),
+            "source": (3, "de", NOTHING),
+            "target": (3, "en", NOTHING),
+            "split": (3, "no such", NOTHING),
+            "reader": (3, "csv", {"name": "no such"}, NOTHING),
         },
         {"max_chars": SIZE},
     ),
@@ -787,10 +787,10 @@ DATA = {
         given(name_or_folder=[{"en": "a", "de": "b"}], source="en", target="de"),
         {
             "name_or_folder": (None, 3, [3], [{"en": "a"}], "no/such/folder", {}, [], NOTHING),
-            "source": (3, "no such", NOTHING),
-            "target": (3, "no such", "en", NOTHING),
+            "source": (3, "de", NOTHING),
+            "target": (3, "en", NOTHING),
             "split": (3, "no such", "train[", NOTHING),
-            "reader": (3, "no such", {"name": "no such"}, NOTHING),
+            "reader": (3, "csv", {"name": "no such"}, NOTHING),
         },
         {"max_chars": SIZE},
     ),
@@ -817,6 +817,7 @@ def ids_in_a_stream():
     return tf.data.Dataset.from_tensors(([5, 6], [7]))
 
 
+OF_KERAS = {"name": None}  # a name is what Keras takes for one
 SCHEDULE = training.InverseSquareRootSchedule
 TRAINING = {
     "Cooldown": Call(
@@ -836,14 +837,16 @@ TRAINING = {
         {"save": NO_CALL},
         {"keep": SIZE},
     ),
-    "MaskedAccuracy": Call(always(training.MaskedAccuracy)),
+    "MaskedAccuracy": Call(always(training.MaskedAccuracy), wrong=OF_KERAS),
     "MaskedSparseCategoricalCrossentropy": Call(
         always(training.MaskedSparseCategoricalCrossentropy),
+        wrong=OF_KERAS,
         out_of_range={"label_smoothing": SHARE},
     ),
     "MinimumRisk": Call(
         always(training.MinimumRisk),
         given(rows_per_sentence=3),
+        OF_KERAS,
         out_of_range={
             "rows_per_sentence": (*SIZE, 1),
             "sharpness": (0.0, -1.0),
@@ -856,9 +859,10 @@ TRAINING = {
         given(hidden_dim=8),
         out_of_range={"hidden_dim": SIZE, "warmup_steps": SIZE, "factor": (0.0, -1.0)},
     ),
-    "Perplexity": Call(always(training.Perplexity)),
+    "Perplexity": Call(always(training.Perplexity), wrong=OF_KERAS),
     "RDropCrossentropy": Call(
         always(training.RDropCrossentropy),
+        wrong=OF_KERAS,
         out_of_range={"alpha": FACTOR, "label_smoothing": SHARE},
     ),
     "ScheduleOfUpdates": Call(
