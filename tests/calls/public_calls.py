@@ -17,6 +17,7 @@ from keras_addnorm import (
     data,
     decoding,
     diagnostics,
+    distribution,
     interop,
     layers,
     models,
@@ -936,6 +937,16 @@ def a_log():
     return path
 
 
+def observed(model, *, offsets: "Mapping[str, Tensor] | None" = None):
+    """Raises: as `observe` does when it is entered.
+
+    Raises:
+        ValueError: See there.
+    """
+    with diagnostics.observe(model, offsets=offsets):
+        pass
+
+
 BATCH = (None, 3, "ab", (), (1,), NOTHING)
 DIAGNOSTICS = {
     "ResidualMonitor": Call(
@@ -1017,10 +1028,8 @@ DIAGNOSTICS = {
         stops_at=("keras_addnorm.diagnostics.gradients.differentiate",),
     ),
     "observe": Call(
-        lambda: (
-            lambda model, *, offsets=None: diagnostics.observe(model, offsets=offsets).__enter__()
-        ),
-        lambda: {"model": models.Seq2SeqTransformer(config())},
+        always(observed),
+        lambda: {"model": model()},
         {"model": NO_MODEL, "offsets": (3, "a", {"no such": 1}, NOTHING)},
     ),
     "plot_attention": Call(
@@ -1203,12 +1212,43 @@ SCHEMES = {
         out_of_range={"layer_index": (-1, 1), "side": ("middle",)},
     ),
 }
+OF_A_NORM = {
+    "momentum": SHARE,
+    "epsilon": FACTOR,
+    "num_heads": SIZE,
+}
 NORMS = {
+    **{
+        name: Call(always(kind), wrong={"kwargs": None}, out_of_range=OF_A_NORM)
+        for name in norms.__all__
+        if isinstance(kind := getattr(norms, name), type) and kind is not norms.Norm
+    },
+    **{
+        name: Call(
+            always(getattr(norms, name)), given(identifier="rms_norm"), {"identifier": NO_CHOICE}
+        )
+        for name in ("is_scale_invariant", "mixes_positions")
+    },
     "get": Call(always(norms.get), given(identifier="rms_norm"), {"identifier": NO_CHOICE}),
     "for_side": Call(
         always(norms.for_side),
         given(identifier="rms_norm", side="decoder"),
         {"identifier": NO_CHOICE, "side": None},
+    ),
+}
+
+DISTRIBUTION = {
+    "get": Call(
+        always(distribution.get),
+        given(name="none"),
+        {"name": NO_CHOICE},
+        {"devices_per_model": (-1,)},
+    ),
+    "require_divisible": Call(
+        always(distribution.require_divisible),
+        given(sizes={"num_heads": 8}, devices=4),
+        {"sizes": (None, 3, ["a"], {"a": 3}, {"a": "b"}, NOTHING)},
+        {"devices": SIZE},
     ),
 }
 
@@ -1218,6 +1258,7 @@ CALLS = {
         ("data", DATA),
         ("decoding", DECODING),
         ("diagnostics", DIAGNOSTICS),
+        ("distribution", DISTRIBUTION),
         ("interop", INTEROP),
         ("layers", LAYERS),
         ("models", MODELS),

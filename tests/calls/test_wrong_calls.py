@@ -20,6 +20,7 @@ ROOMS = (
     "data",
     "decoding",
     "diagnostics",
+    "distribution",
     "interop",
     "layers",
     "models",
@@ -32,6 +33,7 @@ RESULT = "what a function returns, and no user makes"
 MODULE = "a table of names: `get` stands for it"
 ABSTRACT = "a base class: what is made of it is checked by whoever takes it"
 KERAS = "its arguments are those of Keras, which checks them"
+PROCESSES = "what the processes of a training say to each other"
 LEFT_OUT = {
     "data.BaseTokenizer": ABSTRACT,
     "data.BatchesOfManySizes": ABSTRACT,
@@ -71,10 +73,25 @@ LEFT_OUT = {
     "diagnostics.Verdict": RESULT,
     "diagnostics.fold": "that of models",
     "diagnostics.is_foldable": "that of models",
+    "distribution.Devices": ABSTRACT,
+    "distribution.ONE_DEVICE": RESULT,
+    "distribution.first_before_the_others": PROCESSES,
+    "distribution.is_first": PROCESSES,
+    "distribution.join_processes": PROCESSES,
+    "distribution.model_parallel_layout": "a mesh of Keras, on JAX",
+    "distribution.process_count": PROCESSES,
+    "distribution.process_index": PROCESSES,
+    "distribution.wait_for_all": PROCESSES,
+    "distribution.whole_values": PROCESSES,
     "interop.GenerationSettings": RESULT,
     "interop.Pretrained": RESULT,
     "layers.Projection": KERAS,
+    "norms.Norm": ABSTRACT,
+    "norms.NormFactory": "a type",
+    "norms.NormLike": "a type",
+    "norms.Side": "a type",
     "norms.names": "no arguments",
+    "norms.register": "what a norm of one's own is checked by",
     "schemes.ExtraLayer": RESULT,
     "schemes.Folding": RESULT,
     "schemes.LearnedArray": RESULT,
