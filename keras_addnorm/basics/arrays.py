@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -16,3 +17,24 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
         tensor = ops.cast(tensor, "float32")
     return np.asarray(ops.convert_to_numpy(tensor))
+
+
+def not_finite(weights: Iterable[Any]) -> list[str]:
+    """Return the paths of the weights that hold NaN or an infinity, in their order."""
+    return [weight.path for weight in weights if not np.isfinite(to_numpy(weight)).all()]
+
+
+def values_of(tensor: Any) -> np.ndarray | None:
+    """Return the values of an array or an eager tensor; `None` where they cannot be looked at.
+
+    Those of a tensor that is being traced are not there yet. Those of torch's tensors are left
+    alone: they may be on a device, and looking at them would break a compiled graph in two.
+    """
+    is_tensor = keras.ops.is_tensor(tensor)
+    if isinstance(tensor, keras.KerasTensor) or (is_tensor and keras.backend.backend() == "torch"):
+        return None
+    try:
+        values = np.asarray(tensor)
+    except (TypeError, ValueError, NotImplementedError, RuntimeError):
+        return None
+    return values if values.dtype.kind in "biuf" else None

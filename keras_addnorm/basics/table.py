@@ -118,13 +118,32 @@ class Table(Generic[T]):
             The entry.
 
         Raises:
-            ValueError: If the name or a field is unknown.
+            ValueError: If the name or a field is unknown, or a field is missing.
         """
         if self._takes_instances and isinstance(identifier, self._base):
             return identifier
         entry, fields = self.read(identifier)
+        self._require_fields(entry, fields)
         inner = {name: self.get(fields[name]) for name in _inner_entries(entry) if name in fields}
         return entry(**fields | inner)
+
+    def _require_fields(self, entry: type[T], fields: Mapping[str, Any]) -> None:
+        """Raise a `ValueError` if an entry has fields without a default that are not given."""
+        if not dataclasses.is_dataclass(entry):
+            return
+        missing = [
+            field.name
+            for field in dataclasses.fields(entry)
+            if field.init
+            and field.name not in fields
+            and field.default is field.default_factory is dataclasses.MISSING
+        ]
+        if missing:
+            name = next(name for name, known in self._classes.items() if known is entry)
+            raise ValueError(
+                f"The {self._kind} '{name}' is not complete. Expected a dict with a 'name' and "
+                f"{missing}, which have no default. Received: {dict(fields)}."
+            )
 
     def read(self, identifier: Any) -> tuple[type[T], dict[str, Any]]:
         """Return the class and the fields that a name or a dict stands for.

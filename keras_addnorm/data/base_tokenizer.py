@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.piece_ids import is_filler
+from keras_addnorm.data.strings import describe, several_texts
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.vocabulary import Piece
 
@@ -133,11 +135,7 @@ class BaseTokenizer(abc.ABC):
         Raises:
             TypeError: If `texts` is one string, or an element is not a string.
         """
-        if isinstance(texts, str | bytes):
-            raise TypeError(
-                "Expected several texts; received one. Use encode, or put it in a list."
-            )
-        return self._split(list(map(utf8_text, texts)))
+        return self._split(list(map(utf8_text, several_texts(texts))))
 
     def sample_batch(
         self, texts: Iterable[str], sampling: SubwordSampling, seed: int
@@ -174,8 +172,10 @@ class BaseTokenizer(abc.ABC):
         Raises:
             ValueError: If `seed` is negative, or `sampling` does not suit the vocabulary.
         """
-        if seed < 0:
-            raise ValueError(f"Expected a seed of at least 0; received {seed}.")
+        if not is_whole(seed, 0):
+            raise ValueError(f"Expected a seed of at least 0; received {seed!r}.")
+        if not isinstance(sampling, SubwordSampling):
+            raise ValueError(f"Expected a SubwordSampling; received {describe(sampling)}.")
         if sampling not in self._samplers:
             self._samplers[sampling] = self._sampler(sampling)
         return self._samplers[sampling].sample(rows, seed)
@@ -192,20 +192,31 @@ class BaseTokenizer(abc.ABC):
             The text, without spaces at its ends.
 
         Raises:
+            TypeError: If these are no ids.
             ValueError: If an id is negative or not in the vocabulary.
         """
         surfaces: list[Any] = []
         of_pieces = self.surface_bytes if self.joins_bytes else self.surfaces
-        for token in ids:
-            if token == self.end_id:
-                break
-            if not 0 <= token < len(self.surfaces):
-                raise ValueError(
-                    f"Cannot decode token id {token}. Expected ids from 0 to "
-                    f"{len(self.surfaces) - 1}, the vocabulary of this tokenizer. Were they made "
-                    "with another tokenizer?"
-                )
-            surfaces.append(of_pieces[token])
+        outside: list[Any] = []
+        try:
+            for token in ids:
+                if token == self.end_id:
+                    break
+                if not 0 <= token < len(self.surfaces):
+                    outside.append(token)
+                    break
+                surfaces.append(of_pieces[token])
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                "Expected token ids: several ints, in a list or an array; received "
+                f"{describe(ids)}."
+            ) from error
+        if outside:
+            raise ValueError(
+                f"Cannot decode token id {outside[0]}. Expected ids from 0 to "
+                f"{len(self.surfaces) - 1}, the vocabulary of this tokenizer. Were they made with "
+                "another tokenizer?"
+            )
         text = (
             b"".join(surfaces).decode("utf-8", "replace") if self.joins_bytes else "".join(surfaces)
         )
@@ -221,9 +232,12 @@ class BaseTokenizer(abc.ABC):
             One text a row.
 
         Raises:
+            TypeError: If these are no ids.
             ValueError: If an id is negative or not in the vocabulary.
         """
         rows = batch.tolist() if hasattr(batch, "tolist") else batch
+        if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+            raise TypeError(f"Expected rows of token ids; received {describe(batch)}.")
         return [self.decode(row) for row in rows]
 
     @functools.cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import is_whole, require_whole
 from keras_addnorm.data.buckets import Bucketing
 from keras_addnorm.data.subword_sampling import SubwordSampling
 
@@ -19,7 +20,7 @@ class Batching(Bucketing):
     The fields are the keyword arguments of `make_training_dataset`, which documents them.
 
     Raises:
-        ValueError: If a length is not positive, or pieces are to be sampled without a seed.
+        ValueError: If a number does not fit, or pieces are to be sampled without a seed.
     """
 
     shuffle_seed: int | None = None
@@ -32,11 +33,31 @@ class Batching(Bucketing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_numbers()
         if self.sampling is not None and self.shuffle_seed is None:
             raise ValueError(
                 "Sampled pieces follow from a seed. Expected a shuffle_seed with "
                 f"{self.sampling}; received shuffle_seed=None. Pass one, or leave sampling out: "
                 "validation goes without."
+            )
+
+    def _check_numbers(self) -> None:
+        require_whole("Epochs are counted from 0.", least=0, first_epoch=self.first_epoch)
+        if self.shuffle_seed is not None:
+            require_whole("A seed orders the batches.", least=0, shuffle_seed=self.shuffle_seed)
+        require_whole("An update has batches.", batches_per_update=self.batches_per_update)
+        require_whole("A row stands in a batch.", repeats=self.repeats)
+        share = self.row_share
+        is_pair = isinstance(share, tuple | list) and len(share) == 2
+        if not is_pair or not all(is_whole(number, 0) for number in share):
+            raise ValueError(
+                "A process reads a share of the rows. Expected row_share=(index, count), two "
+                f"ints; received {share!r:.80}."
+            )
+        if not isinstance(self.sampling, SubwordSampling | None):
+            raise ValueError(
+                "Expected a SubwordSampling, or None to split texts the same way each time; "
+                f"received {self.sampling!r:.80}."
             )
 
     @property

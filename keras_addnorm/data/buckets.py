@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import is_whole
+
 TOKENS_PER_BATCH = 4096
 NUM_BUCKETS = 6
 MAX_LENGTH = 128
@@ -42,18 +44,21 @@ class Bucketing:
 
     def __post_init__(self) -> None:
         given = self.bucket_lengths
-        if given is not None and (not len(given) or min(given) < 2):
-            raise ValueError(
-                "Expected bucket lengths of at least 2 (a token and the end); received "
-                f"bucket_lengths={tuple(given)}."
-            )
+        if given is not None:
+            are_lengths = isinstance(given, Iterable) and all(is_whole(size, 2) for size in given)
+            if not are_lengths or not len(given):
+                raise ValueError(
+                    "Expected bucket lengths, ints of at least 2 (a token and the end); received "
+                    f"bucket_lengths={tuple(given) if isinstance(given, Iterable) else given!r}."
+                )
         numbers = self.num_buckets, self.tokens_per_batch, self.rows_multiple_of
-        if min(numbers) < 1 or self.longest < 2:
+        fits = self.max_length is None or is_whole(self.max_length, 2)
+        if not fits or not all(is_whole(number, 1) for number in numbers):
             raise ValueError(
                 "Expected at least one bucket, a positive size of the batches and room for a token "
-                f"and the end; received num_buckets={self.num_buckets}, "
-                f"tokens_per_batch={self.tokens_per_batch}, max_length={self.max_length}, "
-                f"rows_multiple_of={self.rows_multiple_of}."
+                f"and the end, as ints; received num_buckets={self.num_buckets!r}, "
+                f"tokens_per_batch={self.tokens_per_batch!r}, max_length={self.max_length!r}, "
+                f"rows_multiple_of={self.rows_multiple_of!r}."
             )
 
     @property
@@ -115,20 +120,21 @@ def fit_bucket_lengths(
         the longest pair that is not ignored; it is `max_length` if all are.
 
     Raises:
-        ValueError: If a number is not positive.
+        ValueError: If a number is not a positive int, or a length none of 0 or more.
 
     Example:
         >>> from keras_addnorm.data import fit_bucket_lengths
         >>> fit_bucket_lengths([7, 8, 8, 11, 30], num_buckets=2, tokens_per_batch=32)
         (12, 32)
     """
-    if min(num_buckets, max_length, tokens_per_batch, rows_multiple_of) < 1:
+    numbers = num_buckets, max_length, tokens_per_batch, rows_multiple_of
+    if not all(is_whole(number, 1) for number in numbers):
         raise ValueError(
-            f"Expected positive numbers; received num_buckets={num_buckets}, "
-            f"max_length={max_length}, tokens_per_batch={tokens_per_batch}, "
-            f"rows_multiple_of={rows_multiple_of}."
+            f"Expected positive ints; received num_buckets={num_buckets!r}, "
+            f"max_length={max_length!r}, tokens_per_batch={tokens_per_batch!r}, "
+            f"rows_multiple_of={rows_multiple_of!r}."
         )
-    found = np.fromiter(lengths, np.int64)
+    found = _checked_lengths(lengths)
     rounded = np.minimum(-(-found // _MULTIPLE) * _MULTIPLE, max_length)[found <= max_length]
     if not len(rounded):
         return (max_length,)
@@ -151,6 +157,19 @@ def fit_bucket_lengths(
         chosen.append(int(sizes[end - 1]))
         end = last_start[bucket, end]
     return tuple(reversed(chosen))
+
+
+def _checked_lengths(lengths: Iterable[int]) -> np.ndarray:
+    try:
+        values = np.asarray(lengths if isinstance(lengths, np.ndarray) else [*lengths])
+    except (TypeError, ValueError):
+        values = np.zeros((), object)
+    are_lengths = values.ndim == 1 and values.dtype.kind in "iu" and values.min(initial=0) >= 0
+    if values.shape != (0,) and not are_lengths:
+        raise ValueError(
+            f"Expected the lengths of pairs, ints of 0 or more; received {lengths!r:.80}."
+        )
+    return values.astype(np.int64)
 
 
 def bucket_of(lengths: np.ndarray, buckets: Sequence[Bucket]) -> np.ndarray:

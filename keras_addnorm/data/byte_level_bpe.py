@@ -16,6 +16,7 @@ from typing import Any
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import LONGEST_WORD, parts_of_word
 from keras_addnorm.data.piece_ids import PieceIds
+from keras_addnorm.data.strings import describe
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.tokenizer_documents import document
 from keras_addnorm.data.vocabulary import Piece
@@ -107,14 +108,18 @@ class ByteLevelBPETokenizer(BaseTokenizer):
             The tokenizer.
 
         Raises:
-            ValueError: If a file holds something else.
+            ValueError: If a file, or what is given instead, holds something else.
         """
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = json.loads(Path(vocabulary).read_text(encoding="utf-8"))
         if isinstance(merges, str | os.PathLike):
             lines = Path(merges).read_text(encoding="utf-8").split("\n")
             merges = [line for line in lines[lines[0].startswith("#version") :] if line]
-        pairs = [tuple(line.split(" ")) for line in merges]
+        if isinstance(merges, bytes) or not isinstance(merges, Iterable):
+            raise ValueError(
+                f"Expected merges as lines of two pieces; received {describe(merges)}."
+            )
+        pairs = [tuple(str(line).split(" ")) for line in merges]
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
             raise ValueError(
                 "A merge is of two pieces. Expected lines of two, with a space between them; "

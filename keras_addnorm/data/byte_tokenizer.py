@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
+from keras_addnorm.data.strings import several_names
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.tokenizer_documents import document
 from keras_addnorm.data.vocabulary import SPACE_MARK, Piece
@@ -29,6 +30,7 @@ class ByteTokenizer(BaseTokenizer):
         unknown: The name of an unknown piece; no text has one.
 
     Raises:
+        TypeError: If names are in no list, or are no strings.
         ValueError: If a special name is missing, or padding is the end.
 
     Example:
@@ -54,7 +56,7 @@ class ByteTokenizer(BaseTokenizer):
         end: str = "</s>",
         unknown: str = "<unk>",
     ) -> None:
-        names = *first, *last
+        names = *several_names("first", first), *several_names("last", last)
         roles = {"pad": pad, "start": start, "end": end, "unknown": unknown}
         missing = {role: name for role, name in roles.items() if name not in names}
         if missing or pad == end or len(set(names)) < len(names):

@@ -173,6 +173,23 @@ class Corpus:
         """Which pairs are in the batches."""
         return (self.bucket_of >= 0) & (self.bucket_of < len(self.buckets))
 
+    @functools.cached_property
+    def largest_ids(self) -> dict[str, int]:
+        """The largest id that a batch may hold, of "source" and "target"."""
+        around = self.text_format
+        beside = {
+            "source": (*around.source_prefix, *around.text_prefix, *around.source_suffix),
+            "target": (*around.target_prefix, around.start_id, around.end_id),
+        }
+        found = {}
+        for side, ids in beside.items():
+            sampled = 0
+            if self.resampler is not None:  # Of any pieces.
+                sampled = getattr(self.resampler.tokenizers, side).vocabulary_size - 1
+            own = int(getattr(self, side).ids.max(initial=0))
+            found[side] = max(own, sampled, around.pad_id, *ids)
+        return found
+
     def resampled(self, seed: tuple[int, int] | None) -> Corpus:
         """The same pairs, split into the pieces of an epoch, in the buckets that these need."""
         if self.resampler is None or seed is None:

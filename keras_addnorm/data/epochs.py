@@ -95,6 +95,11 @@ class Epochs:
         return digest.hexdigest()
 
     @property
+    def largest_ids(self) -> dict[str, int]:
+        """The largest id of "source" and "target", so that a model can tell what it cannot read."""
+        return self._corpus.largest_ids
+
+    @property
     def next_epoch(self) -> int:
         """Number of the epoch that the next iteration is of."""
         return self._next[0]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.data.strings import string_pairs
 
 _SHARE, _AT_LEAST, _AT_MOST = 0.01, 100, 2_000
@@ -30,7 +31,8 @@ def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
         The pairs to train on and those that are held out, of the kind that was given.
 
     Raises:
-        ValueError: If `count` is below 1, or one side would have no pair.
+        TypeError: If an element of `pairs` is not a pair of strings.
+        ValueError: If `count` is no int of at least 1, or one side would have no pair.
 
     Example:
         >>> from keras_addnorm.data import hold_out
@@ -38,13 +40,13 @@ def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
         >>> len(training), len(validation)
         (45, 5)
     """
+    if count is not None and not is_whole(count, 1):
+        raise ValueError(f"Expected at least 1 pair to hold out; received count={count!r}.")
     hashes = np.fromiter((_hash(source) for source, _ in string_pairs(pairs)), np.uint64)
     total = len(hashes)
     if count is None:
         usual = min(max(_AT_LEAST, round(total * _SHARE)), _AT_MOST)
         count = max(1, min(usual, int(total * _LARGEST_SHARE)))
-    if count < 1:
-        raise ValueError(f"Expected at least 1 pair to hold out; received count={count}.")
     is_held = (
         hashes <= np.partition(hashes, count - 1)[count - 1]
         if count < total

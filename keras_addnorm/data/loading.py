@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo import TARGETS, demo_builder
 from keras_addnorm.data.open_files import (
@@ -169,6 +170,7 @@ def line_reports(
     Raises:
         ImportError: If TensorFlow Datasets is not installed.
         FileNotFoundError: As for `load_translation`.
+        TypeError: As for `load_translation`.
         ValueError: As for `load_translation`.
         ConnectionError: As for `load_translation`.
 
@@ -185,6 +187,7 @@ def line_reports(
         name_or_folder,
         source=source,
         target=target,
+        split=split,
         data_dir=data_dir,
         download=download,
         max_chars=max_chars,
@@ -225,9 +228,16 @@ def open_translation(
         TypeError: For something that is neither name, path, rows nor builder.
         ValueError: As for `load_translation`, and if `max_chars` is below 1.
     """
-    if max_chars < 1:
-        raise ValueError(f"max_chars is a number of characters, 1 or more; received {max_chars}.")
+    if not is_whole(max_chars, 1):
+        raise ValueError(f"max_chars is a number of characters, 1 or more; received {max_chars!r}.")
+    for argument, text in {"source": source, "target": target, "split": split}.items():
+        if not isinstance(text, str | None):
+            raise ValueError(f"Expected {argument} as a string, or None; received {text!r:.80}.")
+    if source is not None and source == target:
+        raise ValueError(f"Expected two languages; received source=target={source!r}.")
     if are_rows(name_or_folder):
+        if reader is not None:
+            raise ValueError(f"Rows have no format: expected no reader; received {reader!r:.80}.")
         return RowSet.of(name_or_folder, source, target, max_chars, keep_every_pair)
     is_demo = isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name_or_folder)
     _require_tfds("demo" if is_demo else "tfds")

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
+from keras_addnorm.basics.unicode_text import meaningful_text
 from keras_addnorm.data.characters import (
     JOINERS,
     drop_idle_joiners,
@@ -87,7 +88,7 @@ def get_rule(name: str) -> NormalizationRule:
     Raises:
         ValueError: If there is none of that name.
     """
-    if name not in RULES:
+    if not isinstance(name, str) or name not in RULES:
         raise ValueError(
             f"Unknown normalisation. Expected one of {', '.join(map(repr, RULES))}; "
             f"received {name!r}."
@@ -225,12 +226,12 @@ class Normalizer:
         Returns:
             The character itself; nothing, if it is to be left out; or its compatible form.
         """
+        if character == "\0" or unicodedata.category(character) == "Cs":  # Means nothing.
+            return ""
         if character in self.spaces or self.rule.has_table or self.has(character):
             return character
         if is_ignorable(character):
             return ""
-        if unicodedata.category(character) == "Cs":  # Half a pair: no UTF-8 text can hold it.
-            return REPLACEMENT
         if self.rule.folds:
             folded = unicodedata.normalize("NFKC", character)
             if all(c in self.spaces or self.has(c) for c in folded):
@@ -263,13 +264,13 @@ def is_written(character: str) -> bool:
 
 
 def utf8_text(text: str) -> str:
-    """The text with U+FFFD for each half of a surrogate pair, which UTF-8 cannot hold.
+    """The text without what means nothing: NULs, and halves of surrogate pairs.
 
     Args:
         text: Any text.
 
     Returns:
-        A text that can be encoded.
+        A text that UTF-8 can hold.
 
     Raises:
         TypeError: If `text` is not a string.
@@ -279,11 +280,7 @@ def utf8_text(text: str) -> str:
             f"Expected a text of type str; received {describe(text)}. "
             "Decode bytes with .decode('utf-8') first."
         )
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return re.sub("[\ud800-\udfff]", REPLACEMENT, text)
-    return text
+    return meaningful_text(text)
 
 
 class _Replaced(dict[int, str]):

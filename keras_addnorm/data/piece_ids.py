@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from keras_addnorm.data.strings import describe
+from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.data.strings import describe, several_names
 
 _SPECIAL = ("pad", "start", "end", "unknown")
 
@@ -30,7 +31,7 @@ class PieceIds:
             The special four need not be among them.
 
     Raises:
-        TypeError: If a name is not a string.
+        TypeError: If a name is not a string, or names are in no list.
         ValueError: If two ids have one name, a special name is missing, or padding is the end.
 
     Example:
@@ -50,6 +51,8 @@ class PieceIds:
     controls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for field in ("pieces", "controls"):
+            several_names(field, getattr(self, field))
         names = *self.pieces, *self.controls, *(getattr(self, name) for name in _SPECIAL)
         for name in names:
             if not isinstance(name, str):
@@ -134,8 +137,13 @@ class PieceIds:
             The ids.
 
         Raises:
-            ValueError: If two pieces have one id, or an id is negative.
+            ValueError: If it is no such dict, two pieces have one id, or an id is negative.
         """
+        if not isinstance(ids, Mapping) or not all(map(is_whole, ids.values())):
+            raise ValueError(
+                "A vocabulary gives each piece an id. Expected a dict of ints by names; received "
+                f"{describe(ids)}."
+            )
         names = {index: name for name, index in ids.items()}
         if len(names) < len(ids) or (names and min(names) < 0):
             raise ValueError(

@@ -139,6 +139,11 @@ class TrainingBatches(BatchesOfManySizes):
         """A digest of all that decides which pairs a batch has: ids, buckets and seed."""
         return self._epochs.plan
 
+    @property
+    def largest_ids(self) -> dict[str, int]:
+        """The largest id of "source" and "target", so that a model can tell what it cannot read."""
+        return self._epochs.largest_ids
+
     def start_at(self, epoch: int, batch: int = 0) -> None:
         """Sets which batch comes first from now on.
 

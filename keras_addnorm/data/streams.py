@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.data.buckets import TOKENS_PER_BATCH, Bucketing
+from keras_addnorm.data.strings import describe
 from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ def bucket_by_length(
         shape: the last one is filled up with rows of padding.
 
     Raises:
-        ValueError: If a length is not positive, or not exactly one of `tokens_per_batch` and
+        TypeError: If `dataset` is no `tf.data.Dataset`.
+        ValueError: If a number does not fit, or not exactly one of `tokens_per_batch` and
             `batch_size` is given.
 
     Example:
@@ -63,13 +66,22 @@ def bucket_by_length(
     """
     import tensorflow as tf
 
+    if bucket_lengths is None:
+        raise ValueError("Expected bucket lengths, ints of at least 2; received None.")
     if (tokens_per_batch is None) == (batch_size is None):
         raise ValueError(
             "Expected either tokens_per_batch or batch_size; received "
             f"tokens_per_batch={tokens_per_batch}, batch_size={batch_size}."
         )
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"Expected at least 1 row; received batch_size={batch_size}.")
+    if batch_size is not None and not is_whole(batch_size, 1):
+        raise ValueError(f"Expected at least 1 row, an int; received batch_size={batch_size!r}.")
+    for name, token in {"pad_id": pad_id, "start_id": start_id, "end_id": end_id}.items():
+        if not is_whole(token, 0):
+            raise ValueError(f"Expected an id, an int of 0 or more; received {name}={token!r}.")
+    if not isinstance(dataset, tf.data.Dataset):
+        raise TypeError(
+            f"Expected a tf.data.Dataset of pairs of ids; received {describe(dataset)}."
+        )
     positions = TOKENS_PER_BATCH if tokens_per_batch is None else tokens_per_batch
     bucketing = Bucketing(bucket_lengths=bucket_lengths, tokens_per_batch=positions)
     buckets = bucketing.buckets_for(np.zeros(0))

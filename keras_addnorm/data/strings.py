@@ -21,6 +21,10 @@ def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
     Raises:
         TypeError: If an element is not a pair of strings.
     """
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise TypeError(
+            f"Expected pairs (source text, target text), in a list; received {describe(pairs)}."
+        )
     for index, pair in enumerate(_elements(pairs)):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             # Which of its texts is the source, a row does not say.
@@ -35,6 +39,23 @@ def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
 def strings(texts: Iterable[Any]) -> Iterator[str]:
     """Reads texts as Python strings, from any iterable or a `tf.data.Dataset` of scalars."""
     return (_string(text, index) for index, text in enumerate(_elements(texts)))
+
+
+def several_texts(texts: Iterable[Any]) -> Iterable[Any]:
+    """Returns texts as they are; a `TypeError` if they are one text, or none at all."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        received = f"one, {describe(texts)}" if isinstance(texts, str | bytes) else describe(texts)
+        raise TypeError(f"Expected several texts; received {received}. Put it in a list: [text].")
+    return texts
+
+
+def several_names(field: str, names: Any) -> tuple[str, ...]:
+    """Returns names as a tuple; a `TypeError` if they are no list of strings."""
+    is_list = isinstance(names, Iterable) and not isinstance(names, str | bytes)
+    found = tuple(names) if is_list else (None,)
+    if not all(isinstance(name, str) for name in found):
+        raise TypeError(f"Expected {field} as a tuple of names; received {describe(names)}.")
+    return found  # type: ignore[return-value]
 
 
 def describe(value: Any) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.data.vocabulary import SPACE_MARK, Piece
 
 Ids = tuple[int, ...]
@@ -59,7 +60,7 @@ class SubwordSampling:
     alpha: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
+        if not is_number(self.alpha, above=0):
             raise ValueError(
                 "Expected SubwordSampling(alpha) with alpha above 0 and finite; received "
                 f"{self.alpha!r}. To split every text the same way each time, pass no "

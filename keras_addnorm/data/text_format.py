@@ -79,7 +79,8 @@ class TextFormat:
     def __post_init__(self) -> None:
         for name in _PIECES:
             pieces = getattr(self, name)
-            if isinstance(pieces, str) or not all(isinstance(piece, str) for piece in pieces):
+            is_list = isinstance(pieces, Iterable) and not isinstance(pieces, str)
+            if not is_list or not all(isinstance(piece, str) for piece in pieces):
                 raise ValueError(
                     f"Expected {name} as a tuple of the names of pieces; received "
                     f"{describe(pieces)}."
@@ -108,7 +109,7 @@ class TextFormat:
         if ends is None:
             return
         if (
-            isinstance(ends, str)
+            not isinstance(ends, tuple | list)
             or len(ends) != 2
             or not all(isinstance(end, str) and end for end in ends)
         ):

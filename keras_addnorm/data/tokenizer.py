@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
+from keras_addnorm.basics.argument_checks import is_number, require_whole
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import has_long_word, parts_of_text
 from keras_addnorm.data.normalization import (
@@ -35,7 +36,7 @@ from keras_addnorm.data.sentencepiece_training import (
     VocabularyTooLargeError,
     train_model,
 )
-from keras_addnorm.data.strings import describe, strings
+from keras_addnorm.data.strings import describe, several_names, strings
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
 from keras_addnorm.data.tokenizer_documents import document, from_text, read_document, to_text
 from keras_addnorm.data.vocabulary import (
@@ -91,7 +92,7 @@ class Tokenizer(BaseTokenizer):
         byte_ids: With byte fallback, the id of each of the 256 bytes; else empty.
 
     Raises:
-        TypeError: If `proto` is not bytes.
+        TypeError: If `proto` is not bytes, or `ids` are no `PieceIds`.
         ValueError: If `proto` is no SentencePiece model, has no padding or end of its own, or an
             option that is not known here.
 
@@ -117,6 +118,8 @@ class Tokenizer(BaseTokenizer):
 
     def __init__(self, proto: bytes, ids: PieceIds | None = None) -> None:
         model = _parse_model(proto)
+        if not isinstance(ids, PieceIds | None):
+            raise TypeError(f"Expected PieceIds, or None; received {describe(ids)}.")
         kind = _kind_of(model)
         self.proto = proto
         self.ids = ids
@@ -186,21 +189,31 @@ class Tokenizer(BaseTokenizer):
             The trained tokenizer.
 
         Raises:
-            TypeError: If an element of `texts` is not a string.
+            TypeError: If an element of `texts`, or a symbol, is not a string.
             ValueError: If `kind` or `normalization` is unknown, `texts` holds no text, a symbol is
                 impossible, or `vocabulary_size` is larger or smaller than the texts allow; the
                 message then names the limit.
         """
         rule = get_rule(normalization)
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(
                 f"Unknown kind of tokenizer. Expected one of {', '.join(map(repr, KINDS))}; "
                 f"received {kind!r}."
             )
-        if isinstance(texts, str | bytes):
+        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             raise TypeError(
                 "Expected many sentences: a list, another iterable or a tf.data.Dataset of "
                 f"strings; received one {type(texts).__name__}. Put it in a list."
+            )
+        require_whole(
+            "A vocabulary has four special pieces and others.",
+            least=5,
+            vocabulary_size=vocabulary_size,
+        )
+        if not is_number(character_coverage, above=0, most=1):
+            raise ValueError(
+                "The character coverage is a share of the characters. Expected a number above 0, "
+                f"at most 1; received character_coverage={character_coverage!r}."
             )
         symbols = _checked_symbols(user_defined_symbols)
         normalizer = training_normalizer(rule, symbols)
@@ -318,8 +331,8 @@ class Tokenizer(BaseTokenizer):
         its own vocabulary expects it: see `normalizer`.
 
         The text gets form NFKC, and every run of white space (tabs and line breaks included)
-        becomes one space. U+2581, SentencePiece's mark for a space, counts as a space. Half a
-        surrogate pair, which no UTF-8 text can hold, becomes U+FFFD.
+        becomes one space. U+2581, SentencePiece's mark for a space, counts as a space. NULs and
+        halves of surrogate pairs, which mean nothing, are left out.
 
         Args:
             text: Any text.
@@ -442,10 +455,7 @@ class Layout(NamedTuple):
 
 
 def _checked_symbols(symbols: Sequence[str]) -> list[str]:
-    if isinstance(symbols, str) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise TypeError(
-            f"Expected user_defined_symbols as a list of strings; received {describe(symbols)}."
-        )
+    symbols = several_names("user_defined_symbols", symbols)
     for symbol in symbols:
         if symbol in _RESERVED or _BYTE_NAME.fullmatch(symbol) or SPACE_MARK in symbol:
             raise ValueError(

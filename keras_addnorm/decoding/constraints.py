@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import Table
-from keras_addnorm.decoding.argument_checks import require_positive
+from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.decoding.argument_checks import listed, require_positive
 from keras_addnorm.decoding.special_ids import SpecialIds
 
 Tensor = Any
@@ -93,12 +94,13 @@ class _LengthLimit(Constraint):
     source_factor: float = 0.0
 
     def __post_init__(self) -> None:
-        is_nothing = self.length == 0 and self.source_factor == 0
-        if self.length < 0 or not 0 <= self.source_factor < math.inf or is_nothing:
+        fits = is_whole(self.length, 0) and is_number(self.source_factor, least=0)
+        if not fits or self.length == self.source_factor == 0:
             raise ValueError(
                 "A limit on the length needs a number of tokens, or a factor of the source's "
-                "length, or both. Expected numbers that are not negative, one of them positive. "
-                f"Received: length={self.length}, source_factor={self.source_factor}"
+                "length, or both. Expected an int length and a finite source_factor that are not "
+                f"negative, one of them positive. Received: length={self.length!r}, "
+                f"source_factor={self.source_factor!r}"
             )
 
     def _tokens(self, source_lengths: Tensor) -> Tensor:
@@ -119,7 +121,7 @@ class MinLength(_LengthLimit):
         source_factor: The part that grows with the source.
 
     Raises:
-        ValueError: If both are 0, or one is negative.
+        ValueError: If both are 0, or one is negative or no number.
     """
 
     def allowed(self, view: View) -> Tensor:
@@ -155,7 +157,7 @@ class MaxLength(_LengthLimit):
         source_factor: The part that grows with the source.
 
     Raises:
-        ValueError: If both are 0, or one is negative.
+        ValueError: If both are 0, or one is negative or no number.
     """
 
     def allowed(self, view: View) -> Tensor:
@@ -218,15 +220,20 @@ class ForbiddenTokens(Constraint):
         tokens: Their ids.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there is none, or one is no id.
     """
 
     tokens: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", tuple(self.tokens))
+        object.__setattr__(self, "tokens", listed("Forbidden tokens", self.tokens))
         if not self.tokens:
             raise ValueError("Nothing is forbidden. Expected at least one token id. Received: ()")
+        if wrong := [token for token in self.tokens if not is_whole(token, 0)]:
+            raise ValueError(
+                "A forbidden token is named by its id. Expected ints from 0 on. Received: "
+                f"{wrong!r:.80}"
+            )
 
     def allowed(self, view: View) -> Tensor:
         """Allow all other tokens: `(1, V)`."""
@@ -277,3 +284,67 @@ def forbidden_by(tokenizer: Any) -> tuple[Constraint, ...]:
     """
     unused = tuple(getattr(tokenizer, "unused_ids", ()))
     return (ForbiddenTokens(unused),) if unused else ()
+
+
+def get_all(identifiers: Iterable[ConstraintLike]) -> tuple[Constraint, ...]:
+    """Return several constraints.
+
+    Args:
+        identifiers: A list of what `get` takes.
+
+    Returns:
+        The constraints.
+
+    Raises:
+        ValueError: If it is no list, or a name or a field is unknown.
+    """
+    return tuple(map(get, listed("Constraints", identifiers)))
+
+
+def require_possible(
+    constraints: Iterable[Constraint], vocabulary_size: int | None, max_length: int, ids: SpecialIds
+) -> None:
+    """Raise a `ValueError` unless constraints fit a model, and leave something to generate.
+
+    What depends on the source or on what was generated cannot be known before: there a search
+    finds nothing, and says so with the score minus infinity.
+
+    Args:
+        constraints: The constraints.
+        vocabulary_size: V; `None` if it is not known.
+        max_length: Number of tokens to generate at most.
+        ids: The special ids.
+
+    Raises:
+        ValueError: If one does not fit, or nothing is allowed.
+    """
+    constraints = tuple(constraints)
+    if vocabulary_size is not None:
+        for constraint in constraints:
+            constraint.check(vocabulary_size, max_length)
+    forbidden = set(ids.never_generated)
+    for constraint in constraints:
+        if isinstance(constraint, ForbiddenTokens):
+            forbidden.update(constraint.tokens)
+    if vocabulary_size is not None and forbidden.issuperset(range(vocabulary_size)):
+        raise ValueError(
+            "The constraints leave nothing to generate: each token of the vocabulary is forbidden. "
+            f"Expected at least one of {vocabulary_size} tokens that is allowed. Received: "
+            f"{constraints!r:.200}"
+        )
+    for least in (each for each in constraints if isinstance(each, MinLength)):
+        for most in (each for each in constraints if isinstance(each, MaxLength)):
+            # For a source of one token, its end; others have the more, the faster a limit grows.
+            needs, allows = (each.length + each.source_factor for each in (least, most))
+            grows_faster = least.source_factor >= most.source_factor
+            if needs >= 2 and needs - allows >= 1 and grows_faster:
+                raise ValueError(
+                    "The constraints leave nothing to generate: an output would have to be longer "
+                    f"than it may be. Expected a minimum that is not above the maximum. Received: "
+                    f"{least} and {most}"
+                )
+    if ids.end_id in forbidden and any(isinstance(each, MaxLength) for each in constraints):
+        raise ValueError(
+            "The constraints leave nothing to generate: MaxLength makes outputs end, and the end "
+            f"token is forbidden. Expected one of the two. Received: {constraints!r:.200}"
+        )

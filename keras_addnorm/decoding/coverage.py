@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from keras import ops
+
+from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.decoding.argument_checks import require_layer
 
 Tensor = Any
 # Lower bound of the attention to a token: the logarithm of 0 would exclude the hypothesis.
@@ -28,7 +30,7 @@ class CoveragePenalty:
         layer: The decoder layer that is asked; -1 is the last.
 
     Raises:
-        ValueError: If `beta` is not a positive, finite number.
+        ValueError: If `beta` is not a positive, finite number, or the layer is no int.
 
     Reference:
         Wu et al., "Google's Neural Machine Translation System", 2016, equation 14.
@@ -38,11 +40,12 @@ class CoveragePenalty:
     layer: int = -1
 
     def __post_init__(self) -> None:
-        if not 0 < self.beta < math.inf:
+        if not is_number(self.beta, above=0):
             raise ValueError(
                 "The weight of a coverage penalty has to be positive and finite. "
-                f"Received: beta={self.beta}. 0 as `coverage_penalty` means none."
+                f"Received: beta={self.beta!r}. 0 as `coverage_penalty` means none."
             )
+        require_layer(self.layer)
 
     def term(self, attention: Tensor, source_mask: Tensor) -> Tensor:
         """Return the term of each score, `(N,)`, from the summed attention to tokens, `(N, S)`."""
@@ -70,7 +73,7 @@ def get(identifier: CoverageLike) -> CoveragePenalty | None:
         return identifier
     if isinstance(identifier, dict) and "beta" in identifier and {*identifier} <= {"beta", "layer"}:
         return CoveragePenalty(**identifier)
-    if isinstance(identifier, int | float):
+    if isinstance(identifier, int | float) and not isinstance(identifier, bool):
         return CoveragePenalty(float(identifier)) if identifier != 0 else None
     raise ValueError(
         "There is no such coverage penalty. Expected a weight, {'beta': ..., 'layer': ...}, or a "

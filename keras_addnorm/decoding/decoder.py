@@ -166,3 +166,14 @@ class DecoderInfo:
             getattr(config, "source_vocabulary_size", None),
             getattr(config, "target_vocabulary_size", None),
         )
+
+
+def require_decoder(model: Any) -> Any:
+    """Return the model, or raise a `TypeError` if it has not the methods of a `Decoder`."""
+    methods = ("encode", "initial_cache", "decode_step")
+    if isinstance(model, type) or not all(callable(getattr(model, name, None)) for name in methods):
+        raise TypeError(
+            "A search needs a model that decodes step by step. Expected a Seq2SeqTransformer, or "
+            f"an object with the methods {', '.join(methods)}. Received: {model!r:.80}"
+        )
+    return model

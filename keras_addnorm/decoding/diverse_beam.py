@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.argument_checks import check_num_return, require_positive
 from keras_addnorm.decoding.beam import Candidates, Layout, search_beams
@@ -70,10 +70,10 @@ class DiverseBeam(Strategy):
                 f"of num_groups. Received: num_beams={self.num_beams}, "
                 f"num_groups={self.num_groups}"
             )
-        if not 0 <= self.diversity < math.inf:
+        if not is_number(self.diversity, least=0):
             raise ValueError(
                 "Being like the others can cost something or nothing. Expected diversity >= 0. "
-                f"Received: {self.diversity}"
+                f"Received: {self.diversity!r}"
             )
         check_num_return(self.num_return, self.num_beams)
         rule_of(self.early_stopping)

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.decoding import constraints as constraint_table
 from keras_addnorm.decoding import coverage, strategies
-from keras_addnorm.decoding.argument_checks import require_positive
+from keras_addnorm.decoding.argument_checks import require_layer, require_positive, require_type
 from keras_addnorm.decoding.compilation import run_compiled
-from keras_addnorm.decoding.constraints import ConstraintLike
-from keras_addnorm.decoding.decoder import Decoder, DecoderInfo
+from keras_addnorm.decoding.constraints import ConstraintLike, get_all, require_possible
+from keras_addnorm.decoding.decoder import Decoder, DecoderInfo, require_decoder
 from keras_addnorm.decoding.engine import engine_for
 from keras_addnorm.decoding.id_arrays import (
     check_ids,
     check_layer,
     check_source_ids,
+    id_array,
     pad_batch,
     padded_length,
 )
@@ -41,10 +41,16 @@ class Details:
     Args:
         layer: The decoder layer whose cross-attention is looked at; -1 is the last.
         with_attention: Whether to return the attention itself, besides its largest entries.
+
+    Raises:
+        ValueError: If the layer is no int.
     """
 
     layer: int = -1
     with_attention: bool = False
+
+    def __post_init__(self) -> None:
+        require_layer(self.layer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,14 +117,15 @@ def generate(
         `(B, N)` of a strategy that returns N > 1. With `return_details`, a `Generation`.
 
     Raises:
+        TypeError: If the model has not the methods of a `Decoder`.
         ValueError: If the ids or an option do not fit.
         FloatingPointError: If the model computed something that is no number.
     """
-    info = DecoderInfo.of(model, pad_id, start_id, end_id)
+    info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
     settings = SearchSettings(
         strategies.choose(strategy, num_beams, length_penalty),
         _max_length(max_length, info),
-        tuple(map(constraint_table.get, constraints)),
+        get_all(constraints),
         engine_for(jit_compile),
         info.ids,
     )
@@ -126,12 +133,12 @@ def generate(
     _check_settings(settings, info, config)
     require_one(shortlist, target_prefix)
     if shortlist is not None:
-        shortlist.check(info)
+        require_type("A shortlist", shortlist, Shortlist).check(info)
     if source_ids is None and target_prefix is not None:
         source_ids = Prefix.of(target_prefix).tokens
     source_ids = check_source_ids(source_ids, info)
     prefix = _check_prefix(target_prefix, len(source_ids), settings.max_length, info)
-    details = Details() if return_details is True else return_details
+    details = _details(return_details)
     if details:
         _check_details(details, model, config)
     ids, scores = _search(model, source_ids, prefix, settings, shortlist, info)
@@ -233,9 +240,14 @@ def _check_settings(settings: SearchSettings, info: DecoderInfo, config: Any) ->
         )
     if (penalty := coverage.get(settings.strategy.coverage_penalty)) is not None:
         check_layer(penalty.layer, config)
-    for constraint in settings.constraints:
-        if info.target_vocabulary_size is not None:
-            constraint.check(info.target_vocabulary_size, max_length)
+    require_possible(settings.constraints, info.target_vocabulary_size, max_length, info.ids)
+
+
+def _details(return_details: Any) -> Details | None:
+    """Return what is asked for; `None` for nothing."""
+    if isinstance(return_details, bool):
+        return Details() if return_details else None
+    return require_type("`return_details`", return_details, bool, Details)
 
 
 def _check_details(details: Details, model: Any, config: Any) -> None:
@@ -255,7 +267,7 @@ def _check_prefix(
     if target_prefix is None:
         return Prefix(np.zeros((batch_size, 0), "int32"))
     prefix = Prefix.of(target_prefix)
-    array = np.asarray(prefix.tokens)
+    array = id_array("target prefix", prefix.tokens)
     if array.ndim == 1:
         array = np.broadcast_to(array, (batch_size, len(array)))
     if array.ndim != 2 or len(array) != batch_size:

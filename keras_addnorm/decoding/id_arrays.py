@@ -9,6 +9,30 @@ import numpy as np
 from keras_addnorm.decoding.decoder import DecoderInfo
 
 _LENGTH_MULTIPLE = 16
+# Searches and scores count in int32, whatever comes in.
+_LARGEST_ID = 2**31 - 1
+
+
+def id_array(side: str, ids: Any) -> np.ndarray:
+    """Return ids as an array of any shape.
+
+    Args:
+        side: What they are, for messages: "source", "target".
+        ids: What was passed.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: If its rows have different lengths.
+    """
+    try:
+        return np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(
+            f"{side.capitalize()} ids have to be one array. Expected rows of one length, filled up "
+            f"with padding. Received rows of several lengths: {ids!r:.80}"
+        ) from error
 
 
 def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
@@ -24,7 +48,7 @@ def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
     Raises:
         ValueError: If the ids have the wrong rank, dtype or range.
     """
-    array = np.asarray(source_ids)
+    array = id_array("source", source_ids)
     if array.ndim != 2:
         raise ValueError(
             "Source ids need two axes. Expected shape (batch, length). "
@@ -40,7 +64,8 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None
     Args:
         side: "source" or "target".
         array: The ids.
-        vocabulary_size: Size of the vocabulary of that side; `None` if it is not known.
+        vocabulary_size: Size of the vocabulary of that side; `None` if it is not known: then ids
+            have to be those of an int32.
 
     Raises:
         ValueError: If they are not.
@@ -50,11 +75,12 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None
             f"{side.capitalize()} ids have to be integers. Expected a dtype such as int32. "
             f"Received: {array.dtype}. Text goes through keras_addnorm.decoding.translate."
         )
-    if array.size == 0 or vocabulary_size is None:
+    if array.size == 0:
         return
-    if not (array.min() >= 0 and array.max() < vocabulary_size):
+    limit = _LARGEST_ID + 1 if vocabulary_size is None else vocabulary_size
+    if not (array.min() >= 0 and array.max() < limit):
         raise ValueError(
-            f"A {side} id lies outside the vocabulary. Expected 0 <= id < {vocabulary_size}. "
+            f"A {side} id lies outside the vocabulary. Expected 0 <= id < {limit}. "
             f"Received ids from {array.min()} to {array.max()}. Is this the model's own tokenizer?"
         )
 

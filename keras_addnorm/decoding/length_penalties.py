@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
 from typing import Any
 
 from keras import ops
 
 from keras_addnorm.basics import Table
+from keras_addnorm.basics.argument_checks import is_number
 
 Tensor = Any
 
@@ -124,13 +124,13 @@ def get(identifier: LengthPenaltyLike) -> LengthPenalty:
     Raises:
         ValueError: If there is no such penalty or field, or the number is not finite.
     """
-    if isinstance(identifier, int | float):
+    if isinstance(identifier, int | float) and not isinstance(identifier, bool):
         return NoPenalty() if identifier == 0 else GNMTPenalty(float(identifier))
-    return _TABLE.get(identifier)
+    return _TABLE.get(identifier)  # type: ignore[arg-type]
 
 
 def _check_alpha(alpha: float) -> None:
-    if not math.isfinite(alpha):
+    if not is_number(alpha):
         raise ValueError(
-            f"The exponent of a length penalty has to be a finite number. Received: alpha={alpha}"
+            f"The exponent of a length penalty has to be a finite number. Received: alpha={alpha!r}"
         )

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import require_whole
+
 _MOST_COOCCURRENCES = 10_000_000
 """Largest number of token pairs, which take half a GiB; of larger texts, sentences are skipped."""
 
@@ -58,7 +60,8 @@ class Lexicon:
             The lexicon.
 
         Raises:
-            ValueError: If there is no pair, or an id lies outside its vocabulary.
+            ValueError: If there is no pair, an id lies outside its vocabulary, or a number does not
+                fit.
 
         Example:
             >>> pairs = [([5, 6, 2], [8, 9, 2]), ([5, 7, 2], [8, 10, 2])]
@@ -68,6 +71,13 @@ class Lexicon:
             >>> lexicon.candidates[[6, 7], 0].tolist()
             [9, 10]
         """
+        require_whole(
+            "A lexicon counts.",
+            source_vocabulary_size=source_vocabulary_size,
+            target_vocabulary_size=target_vocabulary_size,
+            num_candidates=num_candidates,
+            iterations=iterations,
+        )
         sources, targets = _sentences(pairs)
         _check("source", sources, source_vocabulary_size)
         _check("target", targets, target_vocabulary_size)
@@ -121,10 +131,13 @@ def _sentences(
     """Return both sides, thinned out evenly while there are too many."""
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     total, stride = 0, 1
-    for number, (source, target) in enumerate(pairs):
-        if number % stride or not len(source) or not len(target):
+    for number, pair in enumerate(_listed(pairs)):
+        if number % stride:
             continue
-        kept.append((np.asarray(source, "int64"), np.asarray(target, "int64")))
+        source, target = _ids_of(pair)
+        if not len(source) or not len(target):
+            continue
+        kept.append((source, target))
         total += len(source) * len(target)
         if total > _MOST_COOCCURRENCES and len(kept) > 1:
             kept, stride = kept[::2], 2 * stride
@@ -133,6 +146,32 @@ def _sentences(
         raise ValueError("There are no sentence pairs to learn translations of tokens from.")
     sources, targets = zip(*kept, strict=True)
     return list(sources), list(targets)
+
+
+def _listed(pairs: Any) -> Iterable[Any]:
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise ValueError(
+            "A lexicon is estimated from sentence pairs. Expected a list of two rows of ids each. "
+            f"Received: {pairs!r:.80}"
+        )
+    return pairs
+
+
+def _ids_of(pair: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return both sides of a pair as arrays of ids."""
+    try:
+        source, target = (np.asarray(side) for side in pair)
+        are_ids = all(
+            ids.ndim == 1 and (not ids.size or ids.dtype.kind in "iu") for ids in (source, target)
+        )
+    except (TypeError, ValueError):
+        are_ids = False
+    if not are_ids:
+        raise ValueError(
+            "A lexicon is estimated from sentence pairs. Expected two rows of integer ids. "
+            f"Received: {pair!r:.80}"
+        )
+    return source.astype("int64"), target.astype("int64")
 
 
 def _check(side: str, sentences: Sequence[np.ndarray], vocabulary_size: int) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number, is_whole
 from keras_addnorm.decoding import coverage, length_penalties, noise
 from keras_addnorm.decoding.argument_checks import require_positive
 from keras_addnorm.decoding.coverage import CoverageLike
@@ -63,20 +63,20 @@ class Sample(Strategy):
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
+        if not is_number(self.temperature, above=0):
             raise ValueError(
                 "The temperature has to be positive and finite. Received: temperature="
-                f"{self.temperature}. For the most probable token at each step, use Greedy()."
+                f"{self.temperature!r}. For the most probable token at each step, use Greedy()."
             )
         if self.top_k is not None:
             require_positive("Nothing would be left to draw from.", top_k=self.top_k)
-        if self.top_p is not None and not 0 < self.top_p <= 1:
+        if self.top_p is not None and not is_number(self.top_p, above=0, most=1):
             raise ValueError(
                 "`top_p` is a share of the probability. Expected 0 < top_p <= 1. Received: "
-                f"{self.top_p}"
+                f"{self.top_p!r}"
             )
-        if not -(2**31) <= self.seed < 2**31:
-            raise ValueError(f"A seed has 32 bits. Expected an int32. Received: {self.seed}")
+        if not is_whole(self.seed, -(2**31), 2**31 - 1):
+            raise ValueError(f"A seed has 32 bits. Expected an int32. Received: {self.seed!r}")
         require_positive("There is nothing to return.", num_return=self.num_return)
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
         object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))

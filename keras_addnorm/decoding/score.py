@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.decoding.compilation import run_compiled
 from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.engine import engine_for
-from keras_addnorm.decoding.id_arrays import check_ids, check_source_ids, pad_batch, padded_length
+from keras_addnorm.decoding.id_arrays import (
+    check_ids,
+    check_source_ids,
+    id_array,
+    pad_batch,
+    padded_length,
+)
 
 Tensor = Any
 
@@ -51,9 +58,15 @@ def score(
         Log-probabilities of each token and of each output.
 
     Raises:
+        TypeError: If the model cannot score.
         ValueError: If the ids do not fit, or the number is negative.
     """
-    if not isinstance(num_free_tokens, int) or num_free_tokens < 0:
+    if isinstance(model, type) or not hasattr(model, "decode_sequence"):
+        raise TypeError(
+            "Outputs are scored in one pass. Expected a Seq2SeqTransformer, or a model with the "
+            f"method decode_sequence. Received: {model!r:.80}"
+        )
+    if not is_whole(num_free_tokens, 0):
         raise ValueError(
             "Tokens that cost nothing are counted from the beginning of an output. Expected an "
             f"int num_free_tokens >= 0. Received: {num_free_tokens!r}"
@@ -148,7 +161,7 @@ def teacher_forced(
 
 
 def _check_target_ids(target_ids: Any, batch_size: int, info: DecoderInfo) -> np.ndarray:
-    array = np.asarray(target_ids)
+    array = id_array("target", target_ids)
     if array.ndim not in (2, 3) or len(array) != batch_size:
         raise ValueError(
             "Target ids do not go with the source ids. Expected shape (batch, length) or (batch, "

@@ -9,10 +9,15 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.decoding import strategies
-from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
-from keras_addnorm.decoding.constraints import get as get_constraint
+from keras_addnorm.decoding.argument_checks import require_positive, require_type
+from keras_addnorm.decoding.constraints import (
+    Constraint,
+    ConstraintLike,
+    get_all,
+    require_possible,
+)
 from keras_addnorm.decoding.coverage import get as get_coverage
-from keras_addnorm.decoding.decoder import Decoder, DecoderInfo
+from keras_addnorm.decoding.decoder import Decoder, DecoderInfo, require_decoder
 from keras_addnorm.decoding.engine import Engine, engine_for
 from keras_addnorm.decoding.engine.vocabulary import ListedTokens
 from keras_addnorm.decoding.indexing import take
@@ -80,14 +85,24 @@ def decode(
         end_id: The end token; `None` for that of `model.config`, else 2.
 
     Returns:
-        Token ids `(B, max_length)` and scores `(B,)` of the best hypotheses.
+        Token ids `(B, max_length)` and scores `(B,)` of the best hypotheses. The values of tensors
+        are not looked at: an id outside the vocabulary, or a logit that is NaN, gives any output.
+
+    Raises:
+        TypeError: If the model has not the methods of a `Decoder`.
+        ValueError: If an option does not fit.
     """
+    require_positive("There is nothing to generate.", max_length=max_length)
+    info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
     settings = SearchSettings(
         strategies.choose(strategy, num_beams, length_penalty),
         max_length,
-        tuple(map(get_constraint, constraints)),
-        ids=DecoderInfo.of(model, pad_id, start_id, end_id).ids,
+        get_all(constraints),
+        ids=info.ids,
     )
+    require_possible(settings.constraints, info.target_vocabulary_size, max_length, info.ids)
+    if shortlist is not None:
+        require_type("A shortlist", shortlist, Shortlist).check(info)
     found = search(model, source_ids, settings, target_prefix, shortlist=shortlist)
     return found.ids[:, 0], found.scores[:, 0]
 

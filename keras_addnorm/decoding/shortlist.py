@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.decoding.argument_checks import require_type
 from keras_addnorm.decoding.lexicon import Lexicon
 from keras_addnorm.decoding.special_ids import SpecialIds
 
@@ -36,7 +38,7 @@ class Shortlist:
         size: Number of target tokens, M; the special ones are always among them.
 
     Raises:
-        ValueError: If the size is not from 4 to that of the vocabulary.
+        ValueError: If the size is not from 4 to that of the vocabulary, or there is no lexicon.
 
     Example:
         ```python
@@ -65,11 +67,12 @@ class Shortlist:
     size: int
 
     def __post_init__(self) -> None:
+        require_type("A lexicon", self.lexicon, Lexicon)
         vocabulary_size = self.lexicon.frequencies.shape[0]
-        if not 4 <= self.size <= vocabulary_size:
+        if not is_whole(self.size, 4, vocabulary_size):
             raise ValueError(
                 "A shortlist has the special tokens and others of the vocabulary. Expected a size "
-                f"from 4 to {vocabulary_size}. Received: {self.size}"
+                f"from 4 to {vocabulary_size}. Received: {self.size!r}"
             )
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import is_whole
+
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
@@ -17,7 +19,7 @@ class SpecialIds:
         end_id: Ends a sequence.
 
     Raises:
-        ValueError: If padding is the end.
+        ValueError: If padding is the end, or an id is no int, or negative.
     """
 
     pad_id: int = 0
@@ -25,6 +27,12 @@ class SpecialIds:
     end_id: int = 2
 
     def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if not is_whole(value, 0):
+                raise ValueError(
+                    f"A special token is named by its id. Expected an int {name} >= 0. "
+                    f"Received: {value!r}"
+                )
         if self.pad_id == self.end_id:
             raise ValueError(
                 "Padding, which is never generated, cannot be what ends a sequence. Expected a "

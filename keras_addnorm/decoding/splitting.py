@@ -60,6 +60,13 @@ class _AtSentenceEnds(Splitting):
 
     language: str | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.language, str | None):
+            raise ValueError(
+                "A language has a name. Expected a str, such as 'de', or None. "
+                f"Received: {self.language!r:.80}"
+            )
+
     @property
     def rules(self) -> Rules:
         """The substitutions of the language."""
@@ -154,10 +161,16 @@ def split(text: str, splitting: SplittingLike = "sentences") -> list[str]:
         The segments, each with the white space that follows it: joined they are the text without
         the white space at its beginning. A blank text is one empty segment.
 
+    Raises:
+        TypeError: If the text is no string.
+        ValueError: If there is no such way of splitting.
+
     Example:
         >>> split("Dr. Cox paid $3.50. He left!")
         ['Dr. Cox paid $3.50. ', 'He left!']
     """
+    if not isinstance(text, str):
+        raise TypeError(f"A text is split. Expected a str. Received: {text!r:.80}")
     rules = get(splitting).rules
     if rules is None:
         return [text]

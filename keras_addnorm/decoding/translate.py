@@ -10,8 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.unicode_text import meaningful_text
 from keras_addnorm.decoding import length_penalties, strategies
+from keras_addnorm.decoding.argument_checks import listed
 from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
+from keras_addnorm.decoding.id_arrays import id_array
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
@@ -76,7 +80,8 @@ def translate(
         model: A `Seq2SeqTransformer`.
         tokenizer: A `Tokenizer` for both sides, or a pair with `source` and `target`. Where the
             target has `unused_ids`, ids of no piece, they are never generated.
-        texts: The texts. An empty one gives an empty translation with the score 0.
+        texts: The texts. An empty one gives an empty translation with the score 0. NULs and halves
+            of surrogate pairs mean nothing and are left out.
         strategy: How to search: a strategy, its name or its dict; with `num_return` N > 1, all N
             are in `n_best`.
         num_beams: The short way: number of hypotheses; 1, as `None`, is greedy search.
@@ -101,8 +106,10 @@ def translate(
         The translations.
 
     Raises:
-        ValueError: If `texts` is not a list of strings, `batch_size` is not positive, or the
-            tokenizer's vocabulary is not the model's, or a language is missing or unknown.
+        TypeError: If the model or the tokenizer is something else.
+        ValueError: If `texts` is not a list of strings, the tokenizer's vocabulary is not the
+            model's, a language is missing or unknown, or an option does not fit.
+        FloatingPointError: If logits are not finite; see `Seq2SeqTransformer.generate`.
     """
     strategy = strategies.choose(strategy, num_beams, length_penalty)
     is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
@@ -113,8 +120,9 @@ def translate(
             "translate works on a list of sentences. Expected a list of str. "
             f"Received: {texts!r:.80}"
         )
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` has to be positive. Expected >= 1. Received: {batch_size}")
+    texts = list(map(meaningful_text, texts))
+    require_whole("`batch_size` sentences are decoded together.", batch_size=batch_size)
+    _require_model_and_tokenizer(model, tokenizer)
     source_tokenizer = getattr(tokenizer, "source", tokenizer)
     target_tokenizer = getattr(tokenizer, "target", tokenizer)
     config = model.config
@@ -124,7 +132,8 @@ def translate(
     around = _text_format(tokenizer, config, source_language, target_language)
     segments = make_segments(texts, source_tokenizer, splitting, config, around)
     prefix = _with_format(around, target_prefix)
-    rows, constraints = segments.rows, (*constraints, *forbidden_by(target_tokenizer))
+    rows = segments.rows
+    constraints = (*listed("Constraints", constraints), *forbidden_by(target_tokenizer))
     found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
         ids, scores = model.generate(
@@ -224,9 +233,28 @@ def _with_format(around: Any, given: Prefix | Sequence[int] | None) -> Prefix | 
         own = around.target_prefix
         return Prefix(own, around.is_prefix_free) if own else None
     given = Prefix.of(given)
+    if id_array("target prefix", given.tokens).ndim != 1:
+        raise ValueError(
+            "A target prefix is the same for all sentences here. Expected tokens of shape "
+            f"(length,). Received: {given.tokens!r:.80}"
+        )
     if not around.target_prefix:
         return given
     return dataclasses.replace(given, tokens=[*around.target_prefix, *given.tokens])
+
+
+def _require_model_and_tokenizer(model: Any, tokenizer: Any) -> None:
+    if not hasattr(model, "config") or not hasattr(model, "generate"):
+        raise TypeError(
+            "translate needs a model with a config and a search. Expected a Seq2SeqTransformer. "
+            f"Received: {model!r:.80}"
+        )
+    for side in ("source", "target"):
+        if not hasattr(getattr(tokenizer, side, tokenizer), "vocabulary_size"):
+            raise TypeError(
+                "translate needs the tokenizer of the model. Expected a tokenizer for both sides, "
+                f"or a TokenizerPair. Received: {tokenizer!r:.80}"
+            )
 
 
 def _check_vocabulary(side: str, received: int, expected: int) -> None:

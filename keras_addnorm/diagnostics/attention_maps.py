@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from keras import ops
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.diagnostics.label_fonts import fitting_fonts
+from keras_addnorm.models.checks import require_model
+from keras_addnorm.models.id_checks import check_inputs
 
 _INK = "#333f4b"
 
@@ -47,7 +49,8 @@ def attention_maps(model: Any, source_ids: Any, target_ids: Any) -> AttentionMap
         The maps.
 
     Raises:
-        ValueError: If a sentence is not a single row of ids, or is empty.
+        TypeError: If it is no `Seq2SeqTransformer`.
+        ValueError: If a sentence is not a single row of the model's ids, or is empty.
 
     Example:
         >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -58,8 +61,10 @@ def attention_maps(model: Any, source_ids: Any, target_ids: Any) -> AttentionMap
         >>> attention_maps(Seq2SeqTransformer(config), [4, 5, 6, 2], [1, 7, 8]).cross.shape
         (3, 2, 3, 4)
     """
+    require_model(model)
     source = _one_row(source_ids, "source_ids")
     target = _one_row(target_ids, "target_ids")
+    check_inputs({"source": source, "target": target}, model.config)
     encoder_scores, decoder_scores = attention_scores(model, source, target)
     heads = model.config.num_heads
     return AttentionMaps(
@@ -135,12 +140,18 @@ def plot_attention(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    for name, labels in {"key_labels": key_labels, "query_labels": query_labels}.items():
+        if isinstance(labels, str | None) or not all(
+            isinstance(each, str) for each in _each(labels)
+        ):
+            raise ValueError(f"Expected {name} as a list of strings. Received: {labels!r:.80}")
     weights = np.asarray(weights)
     expected = (len(query_labels), len(key_labels))
-    if weights.ndim not in (2, 3, 4) or weights.shape[-2:] != expected:
+    are_numbers = weights.dtype.kind in "biuf"
+    if not are_numbers or weights.ndim not in (2, 3, 4) or weights.shape[-2:] != expected:
         raise ValueError(
             "The attention weights do not fit their labels. Expected (T, S), (H, T, S) or "
-            f"(L, H, T, S) with T, S = {expected}. Received: {weights.shape}."
+            f"(L, H, T, S) with T, S = {expected}. Received: {weights.shape}, {weights.dtype}."
         )
     panels = weights.mean(axis=1) if weights.ndim == 4 else weights.reshape(-1, *expected)
     caption = "head {}" if weights.ndim == 3 else "layer {}, mean of heads"
@@ -165,6 +176,10 @@ def plot_attention(
     with atomic_file(path) as temporary:
         figure.savefig(temporary, dpi=130, format="png")
     return Path(path)
+
+
+def _each(labels: Any) -> Iterable[Any]:
+    return labels if isinstance(labels, Iterable) else (None,)
 
 
 def _one_row(ids: Any, name: str) -> np.ndarray:

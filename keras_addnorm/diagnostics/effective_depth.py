@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.compiled import compiled
-from keras_addnorm.diagnostics.gradients import LossLike, loss_of
+from keras_addnorm.diagnostics.gradients import LossLike, inputs_and_labels, loss_of
 from keras_addnorm.diagnostics.layer_hooks import gate_branches
 from keras_addnorm.layers.pruned import PrunedSublayer
 from keras_addnorm.layers.sublayers import named_sublayers
@@ -108,7 +108,7 @@ def effective_depth(
     print(effective_depth(model, (batch, np.array([[8, 9, 2]]))))
     ```
     """
-    inputs, labels = batch
+    inputs, labels = inputs_and_labels(batch)
     loss = loss_of(model, loss)
     names = [
         name

@@ -11,7 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.arrays import to_numpy
-from keras_addnorm.diagnostics.observe import observe
+from keras_addnorm.diagnostics.observe import observe, require_places
+from keras_addnorm.layers.sublayers import named_sublayers
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 Tensor = Any
@@ -75,6 +76,8 @@ def loss_gradients(
         print(name, np.linalg.norm(gradient))
     ```
     """
+    sublayers = named_sublayers(model)  # says what is no model
+    require_places("probes", probes, sublayers)
     loss = loss_of(model, loss)
     variables = list(model.trainable_variables)
     if probes is None:
@@ -97,9 +100,25 @@ def loss_gradients(
     )
 
 
+def inputs_and_labels(batch: Any) -> tuple[Any, Any]:
+    """Return the two parts of a batch, or raise a `ValueError` if it has others."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(
+            "A batch has two parts. Expected (inputs, labels), as the training pipeline has them. "
+            f"Received: {batch!r:.80}"
+        )
+    inputs, labels = batch
+    return inputs, labels
+
+
 def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
     """Return the given loss, else the compiled one, else masked cross-entropy."""
     if loss is not None:
+        if not callable(loss):
+            raise ValueError(
+                "A loss is a function of labels and outputs. Expected one, or None for that of the "
+                f"model. Received: {loss!r:.80}"
+            )
         return loss
     compiled = getattr(model, "loss", None)
     if compiled is not None:

@@ -7,12 +7,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from keras import ops
 
 from keras_addnorm.diagnostics.attention_maps import attention_scores
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.head_diversity import HeadDiversity
+from keras_addnorm.models.checks import require_model
+from keras_addnorm.models.id_checks import check_ids, id_array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,8 @@ def head_diversity(model: Any, source_ids: Any, target_ids: Any) -> list[HeadDif
         One entry an attention, encoder first.
 
     Raises:
-        ValueError: If the ids have no batch axis.
+        TypeError: If it is no `Seq2SeqTransformer`.
+        ValueError: If the ids have no batch axis, or are no ids of the model.
 
     Reference:
         Li et al., "Multi-Head Attention with Disagreement Regularization", 2018 (arXiv 1810.10183).
@@ -68,17 +70,20 @@ def head_diversity(model: Any, source_ids: Any, target_ids: Any) -> list[HeadDif
         >>> [entry.name for entry in found]
         ['encoder/0/self_attention', 'decoder/0/self_attention', 'decoder/0/cross_attention']
     """
-    source, target = (np.asarray(ids).astype("int32") for ids in (source_ids, target_ids))
+    require_model(model)
+    source, target = id_array("source", source_ids), id_array("target", target_ids)
     if source.ndim != 2 or target.ndim != 2:
         raise ValueError(
             "Head diversity is measured on a batch. Expected source_ids (B, S) and target_ids "
             f"(B, T). Received: {source.shape} and {target.shape}"
         )
+    check_ids("source", source, model.config.source_vocabulary_size)
+    check_ids("target", target, model.config.target_vocabulary_size)
     found: list[HeadDifferences] = []
     with contextlib.ExitStack() as stack:
         for name, attention in _attentions(model):
             stack.enter_context(_recorded(attention, name, found))
-        attention_scores(model, source, target)
+        attention_scores(model, source.astype("int32"), target.astype("int32"))
     return found
 
 

@@ -13,7 +13,12 @@ from keras import ops
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics import statistics
 from keras_addnorm.diagnostics.effective_depth import EffectiveDepth
-from keras_addnorm.diagnostics.gradients import LossGradients, loss_gradients
+from keras_addnorm.diagnostics.gradients import (
+    LossGradients,
+    inputs_and_labels,
+    loss_gradients,
+    loss_of,
+)
 from keras_addnorm.diagnostics.layer_hooks import watch_attention, watch_feed_forward, watch_norms
 from keras_addnorm.diagnostics.observe import (
     SublayerRecord,
@@ -91,7 +96,11 @@ def inspect(
     print(report)
     ```
     """
-    inputs, labels = batch
+    inputs, labels = inputs_and_labels(batch)
+    _require_type("sentence", sentence, Sentence)
+    _require_type("thresholds", thresholds, Thresholds)
+    _require_type("depth", depth, EffectiveDepth)
+    loss_of(model, loss)
     sublayers = named_sublayers(model)
     with (
         observe(model) as observation,
@@ -131,6 +140,14 @@ def inspect(
         thresholds=limits,
         attention_maps=() if sentence is None else _attention_maps(model, sentence),
     )
+
+
+def _require_type(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind | None):
+        raise ValueError(
+            f"`{name}` is of another type. Expected a {kind.__name__}, or None. "
+            f"Received: {value!r:.80}"
+        )
 
 
 def _sublayer_report(

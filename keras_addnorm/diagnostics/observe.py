@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
@@ -122,12 +122,8 @@ def observe(model: Any, *, offsets: Mapping[str, Tensor] | None = None) -> Itera
     ```
     """
     add_norms = named_add_norms(model)
+    require_places("offsets", offsets, add_norms)
     offsets = dict(offsets or {})
-    if unknown := sorted(offsets.keys() - add_norms.keys()):
-        raise ValueError(
-            "There is no such sublayer to add an offset to. Expected names among "
-            f"{list(add_norms)}. Received: {unknown}"
-        )
     observation = Observation()
     schemes = {name: add_norm.scheme for name, add_norm in add_norms.items()}
     try:
@@ -138,6 +134,30 @@ def observe(model: Any, *, offsets: Mapping[str, Tensor] | None = None) -> Itera
     finally:
         for name, add_norm in add_norms.items():
             add_norm.scheme = schemes[name]
+
+
+def require_places(what: str, offsets: Any, places: Iterable[str]) -> None:
+    """Raise a `ValueError` unless offsets name places of a model.
+
+    Args:
+        what: The name of the argument.
+        offsets: By the names of sublayers; or `None`.
+        places: All names that there are.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    places = list(places)
+    if not isinstance(offsets, Mapping | None):
+        raise ValueError(
+            f"`{what}` are by the names of sublayers. Expected a dict with names among {places}. "
+            f"Received: {offsets!r:.80}"
+        )
+    if unknown := sorted(map(str, set(offsets or ()) - set(places))):
+        raise ValueError(
+            f"There is no such sublayer to add an offset to. Expected names among {places}. "
+            f"Received: {unknown}"
+        )
 
 
 class _Recording:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from keras_addnorm.diagnostics.gradients import LossLike
+from keras_addnorm.diagnostics.gradients import LossLike, loss_of
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.models import Seq2SeqTransformer, rebuild
@@ -14,8 +14,10 @@ from keras_addnorm.models.checks import require_model
 from keras_addnorm.training import (
     MaskedSparseCategoricalCrossentropy,
     Perplexity,
+    bleu_tokenizer,
     evaluate_translations,
 )
+from keras_addnorm.training.scores import checked_texts
 
 Evaluate = Callable[[Seq2SeqTransformer], Mapping[str, float]]
 """Takes a model that is not compiled and returns its scores by name."""
@@ -79,7 +81,9 @@ class Validation:
         language: The language of the references, which chooses how BLEU splits them into words.
 
     Raises:
-        ValueError: If there is nothing to evaluate, or texts without a way to translate them.
+        TypeError: If a text is not a string.
+        ValueError: If there is nothing to evaluate, texts without references or a way to translate
+            them, or a loss that is no function.
     """
 
     data: Any = None
@@ -95,10 +99,19 @@ class Validation:
                 "There is nothing to validate on. Expected `data`, `sources` or both. "
                 "Received neither."
             )
-        if self.sources and self.translate is None:
+        if self.sources:
+            checked_texts(self.sources, "sources")
+            if len(checked_texts(self.references, "references")) != len(self.sources):
+                raise ValueError(
+                    "Each source needs one reference. Received "
+                    f"{len(self.sources)} sources and {len(self.references)} references."
+                )
+        loss_of(None, self.loss)
+        bleu_tokenizer(self.language)
+        if self.sources and not callable(self.translate):
             raise ValueError(
                 "The sources need someone to translate them. Expected `translate`, a function of "
-                "a model and texts. Received: None"
+                f"a model and texts. Received: {self.translate!r:.80}"
             )
 
     def __call__(self, model: Seq2SeqTransformer) -> dict[str, float]:
@@ -148,7 +161,7 @@ def prune(
         The pruned model, not compiled, and the table.
 
     Raises:
-        ValueError: If there is no sublayer of such a name.
+        ValueError: If there is no sublayer of such a name, or `evaluate` is no function.
         TypeError: If it is no `Seq2SeqTransformer`.
 
     Example:
@@ -163,6 +176,16 @@ def prune(
         66176
     """
     config = require_model(model).config
+    if not isinstance(sublayers, Report | Iterable):
+        raise ValueError(
+            "Sublayers are left out by their names. Expected a list of names, or a Report. "
+            f"Received: {sublayers!r:.80}"
+        )
+    if evaluate is not None and not callable(evaluate):
+        raise ValueError(
+            "`evaluate` scores a model. Expected a function of a model, such as a Validation, or "
+            f"None. Received: {evaluate!r:.80}"
+        )
     names = require_sublayers(_names(sublayers), config.sublayer_names)
     pruned = rebuild(model, pruned_sublayers=(*config.pruned_sublayers, *names))
     if evaluate is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.compiled import compiled
-from keras_addnorm.diagnostics.gradients import LossLike, differentiate, loss_of
+from keras_addnorm.diagnostics.gradients import LossLike, differentiate, inputs_and_labels, loss_of
 from keras_addnorm.diagnostics.observe import SublayerRecord, observe
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow, StreamRow
 from keras_addnorm.diagnostics.stream_statistics import stream_numbers
@@ -86,16 +86,18 @@ class ResidualMonitor(keras.callbacks.Callback):
         loss: LossLike | None = None,
     ) -> None:
         super().__init__()
-        self.every = operator.index(every)
-        if self.every < 1:
-            raise ValueError(f"`every` has to be positive. Expected >= 1. Received: {every}")
+        if not is_whole(every, 1):
+            raise ValueError(
+                f"`every` has to be positive. Expected an int >= 1. Received: {every!r}"
+            )
+        self.every = int(every)
         if csv is None and tensorboard is None:
             raise ValueError(
                 "The monitor has nowhere to write to. Expected `csv`, `tensorboard` or both. "
                 "Received neither. Pass csv='residuals.csv'."
             )
-        self.batch = batch
-        self.loss = loss
+        self.batch = inputs_and_labels(batch)
+        self.loss = None if loss is None else loss_of(None, loss)
         self.log = None if csv is None else ResidualLog(csv)
         self.tensorboard = None if tensorboard is None else Path(tensorboard)
         self.rows: list[ResidualRow] = []

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_gain, require_whole
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.gradients import loss_gradients
 from keras_addnorm.diagnostics.observe import Observation, observe
@@ -54,12 +55,18 @@ class StabilityThresholds:
             residual connections without norms have 90 at depth 6 and trained with a warm-up only.
         exploding_gradient: Beyond this, no usual warm-up helped: residual connections without
             norms have 3e4 at depth 12.
+
+    Raises:
+        ValueError: If one is no finite number of 0 or more.
     """
 
     lost_signal: float = 0.006
     weak_signal: float = 0.08
     steep_gradient: float = 30.0
     exploding_gradient: float = 1000.0
+
+    def __post_init__(self) -> None:
+        require_gain(**dataclasses.asdict(self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +223,17 @@ def predict_stability(
         with Depth", 2021 (rank collapse); Wang et al., "DeepNet", 2022 (the first update decides);
         Xiong et al., 2020 (warm-up).
     """
+    if not isinstance(config, Seq2SeqConfig):
+        raise ValueError(
+            "A forecast is about a model's shape. Expected a Seq2SeqConfig. "
+            f"Received: {config!r:.80}"
+        )
+    if not isinstance(thresholds, StabilityThresholds | None):
+        raise ValueError(
+            "Numbers become a verdict at thresholds. Expected StabilityThresholds, or None. "
+            f"Received: {thresholds!r:.80}"
+        )
+    require_whole("A seed draws the weights.", least=0, seed=seed)
     _check(learning_rate, max_width, max_vocabulary_size, batch_size, length)
     thresholds = StabilityThresholds() if thresholds is None else thresholds
     small = _reduced(config, max_width, max_vocabulary_size, length)
@@ -283,7 +301,7 @@ def _norm_names(config: Seq2SeqConfig) -> set[str]:
 
 
 def _check(learning_rate: float, width: int, vocabulary: int, batch: int, length: int) -> None:
-    if not (math.isfinite(learning_rate) and learning_rate > 0):
+    if not is_number(learning_rate, above=0):
         raise ValueError(
             "A forecast is about a learning rate. Expected a finite number above 0. "
             f"Received: learning_rate={learning_rate!r}. Pass the peak of your schedule."
@@ -291,7 +309,7 @@ def _check(learning_rate: float, width: int, vocabulary: int, batch: int, length
     least = {"max_width": 4, "max_vocabulary_size": 16, "batch_size": 2, "length": 3}
     received = dict(zip(least, (width, vocabulary, batch, length), strict=True))
     for name, size in received.items():
-        if size < least[name]:
+        if not is_whole(size, least[name]):
             raise ValueError(
                 "There is too little to look at. Tokens can be told apart only among several "
                 f"sequences and positions. Expected {name} >= {least[name]}. Received: {size!r}"

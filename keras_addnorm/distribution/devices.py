@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.distribution.layouts import model_parallel_layout
+from keras_addnorm.distribution.layouts import is_count, model_parallel_layout
 from keras_addnorm.distribution.processes import join_processes, process_count, process_index
 
 
@@ -187,8 +187,13 @@ def get(name: str, devices_per_model: int = 0) -> Devices:
         >>> devices.replicas, devices.row_share
         (1, (0, 1))
     """
-    if name not in _CHOICES:
+    if not isinstance(name, str) or name not in _CHOICES:
         raise ValueError(f"Expected a distribution of {', '.join(_CHOICES)}. Received {name!r}.")
+    if not is_count(devices_per_model):
+        raise ValueError(
+            "A copy of the weights lies on devices. Expected an int devices_per_model >= 0. "
+            f"Received: {devices_per_model!r}"
+        )
     join_processes()
     backend = keras.backend.backend()
     if backend not in _CHOICES[name]:

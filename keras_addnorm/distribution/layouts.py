@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 
@@ -88,11 +89,19 @@ def require_divisible(sizes: Mapping[str, int], devices: int) -> None:
         devices: How many devices share it.
 
     Raises:
-        ValueError: If there is a remainder; the message names all that have one.
+        ValueError: If a size is no int, or there is a remainder; the message names all that
+            have one.
 
     Example:
         >>> require_divisible({"num_heads": 8, "intermediate_dim": 32}, devices=4)
     """
+    if not isinstance(sizes, Mapping) or not all(map(is_count, (devices, *sizes.values()))):
+        raise ValueError(
+            "Devices share sizes. Expected a dict of ints by their names, and an int of devices. "
+            f"Received: {sizes!r:.80} and {devices!r}"
+        )
+    if not devices:
+        raise ValueError("Devices share sizes. Expected devices >= 1. Received: 0")
     wrong = [f"{name} = {size}" for name, size in sizes.items() if size % devices]
     if wrong:
         raise ValueError(
@@ -100,3 +109,8 @@ def require_divisible(sizes: Mapping[str, int], devices: int) -> None:
             f"{devices}, received {', '.join(wrong)}. Change these sizes, or spread a copy of the "
             "weights over fewer devices (devices_per_model)."
         )
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a value is an int of 0 or more, and no bool."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -22,7 +22,7 @@ from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.positions import is_learned
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
-from keras_addnorm.models.checks import require_model, require_vocabularies
+from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
 # itself, unless told otherwise.
@@ -196,7 +196,7 @@ def export_ctranslate2(
         ImportError: If CTranslate2 is not installed.
         TypeError: If `model` or `tokenizer` is something else.
         ValueError: If CTranslate2 cannot say the model's scheme, norm, positions, activation or
-            another field, or the tokenizer does not belong to the model.
+            another field, the tokenizer does not belong to the model, or a weight is not finite.
         FileExistsError: If `directory` exists.
 
     Example:
@@ -218,7 +218,7 @@ def export_ctranslate2(
         ```
     """
     (ctranslate2,) = require_extra("ctranslate2", "An export for CTranslate2", "ctranslate2")
-    require_model(model)
+    require_finite(require_model(model))
     tokenizers = TokenizerPair.of(tokenizer)
     _check_config(model.config)
     require_vocabularies(model.config, tokenizers)

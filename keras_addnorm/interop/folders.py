@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
-from keras_addnorm.models.checks import require_model, require_vocabularies
+from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
 
 
 def require_new(directory: str | os.PathLike[str]) -> Path:
@@ -37,10 +37,10 @@ def prepare(
 
     Raises:
         TypeError: If `model` or `tokenizer` is something else.
-        ValueError: If the tokenizer does not belong to the model.
+        ValueError: If the tokenizer does not belong to the model, or a weight is not finite.
         FileExistsError: If the folder exists.
     """
-    require_model(model)
+    require_finite(require_model(model))
     tokenizers = None if tokenizer is None else TokenizerPair.of(tokenizer)
     if tokenizers is not None:
         require_vocabularies(model.config, tokenizers)

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import require_size
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.interop.folders import never_generated, prepare
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
@@ -75,7 +76,8 @@ def export_litert(
     Raises:
         TypeError: If `model` or `tokenizer` is something else.
         ValueError: If the model does not compute in float32, has an operation that LiteRT does
-            not have, or does not belong to the tokenizer, or if a size does not fit.
+            not have, a weight that is not finite, or does not belong to the tokenizer, or if a size
+            does not fit.
         RuntimeError: If Keras runs on another backend than TensorFlow.
         FileExistsError: If `directory` exists.
 
@@ -97,11 +99,13 @@ def export_litert(
     """
     tokenizers, directory = prepare(model, tokenizer, directory)
     length = model.config.max_length if max_length is None else max_length
+    read = model.config.max_length if source_length is None else source_length
+    require_size(batch_size=batch_size, source_length=read, max_length=length)
     sizes = Sizes(
         max_length=length,
         batch=batch_size,
         rows=batch_size,
-        source_length=model.config.max_length if source_length is None else source_length,
+        source_length=read,
         target_length=length,
     )
     graphs = trace(model, sizes)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import require_size
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.interop.folders import never_generated, prepare
@@ -86,7 +87,8 @@ def export_onnx(
         ImportError: If onnx or tf2onnx is not installed.
         TypeError: If `model` or `tokenizer` is something else.
         ValueError: If the model does not compute in float32, has an operation that ONNX cannot
-            say, or does not belong to the tokenizer, or if `max_length` does not fit.
+            say, a weight that is not finite, or does not belong to the tokenizer, or if
+            `max_length` does not fit.
         RuntimeError: If Keras runs on another backend than TensorFlow.
         FileExistsError: If `directory` exists.
 
@@ -108,7 +110,9 @@ def export_onnx(
     """
     onnx, tf2onnx, *_ = require_extra("onnx", "An export as ONNX graphs", *_PACKAGES)
     tokenizers, directory = prepare(model, tokenizer, directory)
-    sizes = Sizes(model.config.max_length if max_length is None else max_length)
+    length = model.config.max_length if max_length is None else max_length
+    require_size(max_length=length)
+    sizes = Sizes(length)
     graphs = trace(model, sizes)
     with atomic_folder(directory) as folder:
         files = {graph.name: f"{graph.name}.onnx" for graph in graphs}

@@ -22,7 +22,7 @@ from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.hub import find_checkpoint
 from keras_addnorm.interop.tensor_files import write_safetensors
 from keras_addnorm.models import Seq2SeqTransformer, merge_lora
-from keras_addnorm.models.checks import require_model, require_tokenizers
+from keras_addnorm.models.checks import require_finite, require_model, require_tokenizers
 
 OF_THE_FOLDER = "folder"
 """`tokenizers=` of `load_pretrained`: those of the folder."""
@@ -241,7 +241,9 @@ def save_pretrained(
         The folder.
 
     Raises:
-        ValueError: If a model of the family cannot be like this one; all reasons at once.
+        TypeError: If `pretrained` is something else.
+        ValueError: If a model of the family cannot be like this one, all reasons at once; or if a
+            weight is not finite.
         FileExistsError: If `directory` exists.
 
     Example:
@@ -256,8 +258,14 @@ def save_pretrained(
         assert (folder / "mine" / "model.safetensors").is_file()
         ```
     """
+    if not isinstance(pretrained, Pretrained):
+        raise TypeError(
+            "A folder holds a model with what belongs to it. Expected a Pretrained, as "
+            f"load_pretrained returns it. Received: {pretrained!r:.80}"
+        )
     kind = pretrained.family if family is None else families.get(family)
     model = merge_lora(require_model(pretrained.model))
+    require_finite(model)
     settings = kind.settings(model.config, pretrained.notes)
     files: dict[str, Any] = {}
     if settings is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics.argument_checks import require_epsilon, require_share
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
@@ -86,6 +87,8 @@ class AddNorm(TakesState):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        require_share(dropout=dropout, drop_path=drop_path)
+        require_epsilon(epsilon)
         self.scheme = schemes.get(scheme)
         self.norm = norm
         self.epsilon = epsilon

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
+from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
 from keras_addnorm.layers.dropout import Dropout
@@ -57,10 +58,11 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if num_heads < 1:
-            raise ValueError(
-                f"`num_heads` has to be positive. Expected >= 1. Received: {num_heads}"
-            )
+        require_size(num_heads=num_heads)
+        if head_dim is not None:
+            require_size(head_dim=head_dim)
+        require_share(dropout=dropout)
+        require_gain(init_gain=init_gain)
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.dropout = dropout

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, TypeAlias
 
 from keras_addnorm import norms
+from keras_addnorm.basics.argument_checks import is_number, is_whole
 from keras_addnorm.layers.arguments import checked
 from keras_addnorm.layers.head_diversity import HeadDiversity
 
@@ -89,12 +90,12 @@ class AttentionConfig:
     def __post_init__(self) -> None:
         for name in ("num_key_value_heads", "window"):
             size = getattr(self, name)
-            if size is not None and (not isinstance(size, int) or size < 1):
+            if size is not None and not is_whole(size, 1):
                 raise ValueError(
                     f"`{name}` of the attention has to be a positive integer or None. "
                     f"Received: {size!r}"
                 )
-        if self.soft_cap is not None and not self.soft_cap > 0:
+        if self.soft_cap is not None and not is_number(self.soft_cap, above=0):
             raise ValueError(
                 "`soft_cap` of the attention has to be positive: logits stay between -soft_cap "
                 f"and soft_cap. Received: {self.soft_cap!r}"
@@ -120,9 +121,14 @@ class AttentionConfig:
         """
         if isinstance(identifier, AttentionConfig):
             return identifier
+        if not isinstance(identifier, dict | None):
+            raise ValueError(
+                "The attention is described by an AttentionConfig. Expected one, or a dict of its "
+                f"fields. Received: {identifier!r:.80}"
+            )
         fields = dict(identifier or {})
         known = [field.name for field in dataclasses.fields(cls)]
-        if unknown := sorted(set(fields) - set(known)):
+        if unknown := sorted(map(str, set(fields) - set(known))):
             raise ValueError(
                 f"The attention has no such field. Expected fields among {', '.join(known)}. "
                 f"Received: {', '.join(unknown)}"
@@ -167,13 +173,14 @@ def _check_norm(name: str, norm: norms.NormLike | None) -> None:
 def _learned_or_fixed(name: str, value: LearnedOrFixed) -> float | Learned | None:
     if value is None or isinstance(value, Learned):
         return value
-    if value == _LEARNED:
+    if isinstance(value, str) and value == _LEARNED:
         return Learned()
     if isinstance(value, dict) and {"name"} <= set(value) <= {"name", "initial_value"}:
-        if value["name"] == _LEARNED:
-            return Learned(value.get("initial_value"))
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        start = value.get("initial_value")
+        if value["name"] == _LEARNED and (start is None or is_number(start)):
+            return Learned(start)
+    elif is_number(value):
+        return float(value)  # type: ignore[arg-type]
     raise ValueError(
         f"`{name}` of the attention does not fit. Expected None, a number, 'learned', or "
         f"{{'name': 'learned', 'initial_value': ...}}. Received: {value!r}"

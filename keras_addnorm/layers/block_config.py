@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from collections.abc import Callable
 from typing import Any, Self
 
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics.argument_checks import require_epsilon, require_share, require_size
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.arguments import checked
 from keras_addnorm.layers.attention_config import AttentionConfig
@@ -91,11 +91,8 @@ class BlockConfig:
         if self.head_dim is not None:
             self._require_positive("head_dim")
         for name in ("dropout", "attention_dropout", "activation_dropout", "drop_path"):
-            rate = getattr(self, name)
-            if not 0 <= rate < 1:
-                raise ValueError(
-                    f"`{name}` is a share. Expected 0 <= share < 1. Received: {rate!r}"
-                )
+            require_share(**{name: getattr(self, name)})
+        require_epsilon(self.epsilon)
         get_activation(self.activation)
         self._set("scheme", _by_name(self.scheme, schemes.get, schemes.serialize))
         norms.for_side(self.norm, "encoder")
@@ -136,10 +133,8 @@ class BlockConfig:
 
     def _require_positive(self, *names: str) -> None:
         for name in names:
-            size = getattr(self, name)
-            if not isinstance(size, numbers.Integral) or size < 1:
-                raise ValueError(f"`{name}` has to be a positive integer. Received: {size!r}")
-            self._set(name, int(size))
+            require_size(**{name: getattr(self, name)})
+            self._set(name, int(getattr(self, name)))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

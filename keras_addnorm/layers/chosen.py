@@ -19,9 +19,14 @@ def chosen_layers(method: str, filters: Any) -> Callable[[keras.layers.Layer], b
 
     Returns:
         The function of a layer.
+
+    Raises:
+        ValueError: If `filters` are none of these.
     """
     if isinstance(filters, str):
         filters = [filters]
+    if filters is not None and not callable(filters):
+        filters = _patterns(filters)
     # Every layer has a `quantize`, which says that there is none. Keras would warn of each.
     of_all = getattr(keras.layers.Layer, method, None)
 
@@ -30,6 +35,17 @@ def chosen_layers(method: str, filters: Any) -> Callable[[keras.layers.Layer], b
             return False
         if filters is None or callable(filters):
             return filters is None or bool(filters(layer))
-        return any(re.search(pattern, layer.name) for pattern in filters)
+        return any(pattern.search(layer.name) for pattern in filters)
 
     return is_chosen
+
+
+def _patterns(filters: Any) -> list[re.Pattern[str]]:
+    """Return the regular expressions of a list of names."""
+    try:
+        return [re.compile(pattern) for pattern in filters]
+    except (TypeError, re.error) as error:
+        raise ValueError(
+            "`filters` choose layers by name. Expected a regular expression, a list of them, "
+            f"a function of a layer, or None. Received: {filters!r:.80} ({error})"
+        ) from error

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_addnorm import norms
+from keras_addnorm.basics.argument_checks import (
+    is_number,
+    is_whole,
+    require_epsilon,
+    require_share,
+    require_size,
+)
+from keras_addnorm.basics.arrays import values_of
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.masks import token_mask
@@ -32,11 +39,19 @@ class SideArguments:
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
-        if self.scale is not None and not 0 < self.scale < math.inf:
+        if self.scale is not None and not is_number(self.scale, above=0):
             raise ValueError(
                 "The scale of an embedding has to be a finite number. Expected scale > 0, or None "
                 f"for the root of hidden_dim. Received: {self.scale!r}"
             )
+        if self.max_length is not None:
+            require_size(max_length=self.max_length)
+        if not is_whole(self.pad_id):
+            raise ValueError(
+                f"Padding is named by its id. Expected an int pad_id. Received: {self.pad_id!r}"
+            )
+        require_epsilon(self.epsilon)
+        require_share(dropout=self.dropout)
 
 
 class EmbeddingSide(keras.layers.Layer):
@@ -105,6 +120,7 @@ class EmbeddingSide(keras.layers.Layer):
 
     def _embed(self, token_ids: Tensor, start_index: int | Tensor, training: bool | None) -> Tensor:
         self._check_token_ids(token_ids, start_index)
+        self._check_values(token_ids, start_index)
         x = self._rows(token_ids) * (self.hidden_dim**0.5 if self.scale is None else self.scale)
         if self.position_encoding is not None:
             positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
@@ -113,6 +129,20 @@ class EmbeddingSide(keras.layers.Layer):
             mask = self.compute_mask(token_ids)
             x = self.embedding_norm(x, padding_mask=mask, training=training)
         return self._dropout(x, training=training)
+
+    def _check_values(self, token_ids: Tensor, start_index: int | Tensor) -> None:
+        """Check ids that are there already, of whole sequences: steps of a search cost nothing."""
+        if not isinstance(start_index, int) or start_index:
+            return
+        values = values_of(token_ids)
+        if values is not None and values.size:
+            low, high = values.min(), values.max()
+            if low < 0 or high >= self.vocabulary_size:
+                raise ValueError(
+                    "A token id lies outside the vocabulary. Expected 0 <= id < "
+                    f"{self.vocabulary_size}. Received ids from {low} to {high}. Is this the "
+                    "model's own tokenizer?"
+                )
 
     def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:
         if len(token_ids.shape) != 2:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
 from keras_addnorm.layers.inner_norm import InnerNorm, get_inner_norm
@@ -121,11 +122,9 @@ class FeedForward(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if intermediate_dim < 1:
-            raise ValueError(
-                "`intermediate_dim` has to be positive. Expected >= 1. "
-                f"Received: {intermediate_dim}"
-            )
+        require_size(intermediate_dim=intermediate_dim)
+        require_share(dropout=dropout)
+        require_gain(init_gain=init_gain)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.dropout = dropout

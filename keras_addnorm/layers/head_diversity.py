@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
+
 Tensor = Any
 
 
@@ -40,7 +42,7 @@ class HeadDiversity:
 
     def __post_init__(self) -> None:
         factors = dataclasses.astuple(self)
-        if min(factors) < 0 or not any(factors):
+        if not all(is_number(factor, least=0) for factor in factors) or not any(factors):
             raise ValueError(
                 "The head diversity needs factors. Expected subspaces, positions and outputs of 0 "
                 f"or more, not all of them 0. Received: {self}"
@@ -67,7 +69,7 @@ class HeadDiversity:
                 f"its fields such as {{'outputs': 0.1}}, or None. Received: {identifier!r}"
             )
         known = [field.name for field in dataclasses.fields(cls)]
-        if unknown := sorted(set(identifier) - set(known)):
+        if unknown := sorted(map(str, set(identifier) - set(known))):
             raise ValueError(
                 f"The head diversity has no such field. Expected fields among {', '.join(known)}. "
                 f"Received: {', '.join(unknown)}"

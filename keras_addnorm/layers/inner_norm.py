@@ -15,5 +15,10 @@ InnerNorm: TypeAlias = "norms.Norm | dict[str, Any] | None"
 def get_inner_norm(identifier: InnerNorm) -> norms.Norm | None:
     """Return the norm, from itself or from its config."""
     if isinstance(identifier, dict):
-        return keras.saving.deserialize_keras_object(identifier)
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if not isinstance(identifier, keras.layers.Layer | None):
+        raise ValueError(
+            "A norm inside a sublayer is a layer. Expected one, its config, or None. "
+            f"Received: {identifier!r:.80}"
+        )
     return identifier

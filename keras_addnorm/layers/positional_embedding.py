@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
+from keras_addnorm.basics.argument_checks import require_gain, require_size
 from keras_addnorm.layers.adaptable import AdaptableLayer
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, scaled
@@ -52,9 +53,10 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
 
     Raises:
         ValueError: If a size or the scale is not positive, if a choice is unknown, if the input is
-            not a rank-2 tensor of integers, or if it is longer than a learned table. An id outside
-            the vocabulary cannot be seen in a compiled graph: TensorFlow on CPU raises, other
-            devices clip or give NaN; a negative one counts from the end of the table.
+            not a rank-2 tensor of integers, if it is longer than a learned table, or if an id lies
+            outside the vocabulary whose value is there: in arrays and eager tensors (not of torch,
+            which raises itself). A compiled graph cannot look at ids: TensorFlow on CPU raises,
+            other devices and XLA clip or give NaN; a negative one counts from the end of the table.
 
     Weights:
         `embeddings`: `(V, D)`.
@@ -95,9 +97,8 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         init_gain: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
-            if size < 1:
-                raise ValueError(f"`{name}` has to be positive. Expected >= 1. Received: {size}")
+        require_size(vocabulary_size=vocabulary_size, hidden_dim=hidden_dim)
+        require_gain(init_gain=init_gain)
         # The table has an initialiser of its own. Another default of Keras would draw a seed.
         super().__init__(vocabulary_size, hidden_dim, embeddings_initializer="zeros", **kwargs)
         self._set_side(

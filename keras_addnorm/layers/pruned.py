@@ -120,7 +120,7 @@ def require_sublayers(names: Iterable[str], known: Iterable[str]) -> tuple[str, 
     known = tuple(known)
     if isinstance(names, str):
         names = (names,)
-    names = tuple(names)
+    names = tuple(names) if isinstance(names, Iterable) else (names,)
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(str(name), known)

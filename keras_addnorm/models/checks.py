@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from keras_addnorm.basics.arrays import not_finite
 from keras_addnorm.models.config import Seq2SeqConfig
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 
@@ -33,6 +34,24 @@ def require_model(model: Any) -> Seq2SeqTransformer:
             f"Seq2SeqTransformer; received a {type(model).__name__}."
         )
     return model
+
+
+def require_finite(model: Seq2SeqTransformer) -> None:
+    """Check that all weights of a model are numbers, before it is written for others.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ValueError: If one is NaN or infinite; the message names the weights.
+    """
+    if found := not_finite(model.weights):
+        raise ValueError(
+            "The model has weights that are NaN or infinite, and would translate nothing. Expected "
+            f"finite numbers. Received such in {len(found)} of {len(model.weights)} weights: "
+            f"{', '.join(found[:4])}{', ...' if len(found) > 4 else ''}. Load the last good "
+            "checkpoint."
+        )
 
 
 def require_vocabularies(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from keras_addnorm import norms
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.decoding.special_ids import SpecialIds
 from keras_addnorm.layers import positions as position_kinds
@@ -152,11 +153,11 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
             )
         special = {"pad_id": self.pad_id, "start_id": self.start_id, "end_id": self.end_id}
         if self.pad_id == self.end_id or not all(
-            0 <= token < self.target_vocabulary_size for token in special.values()
+            is_whole(token, 0, self.target_vocabulary_size - 1) for token in special.values()
         ):
             raise ValueError(
                 "The special ids have to lie in the target vocabulary, and padding cannot be the "
-                f"end. Expected ids in [0, {self.target_vocabulary_size}), pad_id other than "
+                f"end. Expected int ids in [0, {self.target_vocabulary_size}), pad_id other than "
                 f"end_id. Received: {special}"
             )
 
@@ -166,7 +167,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         if self.embedding_norm is not None:
             for side in ("encoder", "decoder"):
                 norms.for_side(self.embedding_norm, side)
-        if self.pad_id >= self.source_vocabulary_size:
+        if is_whole(self.pad_id) and self.pad_id >= self.source_vocabulary_size:
             raise ValueError(
                 "Sources are padded, too. Expected a pad_id in the source vocabulary, below "
                 f"{self.source_vocabulary_size}. Received: {self.pad_id}"
@@ -208,7 +209,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         Raises:
             ValueError: If the preset or a field is unknown.
         """
-        if name not in _PRESETS:
+        if not isinstance(name, str) or name not in _PRESETS:
             raise ValueError(
                 f"There is no such preset. Expected one of {', '.join(_PRESETS)}. "
                 f"Received: {name!r}"
@@ -228,8 +229,13 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         Raises:
             ValueError: If a field is unknown or a vocabulary size is missing.
         """
+        if not isinstance(values, dict):
+            raise ValueError(
+                "A config is made of the names and values of its fields. Expected a dict. "
+                f"Received: {values!r:.80}"
+            )
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - set(fields))
+        unknown = sorted(map(str, set(values) - set(fields)))
         required = [n for n, field in fields.items() if field.default is dataclasses.MISSING]
         missing = [name for name in required if name not in values]
         if unknown or missing:
@@ -251,8 +257,25 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
 
     @classmethod
     def from_json(cls, text: str) -> Seq2SeqConfig:
-        """Return the config that `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        """Return the config that `to_json` wrote.
+
+        Args:
+            text: The fields as JSON.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If it is no JSON, or a field does not fit.
+        """
+        try:
+            values = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "A config is read from the JSON that to_json wrote. Expected an object of its "
+                f"fields. Received: {text!r:.80} ({error})"
+            ) from error
+        return cls.from_dict(values)
 
 
 document(Seq2SeqConfig, BlockConfig)

@@ -55,7 +55,7 @@ def fold(
         A new model, not compiled.
 
     Raises:
-        TypeError: If it is no `Seq2SeqTransformer`.
+        TypeError: If it is no `Seq2SeqTransformer`, or `say` is no function.
 
     Example:
         >>> from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
@@ -66,6 +66,10 @@ def fold(
         rezero folded into no_norm.
         {'name': 'no_norm'}
     """
+    if say is not None and not callable(say):
+        raise TypeError(
+            f"`say` takes a line. Expected a function, such as print. Received: {say!r}"
+        )
     say = say or _say_nothing
     config = require_model(model).config
     foldings = _foldings(model)

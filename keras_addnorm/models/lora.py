@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.argument_checks import is_number, is_whole
 from keras_addnorm.layers.chosen import chosen_layers
 from keras_addnorm.layers.lora import lora_layers, lora_variables
 from keras_addnorm.models.checks import require_model
@@ -30,7 +31,8 @@ def enable_lora(
             `"query|value"`, a list of them, a function of a layer, or `None` for all.
 
     Raises:
-        ValueError: If the rank is no positive int, no layer is chosen, or one has LoRA already.
+        TypeError: If it is no Keras model.
+        ValueError: If a number does not fit, no layer is chosen, or one has LoRA already.
             The model has not changed then.
 
     Example:
@@ -45,9 +47,19 @@ def enable_lora(
     Reference:
         Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
     """
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+    if not is_whole(rank, 1):
         raise ValueError(
             f"`rank` is the width of LoRA's matrices. Expected an int >= 1. Received: {rank!r}"
+        )
+    if lora_alpha is not None and not is_number(lora_alpha, above=0):
+        raise ValueError(
+            "`lora_alpha` scales what LoRA learns. Expected a finite number > 0, or None for the "
+            f"rank. Received: {lora_alpha!r}"
+        )
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            "LoRA is switched on in the layers of a model. Expected a Keras model. "
+            f"Received: {model!r:.80}"
         )
     chosen = list(filter(chosen_layers("enable_lora", filters), model._flatten_layers()))
     if not chosen:

@@ -8,6 +8,7 @@ from typing import Any
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.layers.lora import lora_layers, lora_variables, merged_weight
 from keras_addnorm.layers.quantization import quantized_layers
+from keras_addnorm.models.checks import require_model
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 
 
@@ -24,9 +25,10 @@ def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
         A new model of the same precision, not compiled.
 
     Raises:
+        TypeError: If it is no `Seq2SeqTransformer`.
         ValueError: If the model is quantised, or its layers have weights that the new ones lack.
     """
-    values = _values(model)
+    values = _values(require_model(model))
     config = dataclasses.replace(model.config, **changes)
     new = type(model)(config, dtype=model.decoder.dtype_policy, name=model.name)
     for weight in new.weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from keras_addnorm.layers.quantization import quantize_layers, quantized_policie
 from keras_addnorm.layers.shared_table_embedding import SharedTableEmbedding
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
+from keras_addnorm.models.id_checks import check_data, check_inputs
 
 Tensor = Any
 
@@ -70,6 +72,11 @@ class Seq2SeqTransformer(keras.Model):
             return
         if isinstance(config, dict):
             config = Seq2SeqConfig.from_dict(config)
+        if not isinstance(config, Seq2SeqConfig):
+            raise ValueError(
+                "A model is made from its shape. Expected a Seq2SeqConfig, or its dict. "
+                f"Received: {config!r:.80}"
+            )
         dtype = kwargs.pop("dtype", None)
 
         encoder = TransformerEncoder(
@@ -150,6 +157,52 @@ class Seq2SeqTransformer(keras.Model):
         if isinstance(outputs, keras.KerasTensor):
             setattr(outputs, _CLONES, (self, clone_of))
         return outputs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute logits; ids whose values are there, in arrays and eager tensors, are checked."""
+        check_inputs(args[0] if args else kwargs.get("inputs"), self.config)
+        return super().__call__(*args, **kwargs)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train, as `keras.Model.fit` does, on ids that are checked first."""
+        self._check_data(x, y)
+        validation = kwargs.get("validation_data")
+        self._check_data(*(validation[:2] if isinstance(validation, tuple) else (validation,)))
+        return super().fit(x, y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate, as `keras.Model.evaluate` does, on ids that are checked first."""
+        self._check_data(x, y)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predict, as `keras.Model.predict` does, from ids that are checked first."""
+        self._check_data(x)
+        return super().predict(x, *args, **kwargs)
+
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train on one batch, as `keras.Model.train_on_batch` does, after a check of its ids."""
+        self._check_data(x, y)
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.test_on_batch)
+    def test_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate one batch, as `keras.Model.test_on_batch` does, after a check of its ids."""
+        self._check_data(x, y)
+        return super().test_on_batch(x, y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.predict_on_batch)
+    def predict_on_batch(self, x: Any) -> Any:
+        """Predict one batch, as `keras.Model.predict_on_batch` does, after a check of its ids."""
+        self._check_data(x)
+        return super().predict_on_batch(x)
+
+    def _check_data(self, x: Any, y: Any = None) -> None:
+        check_data(x, y, self.config, getattr(self, "loss", None))
 
     def encode(self, source_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Run the encoder: ids `(B, S)` -> the memory `(B, S, D)` and its padding mask `(B, S)`."""

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
+from keras_addnorm.basics.argument_checks import require_share
 from keras_addnorm.norms.norm import Norm, Shape, Tensor
 
 
@@ -43,6 +44,7 @@ class BatchNorm(Norm):
 
     def __init__(self, momentum: float = 0.99, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=epsilon, **kwargs)
+        require_share(momentum=momentum)
         self.momentum = momentum
 
     def build(self, x_shape: Shape) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
 
 
@@ -35,6 +36,7 @@ class Derf(PositionWiseNorm):
 
     def __init__(self, initial_alpha: float = 0.5, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=epsilon, **kwargs)
+        require_finite("Derf learns a factor.", initial_alpha=initial_alpha)
         self.initial_alpha = initial_alpha
 
     def build(self, x_shape: Shape) -> None:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_epsilon
+
 Tensor = Any
 Shape = tuple[int | None, ...]
 
@@ -38,6 +40,7 @@ class Norm(keras.layers.Layer, abc.ABC):
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        require_epsilon(epsilon)
         self.epsilon = epsilon
         self.supports_masking = True
 

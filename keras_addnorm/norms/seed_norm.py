@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.norms import kernels
 from keras_addnorm.norms.norm import PositionWiseNorm, Shape, Tensor
 
@@ -42,9 +43,9 @@ class SeedNorm(PositionWiseNorm):
 
     def __init__(self, num_heads: int = 1, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=epsilon, **kwargs)
-        if num_heads < 1:
+        if not is_whole(num_heads, 1):
             raise ValueError(
-                f"SeeDNorm needs slices. Expected num_heads >= 1. Received: {num_heads}"
+                f"SeeDNorm needs slices. Expected num_heads >= 1. Received: {num_heads!r}"
             )
         self.num_heads = num_heads
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.schemes.mixing import precise, shares, total, weigh
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
@@ -62,7 +63,7 @@ class AttentionResiduals(StreamScheme):
 
     def __post_init__(self) -> None:
         size = self.block_size
-        if size is not None and (not isinstance(size, int) or size < 1):
+        if size is not None and not is_whole(size, 1):
             raise ValueError(
                 "A block of attention residuals needs sublayers. Expected an int, block_size >= 1, "
                 f"or None. Received: {size!r}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.scheme import (
     Folding,
@@ -40,6 +41,11 @@ class DeepNorm(ResidualScheme):
     alpha: float | None = None
     beta: float | None = None
     needs_final_norm = False
+
+    def __post_init__(self) -> None:
+        given = {"alpha": self.alpha, "beta": self.beta}
+        given = {name: gain for name, gain in given.items() if gain is not None}
+        require_finite("DeepNorm has two gains.", **given)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm after the sum, and set both gains."""

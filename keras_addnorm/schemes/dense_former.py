@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.schemes.mixing import basis_vector, precise, weigh
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
@@ -52,7 +53,7 @@ class DenseFormer(StreamScheme):
     def __post_init__(self) -> None:
         for name in ("dilation", "period"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not is_whole(value, 1):
                 raise ValueError(
                     f"DenseFormer counts layers. Expected an int, {name} >= 1. Received: {value!r}"
                 )

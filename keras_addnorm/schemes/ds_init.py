@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import is_number, require_finite
 from keras_addnorm.schemes.post_ln import PostLN
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
@@ -39,7 +40,8 @@ class DSInit(ResidualScheme):
     needs_final_norm = False
 
     def __post_init__(self) -> None:
-        if not self.gain > 0:
+        require_finite("DS-Init shrinks kernels with the depth.", exponent=self.exponent)
+        if not is_number(self.gain, above=0):
             raise ValueError(
                 "DS-Init scales initial kernels, which would all be zero. Expected gain > 0. "
                 f"Received: gain={self.gain!r}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
@@ -44,6 +45,10 @@ class Keel(ResidualScheme):
     alpha: float | None = None
     folded: bool = False
     needs_final_norm = False
+
+    def __post_init__(self) -> None:
+        if self.alpha is not None:
+            require_finite("Keel has a gain on the skip.", alpha=self.alpha)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer and one after the sum, and set the skip's gain."""

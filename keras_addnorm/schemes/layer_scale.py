@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.pre_ln import PreLN
 from keras_addnorm.schemes.scheme import (
@@ -32,6 +33,10 @@ class LayerScale(ResidualScheme):
 
     initial_value: float | None = None
     needs_final_norm = True
+
+    def __post_init__(self) -> None:
+        if self.initial_value is not None:
+            require_finite("LayerScale learns factors.", initial_value=self.initial_value)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer and one gain a channel."""

@@ -5,6 +5,7 @@ import dataclasses
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.mixing import (
     basis_vector,
     logit,
@@ -45,6 +46,7 @@ class ManifoldScheme(StreamScheme):
 
     def __post_init__(self) -> None:
         require_streams(self.num_streams, self._title)
+        require_finite(f"{self._title} starts near a mean.", off_diagonal=self.off_diagonal)
         if self.start not in STARTS:
             raise ValueError(
                 f"{self._title} does not know this start. Expected one of {', '.join(STARTS)}. "

@@ -4,6 +4,7 @@ import dataclasses
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.schemes.manifold import ManifoldScheme
 from keras_addnorm.schemes.mixing import identity
 from keras_addnorm.schemes.scheme import Tensor, Values
@@ -49,7 +50,7 @@ class MHC(ManifoldScheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.iterations, int) or self.iterations < 1:
+        if not is_whole(self.iterations, 1):
             raise ValueError(
                 "Sinkhorn's iterations make the mixing doubly stochastic. Expected an int, "
                 f"iterations >= 1. Received: {self.iterations!r}"

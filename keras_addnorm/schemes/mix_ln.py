@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
@@ -35,7 +36,7 @@ class MixLN(ResidualScheme):
     share: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
+        if not is_number(self.share, least=0, most=1):
             raise ValueError(
                 "Mix-LN needs to know which share of the layers is Post-LN. Expected 0 <= share "
                 f"<= 1. Received: share={self.share!r}"

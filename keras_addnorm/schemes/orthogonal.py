@@ -5,6 +5,7 @@ import dataclasses
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
@@ -41,7 +42,7 @@ class Orthogonal(ResidualScheme):
     needs_final_norm = True
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
+        if not is_number(self.epsilon, above=0):
             raise ValueError(
                 "The orthogonal residual divides by the stream's length, which may be zero. "
                 f"Expected epsilon > 0. Received: epsilon={self.epsilon!r}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     Folding,
@@ -29,6 +30,9 @@ class ReZero(ResidualScheme):
 
     initial_value: float = 0.0
     needs_final_norm = False
+
+    def __post_init__(self) -> None:
+        require_finite("ReZero learns a factor.", initial_value=self.initial_value)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for one scalar."""

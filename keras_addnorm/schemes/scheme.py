@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from keras_addnorm.basics.argument_checks import is_whole
+
 if TYPE_CHECKING:
     import keras
 
@@ -44,7 +46,23 @@ class StackPosition:
     sublayers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sublayers, tuple | list):
+            raise ValueError(
+                "A layer has sublayers, by their names. Expected a tuple of them. "
+                f"Received: sublayers={self.sublayers!r}"
+            )
         object.__setattr__(self, "sublayers", tuple(self.sublayers))  # files have lists
+        for name in ("num_encoder_layers", "num_decoder_layers", "layer_index"):
+            if not is_whole(getattr(self, name)):
+                raise ValueError(
+                    f"A place in a model is counted. Expected an int {name}. "
+                    f"Received: {getattr(self, name)!r}"
+                )
+        if not isinstance(self.sublayer, str | None):
+            raise ValueError(
+                "A sublayer has a name. Expected a str, or None. "
+                f"Received: sublayer={self.sublayer!r}"
+            )
         if self.side not in ("encoder", "decoder"):
             raise ValueError(
                 "A stack position needs a side. Expected 'encoder' or 'decoder'. "
@@ -104,7 +122,15 @@ class StackPosition:
     @classmethod
     def get(cls, identifier: StackPosition | dict[str, Any] | None) -> StackPosition | None:
         """Return a position from an instance, from its config, or `None`."""
-        return cls(**identifier) if isinstance(identifier, dict) else identifier
+        known = {field.name for field in dataclasses.fields(cls)}
+        if isinstance(identifier, dict) and identifier.keys() <= known:
+            return cls(**identifier)
+        if not isinstance(identifier, cls | None):
+            raise ValueError(
+                "A place in a model is a StackPosition. Expected one, or a dict of its fields: "
+                f"{', '.join(sorted(known))}. Received: {identifier!r:.80}"
+            )
+        return identifier
 
 
 def require_position(position: StackPosition | None, scheme: str) -> StackPosition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from typing import NamedTuple
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
@@ -140,7 +141,7 @@ def require_state(state: StreamState, streams: int, memory: int, scheme: str) ->
 
 def require_streams(count: int, scheme: str) -> None:
     """Say that a scheme needs at least one stream."""
-    if not isinstance(count, int) or count < 1:
+    if not is_whole(count, 1):
         raise ValueError(
             f"{scheme} needs streams. Expected an int, num_streams >= 1. Received: {count!r}"
         )

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.no_norm import NoNorm
 from keras_addnorm.schemes.scheme import (
     ResidualParts,
@@ -44,6 +45,10 @@ class SubLN(ResidualScheme):
 
     gain: float | None = None
     needs_final_norm = True
+
+    def __post_init__(self) -> None:
+        if self.gain is not None:
+            require_finite("Sub-LN scales initial kernels.", gain=self.gain)
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before and one inside the sublayer, and set the gain."""

@@ -207,6 +207,21 @@ def write_extras(
             writer.write(record)
 
 
+def checked_card(card: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the entries of the user, or raise a `ValueError` if JSON cannot hold them."""
+    card = {} if card is None else card
+    try:
+        if not isinstance(card, Mapping):
+            raise TypeError(f"it is a {type(card).__name__}")
+        json.dumps(dict(card), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            "The card is written as JSON. Expected a dict of plain values: texts, finite numbers, "
+            f"lists and dicts. Received another one: {error}."
+        ) from error
+    return card
+
+
 def warmup_records(
     name: str,
     tokenizer: BaseTokenizer,

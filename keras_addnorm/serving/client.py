@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.unicode_text import encodable_text
 from keras_addnorm.serving.errors import ServingError, VersionStatus
 from keras_addnorm.serving.translation_result import Translation
 
@@ -77,14 +79,16 @@ class Client:
         timeout: float = 60.0,
         retries: int = 3,
     ) -> None:
-        if not target or not model:
+        is_named = all(isinstance(name, str) and name for name in (target, model))
+        if not is_named or not (version is None or is_whole(version, 0)):
             raise ValueError(
-                "Expected a server, such as 'http://localhost:8501' or 'localhost:8500', and the "
-                f"name of a model; received {target!r} and {model!r}."
+                "Expected a server, such as 'http://localhost:8501' or 'localhost:8500', the name "
+                f"of a model, and the number of a version or None; received {target!r}, {model!r} "
+                f"and {version!r}."
             )
-        if timeout <= 0 or retries < 0:
+        if not is_number(timeout, above=0) or not is_whole(retries, 0):
             raise ValueError(
-                "Expected a positive timeout and no negative number of retries; received "
+                "Expected a positive, finite timeout and an int of retries, 0 or more; received "
                 f"{timeout!r} and {retries!r}."
             )
         self._model_normalizes: bool | None = None  # Not known before it matters.
@@ -110,15 +114,14 @@ class Client:
             One translation a text, in order, as `load_translator` gives them.
 
         Raises:
-            TypeError: If `texts` is one string.
+            TypeError: If `texts` is one string, or an element is not a string.
             ServingError: If the server does not answer, or refuses.
         """
         from keras_addnorm.data import Tokenizer
         from keras_addnorm.data.normalization import utf8_text
+        from keras_addnorm.data.strings import several_texts
 
-        if isinstance(texts, str | bytes):
-            raise TypeError("Expected several texts; received one. Put it in a list: [text].")
-        texts = [utf8_text(text) for text in texts]
+        texts = [utf8_text(text) for text in several_texts(texts)]
         if not texts:
             return []
         given = {"source_language": source_language, "target_language": target_language}
@@ -159,9 +162,10 @@ class Client:
             `_bytes`.
 
         Raises:
+            ValueError: If an input is no array.
             ServingError: If the server does not answer, or refuses.
         """
-        arrays = {name: _array(value) for name, value in inputs.items()}
+        arrays = {name: _array(name, value) for name, value in inputs.items()}
         return self._try(lambda timeout: self._transport.predict(signature, arrays, timeout))
 
     def status(self) -> list[VersionStatus]:
@@ -206,10 +210,21 @@ class Client:
         raise AssertionError("the last try has returned or raised")
 
 
-def _array(value: Any) -> np.ndarray:
-    array = np.asarray(value)
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise ValueError(
+            f"Expected input '{name}' as an array, or lists of one length; received {value!r:.80}."
+        ) from error
     # As objects, or NumPy forgets zero characters at the end of strings.
-    return np.array(value, object) if array.dtype.kind in "US" else array
+    if array.dtype.kind not in "USO":
+        return array
+    texts = np.array(value, object)
+    values = [encodable_text(text) if isinstance(text, str) else text for text in texts.ravel()]
+    found = np.empty(texts.size, object)
+    found[:] = values
+    return found.reshape(texts.shape)
 
 
 def _transport(target: str, model: str, version: int | None) -> Transport:

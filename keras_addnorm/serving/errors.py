@@ -26,6 +26,10 @@ CODES: dict[str, tuple[int, int]] = {
 }
 
 
+NOT_FINITE = "A logit was NaN or infinite"
+"""How the message of a search begins whose model computed something that is no number."""
+
+
 class ServingError(RuntimeError):
     """A request could not be answered.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,24 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.atomic import remove_leftovers
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
-from keras_addnorm.decoding import constraints as constraint_table
 from keras_addnorm.decoding import splitting as ways_of_splitting
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
+from keras_addnorm.decoding.argument_checks import require_positive, require_type
+from keras_addnorm.decoding.constraints import (
+    ConstraintLike,
+    forbidden_by,
+    get_all,
+    require_possible,
+)
 from keras_addnorm.decoding.splitting import SplittingLike
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable, merge_lora
-from keras_addnorm.models.checks import require_model, require_tokenizers
-from keras_addnorm.serving.assets_extra import write_extras
+from keras_addnorm.models.checks import require_finite, require_model, require_tokenizers
+from keras_addnorm.serving.assets_extra import checked_card, write_extras
 from keras_addnorm.serving.optimize_graph import optimize_graph
 from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
+from keras_addnorm.serving.stored_weights import require_storage
 from keras_addnorm.serving.versions import choose_version, version_number, write_manifest
 
 # A served model needs no gradients; the custom ones of our layers would be a quarter of its graph.
@@ -118,9 +125,10 @@ def export_saved_model(
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
         TypeError: If `model` or `tokenizer` is something else.
-        ValueError: If the tokenizer does not belong to the model, the model is quantised, or an
-            option does not fit.
+        ValueError: If the tokenizer does not belong to the model, the model is quantised, a weight
+            is NaN or infinite, or an option does not fit.
         FileExistsError: If the version exists.
+        NotADirectoryError: If `directory` is a file.
 
     Example:
         ```python
@@ -153,12 +161,18 @@ def export_saved_model(
         Buckets.of(batch_buckets, length_buckets, model.config.max_length),
         shortlist,
         ways_of_splitting.get(splitting),
-        (*map(constraint_table.get, constraints), *forbidden_by(tokenizers.target)),
+        (*get_all(constraints), *forbidden_by(tokenizers.target)),
     )
-    for constraint in decoding.constraints:
-        constraint.check(model.config.target_vocabulary_size, decoding.max_length)
+    require_possible(
+        decoding.constraints,
+        model.config.target_vocabulary_size,
+        decoding.max_length,
+        model.config.special_ids,
+    )
+    require_storage(storage)
+    card = checked_card(card)
     if shortlist is not None:
-        shortlist.check(model.config)
+        require_type("A shortlist", shortlist, Shortlist).check(model.config)
         if tokenizers.text_format.target_prefix:
             raise ValueError(
                 "A text format may begin targets with any piece, a shortlist leaves most of them "
@@ -167,6 +181,7 @@ def export_saved_model(
             )
     directory = Path(directory)
     version = choose_version(directory, version)
+    require_finite(model)
     # What LoRA has learned is merged, by a copy of the model if nothing is to be folded.
     folded = fold(model) if is_foldable(model) else merge_lora(model)
     module = TranslationModule(folded, tokenizers, decoding, storage)
@@ -189,7 +204,7 @@ def export_saved_model(
             signatures,
             decoding.buckets,
             settings,
-            card or {},
+            card,
             module.example_languages,
         )
         write_manifest(folder)
@@ -212,15 +227,22 @@ def _strategies(
 ) -> dict[str, Strategy]:
     if strategies is None:
         num_beams = NUM_BEAMS if num_beams is None else num_beams
-        penalty = LENGTH_PENALTY if length_penalty is None else float(length_penalty)
+        require_positive("A beam needs hypotheses.", num_beams=num_beams)
+        penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
         best = decoding_strategies.choose(None, num_beams, penalty)
         every = Beam(num_beams, penalty, num_return=num_beams) if num_beams > 1 else best
         return {"translate": best, "translate_nbest": every}
     given = {"num_beams": num_beams, "length_penalty": length_penalty}
-    if not strategies or any(value is not None for value in given.values()):
+    is_given = any(value is not None for value in given.values())
+    if not isinstance(strategies, Mapping) or not strategies or is_given:
         raise ValueError(
-            "Expected either strategies, at least one, or num_beams and length_penalty; received "
-            f"strategies={strategies!r} and {given}."
+            "Expected either strategies, at least one, by the names of their signatures, or "
+            f"num_beams and length_penalty; received strategies={strategies!r} and {given}."
+        )
+    if wrong := [name for name in strategies if not _is_signature_name(name)]:
+        raise ValueError(
+            "A strategy has the name of its signature. Expected a letter, and letters, digits, _, "
+            f". and - after it; received {wrong!r:.80}."
         )
     taken = {"serving_default", "score", "tokenize", "encode"} & strategies.keys()
     if taken or any(name.endswith("_xla") for name in strategies):
@@ -238,6 +260,10 @@ def _strategies(
             "such as 'translate': 'greedy'."
         )
     return found
+
+
+def _is_signature_name(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name) is not None
 
 
 def _max_length(model: Seq2SeqTransformer, max_length: int | None) -> int:

@@ -13,7 +13,9 @@ import tensorflow as tf
 from keras_addnorm.basics.manifest import ChangedFileError
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
+from keras_addnorm.data.strings import several_texts
 from keras_addnorm.data.text_format import some_of, unknown_language
+from keras_addnorm.serving.errors import NOT_FINITE
 from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
 from keras_addnorm.serving.translation_result import Translation
 from keras_addnorm.serving.versions import (
@@ -79,14 +81,22 @@ class Translator:
         Raises:
             TypeError: If `texts` is one string, or an element is not a string.
             ValueError: If a language is missing, unknown, or no input of the export.
+            FloatingPointError: If the model computed something that is no number.
         """
-        if isinstance(texts, str | bytes):
-            raise TypeError("Expected several texts; received one. Put it in a list: [text].")
+        texts = several_texts(texts)
         normal = [self._prepare(text) for text in texts]
         languages = self._languages(source_language, target_language)
         if not normal:
             return []
-        out = self._translate(texts=tf.constant(normal), **languages)
+        try:
+            out = self._translate(texts=tf.constant(normal), **languages)
+        except tf.errors.InvalidArgumentError as error:
+            if NOT_FINITE not in error.message:
+                raise
+            raise FloatingPointError(
+                f"{NOT_FINITE} in the search. Expected finite numbers. The weights of "
+                f"'{self.path}' are damaged, or its precision is too low: export the model again."
+            ) from error
         return [
             Translation(text.decode("utf-8"), float(score))
             for text, score in zip(out["translations"].numpy(), out["scores"].numpy(), strict=True)

@@ -33,6 +33,7 @@ import tensorflow as tf
 from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
+from keras_addnorm.data.strings import describe
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
@@ -77,6 +78,7 @@ class GraphTokenizer(GraphVocabulary):
         ```
 
     Raises:
+        TypeError: If `tokenizer` is something else.
         ValueError: If the vocabulary has pieces of types that `Tokenizer.train` does not make.
 
     Reference:
@@ -85,6 +87,8 @@ class GraphTokenizer(GraphVocabulary):
     """
 
     def __init__(self, tokenizer: Tokenizer, name: str | None = None) -> None:
+        if not isinstance(tokenizer, Tokenizer):
+            raise TypeError(f"Expected a Tokenizer; received {describe(tokenizer)}.")
         super().__init__(tokenizer, name)
         pieces = tokenizer.model_pieces
         _check_pieces(pieces)

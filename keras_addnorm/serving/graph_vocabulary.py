@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer
 from keras_addnorm.decoding.sentence_rules import LONGEST_CHARACTER, WHITE_SPACE_CLASS
-from keras_addnorm.serving.ragged_characters import valid_utf8
+from keras_addnorm.serving.ragged_characters import meaningful, valid_utf8
 
 _TEXTS = tf.TensorSpec([None], tf.string)
 _IDS = tf.TensorSpec([None, None], tf.int32)
@@ -59,7 +59,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
         Returns:
             The texts.
         """
-        return self._normalize(texts)
+        return self._normalize(meaningful(texts))
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -71,7 +71,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
         Returns:
             The ids: a ragged tensor (B, tokens of each), int32.
         """
-        return self._tokenize(texts)
+        return self._tokenize(meaningful(texts))
 
     def tokenize_bare(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts without the white space at their ends, which no sentence has.
@@ -83,7 +83,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
             The ids, as `tokenize` returns them.
         """
         if self._keeps_outer_space:
-            texts = tf.strings.regex_replace(texts, OUTER_SPACE, "")
+            texts = tf.strings.regex_replace(meaningful(texts), OUTER_SPACE, "")
         return self.tokenize(texts)
 
     def cut_lengths(self, tokens: tf.RaggedTensor, longest: int) -> tf.Tensor:

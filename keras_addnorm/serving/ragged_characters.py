@@ -12,6 +12,14 @@ from keras_addnorm.serving.sorted_search import upper_bounds
 INVALID = 0xFFFD
 """What stands for bytes that are no UTF-8."""
 
+# NULs, and halves of surrogate pairs as UTF-8 would write them.
+_MEANINGLESS = r"[\x{0}\x{d800}-\x{dfff}]"
+
+
+def meaningful(texts: tf.Tensor) -> tf.Tensor:
+    """The texts without what means nothing, as `basics.unicode_text.meaningful_text` does it."""
+    return tf.strings.regex_replace(texts, _MEANINGLESS, "")
+
 
 def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
     """The texts with U+FFFD for what is no UTF-8, as Python's `decode` with `"replace"`."""

@@ -8,9 +8,12 @@ shapes up, so that XLA, which compiles a program for every shape, compiles a bou
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
+
+from keras_addnorm.basics.argument_checks import is_whole
 
 Outputs = dict[str, tf.Tensor]
 Function = Callable[..., Outputs]
@@ -29,7 +32,7 @@ class Buckets:
         length: Numbers of columns, rising.
 
     Raises:
-        ValueError: If there are none, or they do not rise.
+        ValueError: If there are none, they do not rise, or one is no positive int.
     """
 
     batch: tuple[int, ...]
@@ -38,16 +41,22 @@ class Buckets:
     def __post_init__(self) -> None:
         for name in ("batch", "length"):
             sizes = getattr(self, name)
-            if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
+            are_sizes = isinstance(sizes, tuple) and all(is_whole(size, 1) for size in sizes)
+            if not are_sizes or not sizes or list(sizes) != sorted(set(sizes)):
                 raise ValueError(
-                    f"Expected rising positive sizes as {name} buckets; received {sizes!r}."
+                    f"Expected rising positive ints as {name} buckets, at least one; received "
+                    f"{sizes!r}."
                 )
 
     @classmethod
     def of(cls, batch: Sequence[int] | None, length: Sequence[int] | None, longest: int) -> Buckets:
         """Makes buckets, by default the usual ones, whose last length is `longest`."""
-        shorter = tuple(size for size in (length or _LENGTH) if size < longest)
-        return cls(tuple(batch or _BATCH), (*shorter, longest))
+        given = cls(  # checks them
+            _as_tuple(_BATCH if batch is None else batch),
+            _as_tuple(_LENGTH if length is None else length),
+        )
+        shorter = (int(size) for size in given.length if size < longest)
+        return cls(tuple(map(int, given.batch)), (*shorter, longest))
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -129,6 +138,10 @@ def map_in_batches(
     )
     back = tf.argsort(order)
     return {name: tf.gather(array.concat(), back) for name, array in arrays.items()}
+
+
+def _as_tuple(sizes: Any) -> Any:
+    return tuple(sizes) if isinstance(sizes, Iterable) else sizes
 
 
 def _lengths(ids: tf.Tensor, pad_id: int) -> tf.Tensor:

@@ -33,6 +33,7 @@ from keras_addnorm.decoding.score import teacher_forced
 from keras_addnorm.decoding.search import SearchSettings, search
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
+from keras_addnorm.serving.errors import NOT_FINITE
 from keras_addnorm.serving.graph_segments import concat_rows, join, mean_of_rows, text_of_rows
 from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS, SIDES, Languages
 from keras_addnorm.serving.request_batches import Buckets, Function, Outputs, map_in_batches
@@ -172,6 +173,7 @@ class TranslationModule(tf.Module):
         outputs = {
             "ids": tf.TensorSpec([None, count, longest], tf.int32),
             "scores": tf.TensorSpec([None, count], tf.float32),
+            "bad_step": tf.TensorSpec([None], tf.int32),
         }
         if several:
             outputs["alignments"] = tf.TensorSpec([None, count, longest], tf.int32)
@@ -186,7 +188,8 @@ class TranslationModule(tf.Module):
                 of_texts = self._texts.target_prefix(languages, tf.size(texts))
                 prefix.append(tf.gather(of_texts, text_of_rows(segments.first_rows)))
             found = self._in_batches(find, [source_ids, *prefix], outputs)
-            ids, scores = found["ids"], found["scores"]
+            with tf.control_dependencies([self._require_finite(found["bad_step"])]):
+                ids, scores = tf.identity(found["ids"]), tf.identity(found["scores"])
             detokenized = self._texts.target.detokenize(tf.reshape(ids, [-1, longest]))
             lengths = self._lengths(ids)  # (R, N)
             translations, scores = join(
@@ -210,6 +213,13 @@ class TranslationModule(tf.Module):
             }
 
         return translate
+
+    def _require_finite(self, bad_step: tf.Tensor) -> Any:
+        """An operation that fails where a search met a logit that is no number."""
+        longest = self._decoding.max_length
+        first = tf.reduce_min(tf.concat([bad_step, [longest]], 0))
+        said = [f"{NOT_FINITE} at step", first, "of the search. Expected finite numbers."]
+        return tf.debugging.Assert(first >= longest, said)
 
     def _lengths(self, ids: tf.Tensor) -> tf.Tensor:
         """The number of tokens, end tokens included, along the last axis."""
@@ -371,17 +381,19 @@ class TracedModel:
         settings = SearchSettings(widest, decoding.max_length, decoding.constraints, engine)
         count, shortlist = strategy.num_return, decoding.shortlist
 
-        def find(source_ids: tf.Tensor, *prefix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def find(source_ids: tf.Tensor, *prefix: tf.Tensor) -> tuple[tf.Tensor, ...]:
             begins = self._prefix(*prefix) if prefix else None
             found = search(self, source_ids, settings, begins, shortlist=shortlist)
-            return found.ids, found.scores
+            # One for each row, so that it is cut and put together as all outputs are.
+            bad_step = tf.fill(tf.shape(found.scores)[:1], tf.cast(found.bad_step, tf.int32))
+            return found.ids, found.scores, bad_step
 
         specs = [_IDS, _IDS] if self._prefix_length else [_IDS]
         traced = self._trace(("search", widest, engine), find, *specs)
 
         def decode(source_ids: tf.Tensor, *prefix: tf.Tensor) -> Outputs:
-            ids, scores = traced(source_ids, *prefix)
-            outputs = {"ids": ids[:, :count], "scores": scores[:, :count]}
+            ids, scores, bad_step = traced(source_ids, *prefix)
+            outputs = {"ids": ids[:, :count], "scores": scores[:, :count], "bad_step": bad_step}
             if several:
                 outputs["alignments"] = self._align(source_ids, outputs["ids"])
             return outputs

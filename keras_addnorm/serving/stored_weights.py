@@ -16,6 +16,15 @@ import tensorflow as tf
 _SMALLEST = 1024
 
 
+def require_storage(storage: str) -> str:
+    """Return the name of a way to store weights, or raise a `ValueError` if there is none."""
+    if not isinstance(storage, str) or storage not in _STORAGES:
+        raise ValueError(
+            f"Expected one of {', '.join(_STORAGES)} as storage; received {storage!r}."
+        )
+    return storage
+
+
 class StoredWeights:
     """A model's weights in the number format of the file, and the model computing with them.
 
@@ -35,11 +44,7 @@ class StoredWeights:
     """
 
     def __init__(self, model: keras.Model, storage: str = "float32") -> None:
-        if storage not in _STORAGES:
-            raise ValueError(
-                f"Expected one of {', '.join(_STORAGES)} as storage; received {storage!r}."
-            )
-        pack = _STORAGES[storage]
+        pack = _STORAGES[require_storage(storage)]
         self._matrices: list[tuple[Any, _Stored]] = []
         vectors = defaultdict(list)
         for weight in model.weights:

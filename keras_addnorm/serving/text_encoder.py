@@ -9,6 +9,7 @@ from keras_addnorm.decoding import Splitting
 from keras_addnorm.serving.graph_segments import GraphSplitter, Segments, text_of_rows
 from keras_addnorm.serving.graph_text_format import GraphTextFormat, Languages
 from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
+from keras_addnorm.serving.ragged_characters import meaningful
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
 
@@ -62,6 +63,8 @@ class TextEncoder:
         Returns:
             The segments, and the ids that the encoder reads of them, (R, S).
         """
+        # Before texts are split into sentences; the tokenizer does it for itself.
+        texts = meaningful(texts)
         if self.text_format.is_plain:
             segments = self._segments(texts)
             return segments, self._plain_rows(segments.tokens)
@@ -76,7 +79,7 @@ class TextEncoder:
         """The ids of whole texts, (B, S), which are cut; the rows of blank texts are padding."""
         if self.text_format.is_plain:
             return self._plain_rows(self.source.tokenize_bare(texts))
-        prefix, texts = self.text_format.take_leading(texts, languages)
+        prefix, texts = self.text_format.take_leading(meaningful(texts), languages)
         suffix = self.text_format.source_suffix(languages, tf.size(texts))
         return self._rows(self.source.tokenize_bare(texts), prefix, suffix)
 

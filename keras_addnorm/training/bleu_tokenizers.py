@@ -75,6 +75,11 @@ def bleu_tokenizer(language: str | None = None, tokenizer: str = AUTO) -> str:
                 f"{_how_to_install(tokenizer)}, or choose another tokeniser."
             )
         return tokenizer
+    if not isinstance(language, str | None):
+        raise ValueError(
+            "The language of the texts chooses the tokeniser of BLEU. Expected a name such as "
+            f"'de', or None; received {language!r}."
+        )
     chosen = _OF_LANGUAGE.get(fold(language or ""), DEFAULT)
     if _is_installed(chosen):
         return chosen

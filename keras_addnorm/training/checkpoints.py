@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.training.checkpoint_digest import (
     STATE_NAME,
@@ -51,7 +52,7 @@ class LastCheckpoints(keras.callbacks.Callback):
         paths: The kept files, oldest first: what `average_checkpoints` takes.
 
     Raises:
-        ValueError: If `keep` is below 1.
+        ValueError: If `keep` is no int of at least 1, or `save` is no function.
 
     Example:
         >>> import pathlib, tempfile, keras
@@ -72,10 +73,12 @@ class LastCheckpoints(keras.callbacks.Callback):
         save: Callable[[keras.Model, Path], None] | None = None,
     ) -> None:
         super().__init__()
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1 checkpoint. Received {keep}.")
+        if not is_whole(keep, 1):
+            raise ValueError(f"keep must be at least 1 checkpoint. Received {keep!r}.")
         self.directory = Path(directory)
         self.keep = keep
+        if save is not None and not callable(save):
+            raise ValueError(f"save must be a function (model, path), or None. Received {save!r}.")
         self.save = _save_whole if save is None else save
         self.paths: list[Path] = []
 
@@ -198,6 +201,11 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
         model: A built model of the architecture that wrote the files.
         paths: The `.weights.h5` files.
 
+    Raises:
+        TypeError: If it is no Keras model.
+        ValueError: As for `average_checkpoints`.
+        FileNotFoundError: As for `average_checkpoints`.
+
     Example:
         >>> import pathlib, tempfile, keras
         >>> from keras_addnorm.training import average_weights
@@ -210,6 +218,8 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
         >>> model.get_weights()[0].tolist()
         [[3.0]]
     """
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"Expected a built Keras model. Received {model!r:.80}.")
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, f"average{_SUFFIX}")
         average_checkpoints(paths, output)
@@ -221,6 +231,8 @@ def average_weights(model: keras.Model, paths: Sequence[str | os.PathLike[str]])
 def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     if isinstance(paths, str | os.PathLike):
         raise ValueError(f"paths must be a list of files. Received the single path {paths}.")
+    if not isinstance(paths, Iterable):
+        raise ValueError(f"paths must be a list of files. Received {paths!r:.80}.")
     files = [Path(path) for path in paths]
     if not files:
         raise ValueError("There is nothing to average: paths is empty.")

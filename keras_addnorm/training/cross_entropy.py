@@ -10,6 +10,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
+
 
 def checked_labels_and_logits(labels: Any, logits: Any, where: str) -> tuple[Any, Any]:
     """Returns labels and logits as tensors, after checking their types and shapes.
@@ -66,7 +68,7 @@ def checked_pad_id(pad_id: int) -> int:
 
 def checked_smoothing(label_smoothing: float) -> float:
     """Returns the smoothing as a plain float; raises a `ValueError` if it is out of range."""
-    if not 0.0 <= label_smoothing < 1.0:
+    if not is_number(label_smoothing, least=0, below=1):
         raise ValueError(
             "label_smoothing is the share of the label's probability that is spread over the "
             f"vocabulary: at least 0 and below 1. Received {label_smoothing!r}; 0.1 is usual."

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.arrays import not_finite
 from keras_addnorm.distribution import is_first, process_count, whole_values
 from keras_addnorm.training.resume import TrainingPosition
 
@@ -98,7 +99,7 @@ class NonFiniteGuard(keras.callbacks.Callback):
 def bad_weights(model: keras.Model) -> list[str]:
     """Returns the paths of the weights with a value that is NaN or infinite, in model order."""
     with whole_values(model.weights):
-        return [weight.path for weight in model.weights if not _is_finite(weight)]
+        return not_finite(model.weights)
 
 
 def first_bad_layer(model: keras.Model, inputs: Any) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import is_number, is_whole
 
 _SMOOTHING = 0.9
 # The test ends when the loss exceeds the lowest one by this factor.
@@ -85,6 +86,7 @@ def find_learning_rate(
         Rates and losses.
 
     Raises:
+        TypeError: If it is no Keras model.
         ValueError: If not 0 < `lowest` < `highest`, `batches` is below 1, or the first loss is not
             finite.
 
@@ -97,16 +99,18 @@ def find_learning_rate(
         >>> 1e-6 < curve.suggestion < 1
         True
     """
-    if not 0 < lowest < highest:
+    if not is_number(lowest, above=0) or not is_number(highest, above=lowest):
         raise ValueError(
             "The rate rises from lowest to highest. Expected 0 < lowest < highest, received "
-            f"lowest={lowest}, highest={highest}."
+            f"lowest={lowest!r}, highest={highest!r}."
         )
-    if batches < 1:
+    if not is_whole(batches, 1):
         raise ValueError(
-            "The rate rises from batch to batch. Expected batches of at least 1, received "
-            f"{batches}."
+            "The rate rises from batch to batch. Expected an int of batches of at least 1, "
+            f"received {batches!r}."
         )
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"Expected a built Keras model, received {model!r:.80}.")
     growth = (highest / lowest) ** (1 / batches)
     schedule = keras.optimizers.schedules.ExponentialDecay(lowest, 1, growth)
     weights = model.get_weights()

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
@@ -198,7 +199,7 @@ class RDropCrossentropy(TokenLoss):
         weighted_sum: bool = False,
     ) -> None:
         super().__init__(pad_id, name, weighted_sum)
-        if not alpha >= 0.0:
+        if not is_number(alpha, least=0):
             raise ValueError(
                 "alpha weighs the difference of the two predictions: at least 0. Received "
                 f"{alpha!r}; 5 is usual for translation."

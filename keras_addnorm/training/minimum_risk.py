@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number, is_whole
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
@@ -81,17 +82,17 @@ class MinimumRisk(keras.losses.Loss):
         name: str = "minimum_risk",
     ) -> None:
         super().__init__(name=name)
-        if rows_per_sentence < 2:
+        if not is_whole(rows_per_sentence, 2):
             raise ValueError(
-                "A sentence has a reference and its candidates. Expected rows_per_sentence of at "
-                f"least 2. Received: {rows_per_sentence!r}"
+                "A sentence has a reference and its candidates. Expected an int rows_per_sentence "
+                f"of at least 2. Received: {rows_per_sentence!r}"
             )
-        if not sharpness > 0.0:
+        if not is_number(sharpness, above=0):
             raise ValueError(
                 "sharpness is the exponent of the probabilities. Expected a number above 0. "
                 f"Received: {sharpness!r}; 0.5 is a good start."
             )
-        if not reference_weight >= 0.0:
+        if not is_number(reference_weight, least=0):
             raise ValueError(
                 "reference_weight weighs the references' cross-entropy. Expected at least 0. "
                 f"Received: {reference_weight!r}; 0.3 is a good start."

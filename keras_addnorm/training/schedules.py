@@ -139,6 +139,16 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+def _checked_schedule(schedule: Any) -> Any:
+    """The schedule, if it is one: anything that gives the rate of a step."""
+    if not callable(schedule):
+        raise ValueError(
+            "The rates of a schedule are changed. Expected a LearningRateSchedule. Received "
+            f"{schedule!r:.80}."
+        )
+    return schedule
+
+
 class _ScheduleOfASchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Changes the rates of another schedule, which is saved with it."""
 
@@ -172,8 +182,8 @@ class Cooldown(_ScheduleOfASchedule):
         cooldown_steps: How many of them, the last ones, the fall takes.
 
     Raises:
-        ValueError: If a number is not an integer of at least 1, or the fall would be longer than
-            the training.
+        ValueError: If there is no schedule, a number is not an integer of at least 1, or the fall
+            would be longer than the training.
 
     Example:
         >>> from keras_addnorm.training import Cooldown, InverseSquareRootSchedule
@@ -193,7 +203,7 @@ class Cooldown(_ScheduleOfASchedule):
         cooldown_steps: int,
     ) -> None:
         hint = "Both count updates."
-        self.schedule = schedule
+        self.schedule = _checked_schedule(schedule)
         self.total_steps = _positive_int(total_steps, "total_steps", hint)
         self.cooldown_steps = _positive_int(cooldown_steps, "cooldown_steps", hint)
         if self.cooldown_steps > self.total_steps:
@@ -228,7 +238,8 @@ class ScheduleOfUpdates(_ScheduleOfASchedule):
         batches_per_update: The optimiser's `gradient_accumulation_steps`.
 
     Raises:
-        ValueError: If `batches_per_update` is not an integer of at least 1.
+        ValueError: If there is no schedule, or `batches_per_update` is not an integer of at least
+            1.
 
     Example:
         >>> from keras_addnorm.training import InverseSquareRootSchedule, ScheduleOfUpdates
@@ -242,7 +253,7 @@ class ScheduleOfUpdates(_ScheduleOfASchedule):
         schedule: keras.optimizers.schedules.LearningRateSchedule,
         batches_per_update: int,
     ) -> None:
-        self.schedule = schedule
+        self.schedule = _checked_schedule(schedule)
         self.batches_per_update = _positive_int(
             batches_per_update, "batches_per_update", "It is the number of batches of an update."
         )

@@ -1,6 +1,6 @@
 """Corpus scores of translations, exactly as the sacreBLEU command prints them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
@@ -92,7 +92,7 @@ def evaluate_translations(
 
 def checked_texts(texts: Sequence[str], name: str) -> list[str]:
     """The texts as a non-empty list of strings, or what is wrong with them."""
-    if isinstance(texts, str | bytes):
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise ValueError(
             f"{name} must be a list of strings, one for each sentence. Received a single "
             f"{type(texts).__name__}; wrap it in a list."

@@ -1,11 +1,11 @@
 """Callbacks for `model.fit`."""
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.training.bleu_tokenizers import AUTO, bleu_tokenizer
 from keras_addnorm.training.scores import Scores, checked_texts, evaluate_translations
 
@@ -79,9 +79,11 @@ class TranslationScore(keras.callbacks.Callback):
                 f"{translate!r} of type {type(translate).__name__}."
             )
         self.translate = translate
-        self.every = operator.index(every)
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1 (score each epoch). Received {every}.")
+        if not is_whole(every, 1):
+            raise ValueError(
+                f"every must be an int of at least 1 (score each epoch). Received {every!r}."
+            )
+        self.every = int(every)
         self.lowercase = lowercase
         # Here, too, so that a wrong name or a missing package is an error before the first epoch.
         self.tokenizer = bleu_tokenizer(language, tokenizer)

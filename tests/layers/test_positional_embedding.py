@@ -204,8 +204,8 @@ def test_dropout_only_while_training():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"vocabulary_size": 0, "hidden_dim": D}, "`vocabulary_size` has to be positive"),
-        ({"vocabulary_size": V, "hidden_dim": 0}, "`hidden_dim` has to be positive"),
+        ({"vocabulary_size": 0, "hidden_dim": D}, "`vocabulary_size` has to be a positive integer"),
+        ({"vocabulary_size": V, "hidden_dim": 0}, "`hidden_dim` has to be a positive integer"),
         ({"vocabulary_size": V, "hidden_dim": D, "positions": "rope"}, "sinusoidal, learned"),
         (
             {"vocabulary_size": V, "hidden_dim": D, "positions": "learned"},

@@ -363,7 +363,9 @@ def test_bad_arguments_of_layers_are_named(layer_class, arguments, message):
 @pytest.mark.parametrize("stack_class", [TransformerEncoder, TransformerDecoder])
 @pytest.mark.parametrize("num_layers", [0, -1])
 def test_a_stack_needs_layers(stack_class, num_layers):
-    with pytest.raises(ValueError, match=f"Expected num_layers >= 1. Received: {num_layers}"):
+    with pytest.raises(
+        ValueError, match=f"Expected an int num_layers >= 1. Received: {num_layers}"
+    ):
         stack_class(num_layers, H, F)
 
 

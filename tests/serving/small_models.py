@@ -152,4 +152,9 @@ def fetch(server, path, body=None, headers=None):
 
 def _content(answer):
     text = answer.read().decode()
-    return json.loads(text) if answer.headers["content-type"] == "application/json" else text
+    is_json = answer.headers["content-type"] == "application/json"
+    return json.loads(text, parse_constant=_refuse) if is_json else text
+
+
+def _refuse(name):
+    raise ValueError(f"no JSON: {name}")

@@ -55,9 +55,7 @@ def test_equals_the_tokenizer_on_hostile_text(tokenizer, graph_tokenizer, text):
     )
 
 
-@pytest.mark.parametrize(
-    "raw", [b"\xff\xfe ba\xc3", b"ba\xe2\x82 di", b"\xf0\x9f\x98", b"\xed\xa0\x80a"]
-)
+@pytest.mark.parametrize("raw", [b"\xff\xfe ba\xc3", b"ba\xe2\x82 di", b"\xf0\x9f\x98"])
 def test_invalid_utf8_reads_as_the_replacement_character(tokenizer, graph_tokenizer, raw):
     assert tokenized(graph_tokenizer, [raw]) == [tokenizer.encode(raw.decode("utf-8", "replace"))]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from keras_addnorm.basics.argument_checks import require_whole
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.data.demo.generate import fingerprint
+from keras_addnorm.data.demo.generate import fingerprint, target_grammar
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -39,7 +40,7 @@ def demo_builder(
 
     Raises:
         ImportError: If TensorFlow Datasets, Babel or num2words is not installed.
-        ValueError: If the demo set does not speak the language.
+        ValueError: If the demo set does not speak the language, or a number does not fit.
 
     Example:
         >>> import tempfile
@@ -50,6 +51,10 @@ def demo_builder(
     """
     needed = ("tensorflow_datasets", "importlib_resources", "babel", "num2words")
     require_extra("demo", "The demo set", *needed)
+    target_grammar(language)
+    require_whole("A set has pairs.", train_size=train_size, validation_size=validation_size)
+    require_whole("A set has pairs.", test_size=test_size)
+    require_whole("A seed makes the pairs.", least=0, seed=seed)
     from keras_addnorm.data.demo.builder import Demo, DemoConfig
     from keras_addnorm.data.tfds_common import quietly
 

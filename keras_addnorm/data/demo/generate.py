@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from keras_addnorm.basics.argument_checks import require_whole
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.english import English
 from keras_addnorm.data.demo.french import French
@@ -39,7 +40,7 @@ class Pair:
 
 def target_grammar(language: str) -> Grammar:
     """Returns the grammar of a target language; raises `ValueError` if there is none."""
-    if language not in TARGETS:
+    if not isinstance(language, str) or language not in TARGETS:
         raise ValueError(
             f"The demo set does not speak {language!r}. It translates English into one of "
             f"{', '.join(map(repr, TARGETS))}, or back; choose one of these, for example "
@@ -59,7 +60,7 @@ def demo_pairs(language: str = "de", *, seed: int = 0) -> Iterator[Pair]:
         Pairs, each with a new source sentence.
 
     Raises:
-        ValueError: If the demo set does not speak the language.
+        ValueError: If the demo set does not speak the language, or the seed is no int.
         ImportError: If Babel or num2words is not installed.
 
     Example:
@@ -69,6 +70,7 @@ def demo_pairs(language: str = "de", *, seed: int = 0) -> Iterator[Pair]:
         The plane to Ireland takes off at 1:20 AM. | Das Flugzeug nach Irland hebt um 01:20 Uhr ab.
     """
     grammar = target_grammar(language)
+    require_whole("A seed makes the pairs.", least=0, seed=seed)
     require_extra("demo", "The demo set", "babel", "num2words")
     rng = random.Random(seed)
     names = tuple(TEMPLATES)

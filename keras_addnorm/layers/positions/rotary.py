@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.layers.positions.angles import Angles
 from keras_addnorm.layers.positions.relative import RelativePositions
 
@@ -47,9 +48,14 @@ class RotaryPositions(RelativePositions):
         self, base: float = 10000.0, scaling: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if not base > 1:
+        if not is_number(base, above=1):
             raise ValueError(f"`base` of rotary positions: expected > 1. Received: {base!r}")
         self.base = base
+        if not isinstance(scaling, dict | None):
+            raise ValueError(
+                "The scaling of rotary positions does not fit. Expected a dict with a 'name' and a "
+                f"'factor'. Received: {scaling!r:.80}"
+            )
         self.scaling = None if scaling is None else dict(scaling)
         self._frequencies = _scaled(self.scaling)
 
@@ -98,11 +104,12 @@ _SCALINGS = {"linear": _linear, "ntk": _ntk}
 def _scaled(scaling: dict[str, Any] | None) -> Callable[[float, int], np.ndarray]:
     if scaling is None:
         return _frequencies
-    factor = scaling.get("factor", 0.0)
-    if set(scaling) != {"name", "factor"} or scaling["name"] not in _SCALINGS or not factor > 0:
+    fits = set(scaling) == {"name", "factor"} and is_number(scaling["factor"], above=0)
+    if not fits or scaling["name"] not in list(_SCALINGS):
         raise ValueError(
             "The scaling of rotary positions does not fit. Expected a 'name' among "
             f"{', '.join(_SCALINGS)} and a 'factor' > 0. Received: {scaling!r}"
         )
     scaled = _SCALINGS[scaling["name"]]
-    return lambda base, head_dim: scaled(base, head_dim, float(factor))
+    factor = float(scaling["factor"])
+    return lambda base, head_dim: scaled(base, head_dim, factor)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.layers.positions.relative import RelativePositions
 
 Tensor = Any
@@ -36,10 +37,10 @@ class ShawPositions(RelativePositions):
 
     def __init__(self, max_distance: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if max_distance < 1:
+        if not is_whole(max_distance, 1):
             raise ValueError(
                 "Shaw's positions tell distances apart up to a limit. Expected max_distance >= 1. "
-                f"Received: {max_distance}"
+                f"Received: {max_distance!r}"
             )
         self.max_distance = max_distance
 

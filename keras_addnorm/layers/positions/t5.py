@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.layers.positions.relative import RelativePositions
 
 Tensor = Any
@@ -44,11 +45,12 @@ class T5Positions(RelativePositions):
 
     def __init__(self, num_buckets: int = 32, max_distance: int = 128, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if num_buckets < 4 or num_buckets % 4 or max_distance <= num_buckets // 2:
+        fits = is_whole(num_buckets, 4) and not num_buckets % 4
+        if not fits or not is_whole(max_distance, num_buckets // 2 + 1):
             raise ValueError(
                 "The buckets of T5's positions do not fit. Expected num_buckets to be a multiple "
                 "of 4 and max_distance > num_buckets / 2. Received: "
-                f"num_buckets={num_buckets}, max_distance={max_distance}"
+                f"num_buckets={num_buckets!r}, max_distance={max_distance!r}"
             )
         self.num_buckets = num_buckets
         self.max_distance = max_distance

@@ -2,7 +2,9 @@
 
 A request has `instances`, a list with one entry for each row ("row format"), or `inputs`, one
 value for each tensor ("column format"). The response has `predictions` or `outputs` in the same
-format. Bytes are `{"b64": "..."}`. NaN and Infinity are read and written, as in TensorFlow Serving.
+format. Bytes are `{"b64": "..."}`. JSON has no numbers that are not finite: they are written as the
+strings "NaN", "Infinity" and "-Infinity", as in the JSON of protocol buffers. These are read, and
+so are the bare names that TensorFlow Serving writes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from keras_addnorm.basics.unicode_text import encodable_text
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.limits import TooMuchError
 from keras_addnorm.serving.server.loaded_version import (
@@ -28,6 +31,7 @@ from keras_addnorm.serving.server.loaded_version import (
 )
 
 _BYTES_SUFFIX = "_bytes"
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_AXES = 32
 _QUOTE = ord('"')
 # Values of an answer that are written at once, which takes a millisecond, and bytes of a piece.
@@ -230,7 +234,7 @@ def _json(block: Arrays, arrange: Callable[[list[Any]], Any]) -> bytes:
         columns = [_native(array, name) for name, array in block.items()]
         return orjson.dumps(arrange(columns), option=orjson.OPT_SERIALIZE_NUMPY)
     columns = [_plain(array, name) for name, array in block.items()]
-    return json.dumps(arrange(columns), ensure_ascii=False).encode("utf-8")
+    return json.dumps(arrange(columns), ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 def _is_native(array: np.ndarray) -> bool:
@@ -334,16 +338,11 @@ class _TypeMismatchError(ValueError):
 def _to_bytes(value: Any, dtype: np.dtype) -> bytes:
     try:
         if isinstance(value, str):
-            return value.encode("utf-8")
+            return encodable_text(value).encode("utf-8")
         if _is_base64(value):
             # As in TensorFlow Serving, white space and missing padding do not matter.
             text = "".join(value["b64"].split())
             return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except UnicodeEncodeError as error:
-        raise _TypeMismatchError(
-            "that is no text: a surrogate without its other half, "
-            f"{value[error.start : error.end].encode('unicode_escape').decode()}"
-        ) from error
     except ValueError as error:
         raise _TypeMismatchError(
             "whose 'b64' is no base64 of the standard alphabet, which ends with + and / and not "
@@ -369,6 +368,8 @@ def _to_integer(value: Any, dtype: np.dtype) -> int:
 
 def _to_float(value: Any, dtype: np.dtype) -> float:
     limits = np.finfo(dtype)
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return _NOT_FINITE[value]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _TypeMismatchError
     if abs(value) > float(limits.max) and value not in (math.inf, -math.inf):
@@ -391,8 +392,17 @@ def _plain(array: np.ndarray, name: str) -> Any:
         return _each(array.tolist(), encode)
     if array.dtype.kind == "f":
         # The shortest digits that identify the number in its own precision: 0.2, not 0.2000000029.
-        return np.array(array.astype(str), object).astype(float).tolist()
+        numbers = np.array(array.astype(str), object).astype(float)
+        return numbers.tolist() if np.isfinite(array).all() else _named(numbers).tolist()
     return array.tolist()
+
+
+def _named(numbers: np.ndarray) -> np.ndarray:
+    """The numbers, with the names of those that are not finite."""
+    named = numbers.astype(object)
+    for name, number in _NOT_FINITE.items():
+        named[np.isnan(numbers) if math.isnan(number) else numbers == number] = name
+    return named
 
 
 def _each(value: Any, function: Callable[[bytes], Any]) -> Any:

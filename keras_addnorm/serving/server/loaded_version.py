@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from keras_addnorm.serving.errors import CODES, ServingError
+from keras_addnorm.serving.errors import CODES, NOT_FINITE, ServingError
 
 Arrays = dict[str, np.ndarray]
 """Tensors by name. Strings are arrays of bytes objects."""
@@ -149,8 +149,9 @@ class Signature:
         try:
             return dict(self.function(**inputs))
         except tf.errors.OpError as error:
-            code = _CODE_NAMES.get(error.error_code, "UNKNOWN")
-            raise ServingError(code, _message_of(error)) from error
+            code, said = _CODE_NAMES.get(error.error_code, "UNKNOWN"), _message_of(error)
+            # Nothing is wrong with the request.
+            raise ServingError("INTERNAL" if NOT_FINITE in said else code, said) from error
 
 
 class LoadedVersion:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from keras_addnorm.basics.argument_checks import is_number, is_whole
 
 _POSITIVE = (
     "max_body_bytes",
@@ -22,6 +25,16 @@ _POSITIVE = (
 )
 
 
+# What a setting of each declared type may be.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "int": is_whole,
+    "float": is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str) and value != "",
+    "Path": lambda value: isinstance(value, str | Path),
+}
+
+
 def _setting(default: Any, text: str) -> Any:
     """A field with the help text of its command-line option."""
     return dataclasses.field(default=default, metadata={"help": text})
@@ -35,8 +48,8 @@ class Settings:
     The help texts describe the other fields; `grpc_port=None` switches gRPC off.
 
     Raises:
-        ValueError: If a limit is not positive, `intra_op_threads` is negative, or a port is
-            not from 0 to 65535.
+        ValueError: If a setting is of another type, a limit is not positive, a number is negative
+            or not finite, or a port is not from 0 to 65535.
     """
 
     directory: Path
@@ -78,6 +91,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
+        self._check_types()
         object.__setattr__(self, "directory", Path(self.directory))
         for field in _POSITIVE:
             if not getattr(self, field) > 0:
@@ -93,6 +107,23 @@ class Settings:
                 f"Expected intra_op_threads >= 0; received {self.intra_op_threads}. 0 is one for "
                 "each core."
             )
+        for field, value in vars(self).items():
+            if is_number(value) and value < 0:
+                raise ValueError(f"Expected a `{field}` of at least 0; received {value!r}.")
+
+    def _check_types(self) -> None:
+        """Raise unless each setting is of its declared type."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            kind, *optional = str(field.type).split(" | ")
+            if value is None and optional:
+                continue
+            fits = _KINDS.get(kind)
+            if fits is not None and not fits(value):
+                raise ValueError(
+                    f"Expected `{field.name}` to be of the type {field.type}, and a number to be "
+                    f"finite; received {value!r}."
+                )
 
     @property
     def model_name(self) -> str:

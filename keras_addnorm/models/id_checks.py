@@ -1,0 +1,81 @@
+"""Token ids from outside, looked at before a model computes: a compiled graph cannot refuse them.
+
+What is looked at costs next to nothing: arrays and eager tensors, once, and what a data set of ours
+says of itself. Data sets of others are not read for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_addnorm.basics.arrays import values_of
+from keras_addnorm.decoding.id_arrays import check_ids, id_array
+from keras_addnorm.models.config import Seq2SeqConfig
+
+__all__ = ["check_data", "check_ids", "check_inputs", "id_array"]
+
+_SIDES = ("source", "target")
+
+
+def check_inputs(inputs: Any, config: Seq2SeqConfig) -> None:
+    """Raise a `ValueError` if ids that can be looked at are not whole, or not in the vocabulary.
+
+    Args:
+        inputs: What a model is called with: ids by the side that they are of, or both in a row.
+        config: The model's config.
+
+    Raises:
+        ValueError: If an id is negative, fractional or too large.
+    """
+    if isinstance(inputs, list | tuple) and len(inputs) == len(_SIDES):
+        inputs = dict(zip(_SIDES, inputs, strict=True))
+    if not isinstance(inputs, Mapping):
+        return
+    for side in _SIDES:
+        values = values_of(inputs.get(side))
+        if values is not None:
+            check_ids(side, _whole(side, values), getattr(config, f"{side}_vocabulary_size"))
+
+
+def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
+    """Check what a model is trained or evaluated on, as far as that costs nothing.
+
+    Args:
+        x: Inputs as arrays, or a data set.
+        y: Labels, if inputs are arrays.
+        config: The model's config.
+        loss: What the model was compiled with; labels are looked at if it has a `pad_id`.
+
+    Raises:
+        ValueError: If an id is negative, fractional or too large.
+    """
+    # A data set of `keras_addnorm.data` says how large its ids are.
+    largest = getattr(getattr(x, "epochs", x), "largest_ids", None) or {}
+    for side, found in largest.items():
+        size = getattr(config, f"{side}_vocabulary_size")
+        if found >= size:
+            raise ValueError(
+                f"The data set does not belong to the model. Expected {side} ids below {size}, "
+                f"the size of its vocabulary. Received ids up to {found}. Make it with the model's "
+                "own tokenizer."
+            )
+    check_inputs(x, config)
+    labels = values_of(y) if hasattr(loss, "pad_id") else None
+    if labels is not None and labels.dtype.kind in "iu":
+        check_ids("label", labels[labels != loss.pad_id], config.target_vocabulary_size)
+
+
+def _whole(side: str, values: np.ndarray) -> np.ndarray:
+    """Return ids as integers; Keras would cut fractions off."""
+    if values.dtype.kind != "f":
+        return values
+    fractional = values[values != np.floor(values)] if values.size else values
+    if fractional.size or not np.isfinite(values).all():
+        raise ValueError(
+            f"A {side} id is no whole number. Expected a dtype such as int32. Received: "
+            f"{fractional.ravel()[:4].tolist() or 'infinity'}"
+        )
+    return values.astype("int64")

@@ -1,0 +1,64 @@
+"""Checks of numbers and names."""
+
+import math
+
+import numpy as np
+import pytest
+
+from keras_addnorm.basics.argument_checks import (
+    is_number,
+    is_whole,
+    require_epsilon,
+    require_gain,
+    require_share,
+    require_size,
+    require_text,
+    require_whole,
+)
+
+
+@pytest.mark.parametrize("value", [0, 3, -3, 2**70, np.int8(3), np.uint64(3)])
+def test_whole_numbers(value):
+    assert is_whole(value) and is_number(value)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 2.0, "3", None, np.nan, [3], np.array([3])])
+def test_what_is_no_whole_number(value):
+    assert not is_whole(value)
+
+
+@pytest.mark.parametrize("value", [0.5, -0.5, np.float32(0.5), 1e300])
+def test_numbers(value):
+    assert is_number(value) and not is_whole(value)
+
+
+@pytest.mark.parametrize("value", [True, math.nan, math.inf, -math.inf, "0.5", None, 1j, [0.5]])
+def test_what_is_no_number(value):
+    assert not is_number(value)
+
+
+def test_limits():
+    assert is_whole(2, 2, 2) and not is_whole(1, 2) and not is_whole(3, 2, 2)
+    assert is_number(2, least=2, most=2)
+    assert not is_number(2, above=2) and not is_number(2, below=2)
+    assert not is_number(2, least=3) and not is_number(2, most=1)
+
+
+@pytest.mark.parametrize(
+    ("require", "right", "wrong", "words"),
+    [
+        (lambda x: require_whole("They count.", least=0, x=x), 0, -1, "They count. .*int x >= 0"),
+        (lambda x: require_text("It is a name.", x=x), "a", "", "It is a name. .*a str x"),
+        (lambda x: require_share(x=x), 0.0, 1.0, "`x` is a share"),
+        (lambda x: require_gain(x=x), 0.0, -1.0, "`x` is a factor"),
+        (lambda x: require_size(x=x), 1, 0, "`x` has to be a positive integer"),
+        (require_epsilon, 0.0, -1.0, "`epsilon`.*>= 0"),
+    ],
+    ids=["whole", "text", "share", "gain", "size", "epsilon"],
+)
+def test_what_is_refused_is_said(require, right, wrong, words):
+    require(right)
+    with pytest.raises(ValueError, match=f"{words}.*Received: {wrong!r}"):
+        require(wrong)
+    with pytest.raises(ValueError, match="Received: nan"):
+        require(math.nan)

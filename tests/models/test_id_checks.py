@@ -1,0 +1,114 @@
+"""Ids that no model can read are refused where they can be seen."""
+
+import keras
+import numpy as np
+import pytest
+from models_reference import SOURCE, TARGET, V_SOURCE, V_TARGET, array, batch, tiny_model
+
+from keras_addnorm.data import ByteTokenizer, make_training_batches, make_training_dataset
+from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
+
+LABELS = np.array([[4, 5, 6, 2, 0], [7, 2, 0, 0, 0], [8, 9, 10, 3, 2]])
+SIZES = {"source": V_SOURCE, "target": V_TARGET}
+PAIRS = [("a", "b"), ("c", "d")]
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+    model.compile("sgd", MaskedSparseCategoricalCrossentropy())
+    return model
+
+
+@pytest.fixture(scope="module")
+def of_eager_layers():
+    return tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+
+
+def spoiled(side, value):
+    ids = {"source": SOURCE, "target": TARGET}[side].astype("float64" if value % 1 else "int64")
+    ids[1, 1] = value
+    return batch() | {side: ids}
+
+
+def wrong(side):
+    return (-1, SIZES[side], 2**40, 1.5, np.nan)
+
+
+CASES = [(side, value) for side in SIZES for value in wrong(side)]
+
+
+@pytest.mark.parametrize(("side", "value"), CASES)
+def test_a_call_refuses_them(model, side, value):
+    inputs = spoiled(side, value)
+    with pytest.raises(ValueError, match=f"A {side} id (lies outside|is no whole number)"):
+        model(inputs)
+    with pytest.raises(ValueError, match=f"A {side} id"):
+        model([inputs["source"].tolist(), inputs["target"].tolist()])
+
+
+@pytest.mark.parametrize("side", SIZES)
+def test_eager_tensors_are_looked_at(model, side):
+    for value in (-1, SIZES[side]):
+        inputs = keras.tree.map_structure(
+            lambda ids: keras.ops.convert_to_tensor(ids, "int32"), spoiled(side, value)
+        )
+        with pytest.raises(ValueError, match=f"A {side} id lies outside"):
+            model(inputs)
+
+
+@pytest.mark.parametrize(
+    "method", ["fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"]
+)
+@pytest.mark.parametrize(("side", "value"), [("source", V_SOURCE), ("target", 1.5)])
+def test_trainings_and_predictions_refuse_them_at_once(model, method, side, value):
+    before = model.get_weights()
+    labels = () if "predict" in method else (LABELS,)
+    with pytest.raises(ValueError, match=f"A {side} id"):
+        getattr(model, method)(spoiled(side, value), *labels)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+@pytest.mark.parametrize("value", [-1, V_TARGET])
+def test_labels_are_looked_at(model, value):
+    labels = LABELS.copy()
+    labels[0, 0] = value
+    with pytest.raises(ValueError, match="A label id lies outside"):
+        model.fit(batch(), labels)
+    with pytest.raises(ValueError, match="A label id lies outside"):
+        model.fit(batch(), LABELS, validation_data=(batch(), labels))
+
+
+def test_a_label_that_counts_nowhere_may_be_negative():
+    model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+    model.compile("sgd", MaskedSparseCategoricalCrossentropy(pad_id=-100), run_eagerly=True)
+    assert np.isfinite(model.test_on_batch(batch(), np.where(LABELS == 0, -100, LABELS)))
+
+
+@pytest.mark.parametrize("make", [make_training_batches, make_training_dataset])
+def test_a_data_set_of_another_tokenizer_is_refused(model, make):
+    data = make(PAIRS, ByteTokenizer())
+    with pytest.raises(ValueError, match=r"source ids below 13.*Received ids up to 102"):
+        model.fit(data)
+    with pytest.raises(ValueError, match="does not belong to the model"):
+        model.fit(batch(), LABELS, validation_data=data)
+
+
+def test_whole_numbers_of_any_type_are_read(model):
+    expected = array(model(batch()))
+    for dtype in ("int8", "uint16", "int64", "float32"):
+        inputs = {side: ids.astype(dtype) for side, ids in batch().items()}
+        np.testing.assert_array_equal(array(model(inputs)), expected)
+
+
+def test_nothing_is_looked_at_in_a_trace(model, monkeypatch):
+    import tensorflow as tf
+
+    seen = []
+    from keras_addnorm.models import id_checks
+
+    monkeypatch.setattr(id_checks, "check_ids", lambda *arguments: seen.append(arguments))
+    traced = tf.function(lambda source, target: model({"source": source, "target": target}))
+    traced(tf.constant(SOURCE, tf.int32), tf.constant(TARGET, tf.int32))
+    assert not seen
