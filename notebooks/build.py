@@ -1,6 +1,6 @@
 """Makes the notebooks of their sources: runs them and stores what they print and draw.
 
-A notebook is made of `src/NAME.py`, which is plain Python in the percent format, and of the cells in
+A notebook is made of `src/NAME.py`, plain Python in the percent format, and of the cells in
 `src/parts/` that all of them share. The solutions of its exercises are in `solutions/NAME.py`.
 
 python notebooks/build.py                # all of them, some minutes
@@ -19,13 +19,16 @@ import jupytext
 import nbclient
 import nbformat
 
+from keras_addnorm.basics import atomic_file
+
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
 PARTS = SOURCES / "parts"
 SOLUTIONS = HERE / "solutions"
 NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.py")))
-CELL_SECONDS = 300  # the longest that a cell may take, on a busy machine
+CELL_SECONDS = 900  # the longest that a cell may take, on a very busy machine
 
+_KINDS = ("include", "exercise", "check")  # what the metadata of a cell may say
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -65,14 +68,23 @@ def run(notebook: Any) -> Any:
         timeout=CELL_SECONDS,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(HERE)}},
     )
-    return client.execute()
+    client.execute()
+    # What TensorFlow says when it starts is of the machine that ran this.
+    setup = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    setup.outputs = [output for output in setup.outputs if output.get("name") != "stderr"]
+    return notebook
 
 
 def _read_percent(path: Path) -> Any:
     notebook = jupytext.read(path, fmt="py:percent")
     notebook.metadata = nbformat.from_dict(_METADATA)
+    for cell in notebook.cells:
+        # Not how many blank lines followed it in the source.
+        kinds = {kind: cell.metadata[kind] for kind in _KINDS if kind in cell.metadata}
+        cell.metadata = nbformat.from_dict(kinds)
     return notebook
 
 
@@ -81,6 +93,11 @@ def _with_ids(notebook: Any) -> Any:
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02}"
     return notebook
+
+
+def _write(notebook: Any, path: Path) -> None:
+    with atomic_file(path) as temporary:
+        nbformat.write(notebook, temporary)
 
 
 def main() -> None:
@@ -97,11 +114,11 @@ def main() -> None:
     if options.solved is not None:
         if len(options.names) != 1:
             parser.error("--solved takes one notebook")
-        nbformat.write(run(read_solved(options.names[0])), options.solved)
+        _write(run(read_solved(options.names[0])), options.solved)
         return
     for name in options.names or NAMES:
         print(name, flush=True)
-        nbformat.write(run(read(name)), HERE / f"{name}.ipynb")
+        _write(run(read(name)), HERE / f"{name}.ipynb")
 
 
 if __name__ == "__main__":

@@ -210,13 +210,13 @@ for record in records["pre_ln"][:6]:
 # Try it. Sixteen sublayers, eight layers of an encoder, learn to turn rows of digits around.
 
 # %%
+from keras_addnorm.layers import PositionalEmbedding
+
 LENGTH, DIGITS, STEPS = 8, 10, 240
 
 
 def deep_model(scheme):
     keras.utils.set_random_seed(1)
-    from keras_addnorm.layers import PositionalEmbedding
-
     ids = keras.Input((LENGTH,), dtype="int32")
     x = PositionalEmbedding(DIGITS, 32, mask_zero=False)(ids)
     x = TransformerEncoder(8, num_heads=4, intermediate_dim=64, scheme=scheme)(x)

@@ -125,15 +125,19 @@ embedded = rng.normal(size=(6, width))
 _, causal = attention(embedded @ to_query, embedded @ to_key, embedded @ to_value, visible)
 
 figure, axis = plt.subplots(figsize=(4.4, 3.8))
-axis.imshow(causal, cmap="Blues", vmin=0, vmax=1)
+axis.imshow(np.where(visible, causal, np.nan), cmap="Blues", vmin=0, vmax=1)
+axis.set_facecolor("#dddddd")
 axis.set_xticks(range(6), sentence)
-axis.set_yticks(range(6), [f"{word} → {after}" for word, after in zip(sentence, [*sentence[1:], "."])])
+axis.set_yticks(
+    range(6),
+    [f"{word} → {after}" for word, after in zip(sentence, [*sentence[1:], "."], strict=True)],
+)
 axis.grid(visible=False)
 axis.set(xlabel="looks at", ylabel="reads → predicts")
 plt.show()
 
 # %% [markdown]
-# *What to see: nothing above the diagonal. In the second row the decoder has read "The cat" and
+# *What to see: what is grey is hidden, all that is above the diagonal. In the second row the decoder has read "The cat" and
 # predicts "sat".*
 #
 # **The mistake of −1e9.** Much code adds −1e9 to hidden logits. In float16 the smallest number is
@@ -262,7 +266,9 @@ print("   D   length of a word   √D · word   position")
 for size in (64, 512):
     word = rng.normal(size=size) / size**0.5
     lengths = [np.linalg.norm(word), np.linalg.norm(word) * size**0.5]
-    print(f"{size:4} {lengths[0]:14.1f} {lengths[1]:14.1f} {np.linalg.norm(sine_table(9, size)[5]):10.1f}")
+    print(
+        f"{size:4} {lengths[0]:14.1f} {lengths[1]:14.1f} {np.linalg.norm(sine_table(9, size)[5]):10.1f}"
+    )
 
 # %% [markdown]
 # ## Where a word stands: relative positions
@@ -271,6 +277,7 @@ for size in (64, 512):
 # distances, of which a word in the middle sees −1, 0 and 1; for 10 words there are 19. Shaw et al.
 # (2018) learn a vector for each, and clip at a maximum, so that long sentences need no more:
 
+
 # %%
 def distances(length, maximum=None):
     found = np.arange(length)[None, :] - np.arange(length)[:, None]
@@ -278,8 +285,12 @@ def distances(length, maximum=None):
 
 
 print("from the middle of 3 words:", distances(3)[1])
-print("of 10 words:", len(np.unique(distances(10))), "distances; clipped at 4:",
-      len(np.unique(distances(10, 4))))
+print(
+    "of 10 words:",
+    len(np.unique(distances(10))),
+    "distances; clipped at 4:",
+    len(np.unique(distances(10, 4))),
+)
 print(distances(6, 2))
 
 # %% [markdown]
@@ -358,8 +369,8 @@ def merge(x):
 example = rng.normal(size=(2, 3, 12))
 check(
     3,
-    lambda: (split(example, 4), merge(split(example, 4))),
-    lambda both: both[0].shape == (2, 4, 3, 3) and np.array_equal(both[1], example),
+    lambda: merge(split(example, 4)),
+    lambda whole: split(example, 4).shape == (2, 4, 3, 3) and np.array_equal(whole, example),
     "Reshape to (B, T, H, K) first, then swap two axes. Reshaping alone mixes the positions.",
 )
 

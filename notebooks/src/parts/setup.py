@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 keras.utils.set_random_seed(1)
+keras.ops.zeros(1)  # now TensorFlow has said what it found on this machine
 plt.rcParams.update(
     {
         "figure.dpi": 72,
