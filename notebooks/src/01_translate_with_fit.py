@@ -201,12 +201,13 @@ def pieces(tokenizer, ids):
     return [tokenizer.pieces[i].text.replace("▁", "·") for i in ids]
 
 
-picture = plot_attention(
-    maps.cross[-1].mean(axis=0),
-    pieces(tokenizers.source, source_ids),
-    pieces(tokenizers.target, [*target_ids[1:], 2]),
-    Path(tempfile.mkdtemp(), "attention.png"),
-)
+with plt.rc_context({"axes.grid": False}):
+    picture = plot_attention(
+        maps.cross[-1].mean(axis=0),
+        pieces(tokenizers.source, source_ids),
+        pieces(tokenizers.target, [*target_ids[1:], 2]),
+        Path(tempfile.mkdtemp(), "attention.png"),
+    )
 Image(filename=str(picture), width=460)
 
 # %% [markdown]
