@@ -143,7 +143,7 @@ def test_the_source_archive_holds_what_the_tests_read(built):
         "mkdocs.yml",
         *("LICENSE", "saved_models/README.md"),
     }
-    for folder in ("keras_addnorm", "tests", "examples", "benchmarks", "docs"):
+    for folder in ("keras_addnorm", "tests", "examples", "benchmarks", "docs", "notebooks"):
         expected |= files_of(folder)
     assert expected - inside == set()
 

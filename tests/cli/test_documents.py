@@ -192,8 +192,8 @@ def anchors(page):
 
 
 def test_every_link_in_the_documents_leads_somewhere():
-    pages = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"))
-    for document in pages:
+    places = ("*.md", "docs/**/*.md", "benchmarks/*.md", "notebooks/*.md")
+    for document in (page for place in places for page in ROOT.glob(place)):
         for link in re.findall(r"\]\(([^)]+)\)", document.read_text()):
             if not link.startswith("http"):
                 name, _, anchor = link.partition("#")

@@ -1,0 +1,125 @@
+"""Makes the notebooks of their sources: runs them and stores what they print and draw.
+
+A notebook is made of `src/NAME.py`, plain Python in the percent format, and of the cells in
+`src/parts/` that all of them share. The solutions of its exercises are in `solutions/NAME.py`.
+
+python notebooks/build.py                # all of them, some minutes
+python notebooks/build.py 04_why_norm    # one
+python notebooks/build.py 04_why_norm --solved solved.ipynb    # a copy that is solved, for a test
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbclient
+import nbformat
+
+from keras_addnorm.basics import atomic_file
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "src"
+PARTS = SOURCES / "parts"
+SOLUTIONS = HERE / "solutions"
+NAMES = tuple(sorted(path.stem for path in SOURCES.glob("*.py")))
+CELL_SECONDS = 900  # the longest that a cell may take, on a very busy machine
+
+_KINDS = ("include", "exercise", "check")  # what the metadata of a cell may say
+_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def read(name: str) -> Any:
+    """The notebook that a source describes, not yet run."""
+    notebook = _read_percent(SOURCES / f"{name}.py")
+    for cell in notebook.cells:
+        part = cell.metadata.pop("include", None)
+        if part is not None:
+            cell.source = (PARTS / part).read_text(encoding="utf-8").strip()
+    return _with_ids(notebook)
+
+
+def read_solved(name: str) -> Any:
+    """The same, and behind each check of an open exercise the solution and the check once more."""
+    notebook = read(name)
+    answers = _read_percent(SOLUTIONS / f"{name}.py").cells
+    solutions = {cell.metadata["exercise"]: cell for cell in answers if "exercise" in cell.metadata}
+    cells = []
+    for cell in notebook.cells:
+        cells.append(cell)
+        if "check" in cell.metadata:
+            again = copy.deepcopy(cell)
+            again.metadata["solved"] = True
+            cells += [solutions[cell.metadata["check"]], again]
+    notebook.cells = cells
+    return _with_ids(notebook)
+
+
+def run(notebook: Any) -> Any:
+    """Run all cells in a process of their own; an error in one of them is an error here."""
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(HERE)}},
+    )
+    client.execute()
+    # What TensorFlow says when it starts is of the machine that ran this.
+    setup = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    setup.outputs = [output for output in setup.outputs if output.get("name") != "stderr"]
+    return notebook
+
+
+def _read_percent(path: Path) -> Any:
+    notebook = jupytext.read(path, fmt="py:percent")
+    notebook.metadata = nbformat.from_dict(_METADATA)
+    for cell in notebook.cells:
+        # Not how many blank lines followed it in the source.
+        kinds = {kind: cell.metadata[kind] for kind in _KINDS if kind in cell.metadata}
+        cell.metadata = nbformat.from_dict(kinds)
+    return notebook
+
+
+def _with_ids(notebook: Any) -> Any:
+    """Number the cells: ids by chance would make every build another file."""
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number:02}"
+    return notebook
+
+
+def _write(notebook: Any, path: Path) -> None:
+    with atomic_file(path) as temporary:
+        nbformat.write(notebook, temporary)
+
+
+def main() -> None:
+    """Make the notebooks that the command line names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--solved", type=Path, metavar="FILE", help="where a solved copy goes")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(NAMES)
+    if unknown:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    if options.solved is not None:
+        if len(options.names) != 1:
+            parser.error("--solved takes one notebook")
+        _write(run(read_solved(options.names[0])), options.solved)
+        return
+    for name in options.names or NAMES:
+        print(name, flush=True)
+        _write(run(read(name)), HERE / f"{name}.ipynb")
+
+
+if __name__ == "__main__":
+    main()

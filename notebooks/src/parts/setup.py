@@ -1,0 +1,30 @@
+import importlib.util
+import os
+
+if importlib.util.find_spec("keras_addnorm") is None:  # in a hosted notebook, such as Colab
+    from IPython import get_ipython
+
+    get_ipython().run_line_magic("pip", "install -q 'keras-addnorm[demo,serve]'")
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow need not tell us about GPUs
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+
+keras.utils.set_random_seed(1)
+keras.ops.zeros(1)  # now TensorFlow has said what it found on this machine
+plt.rcParams.update(
+    {
+        "figure.dpi": 72,
+        "figure.constrained_layout.use": True,
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        # Okabe and Ito's colours, which the colour-blind can tell apart.
+        "axes.prop_cycle": plt.cycler(
+            color=["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777"]
+        ),
+    }
+)

@@ -1,0 +1,135 @@
+"""The notebooks: made of their sources, with outputs, without errors, and their exercises work."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+NAMES = sorted(path.stem for path in (NOTEBOOKS / "src").glob("*.py"))
+LARGEST = 400_000  # bytes of a notebook with its outputs
+
+
+@pytest.fixture(scope="module")
+def build():
+    spec = importlib.util.spec_from_file_location("build", NOTEBOOKS / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def stored(name):
+    return json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))
+
+
+def text_of(cell):
+    return "".join(cell["source"])
+
+
+def printed(cell):
+    return "".join("".join(output.get("text", "")) for output in cell["outputs"])
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_there_are_seven():
+    assert len(NAMES) == 7
+    assert [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == NAMES
+    assert [path.stem for path in sorted((NOTEBOOKS / "solutions").glob("*.py"))] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_made_of_its_source(name, build):
+    """`python notebooks/build.py NAME` was run after the last change."""
+
+    def parts(cells):
+        return [(c["cell_type"], dict(c["metadata"]), text_of(c), c["id"]) for c in cells]
+
+    assert parts(stored(name)["cells"]) == parts(build.read(name).cells)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_can_be_read_without_running(name):
+    assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < LARGEST
+    cells = code_cells(stored(name))
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert any(cell["outputs"] for cell in cells)
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    # Nothing on the standard error, where warnings and notes of other libraries go, and no error.
+    assert {output.get("name") for output in outputs} <= {None, "stdout"}
+    assert "error" not in {output["output_type"] for output in outputs}
+    # No path of the machine that ran it.
+    assert not re.search(r"(?<![\w.])/(work|root|home|usr|tmp)/", json.dumps(outputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_says_what_to_see(name):
+    cells = stored(name)["cells"]
+    for cell, following in zip(cells, [*cells[1:], None], strict=True):
+        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", ())):
+            assert following is not None and text_of(following).startswith("*What to see: ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_opens_with_the_installation_and_ends_with_three_exercises(name, build):
+    cells = code_cells(stored(name))
+    assert "install -q 'keras-addnorm[" in text_of(cells[0])
+    kinds = [dict(cell["metadata"]) for cell in cells if cell["metadata"]]
+    assert kinds == [{kind: n} for n in (1, 2, 3) for kind in ("exercise", "check")]
+    for cell in cells:
+        if "check" in cell["metadata"]:
+            assert printed(cell).startswith(f"Exercise {cell['metadata']['check']}: not yet. ")
+    solutions = build._read_percent(NOTEBOOKS / "solutions" / f"{name}.py").cells
+    assert [dict(cell.metadata) for cell in solutions] == [{"exercise": n} for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_leads_somewhere(name):
+    texts = [text_of(cell) for cell in stored(name)["cells"] if cell["cell_type"] == "markdown"]
+    links = re.findall(r"\]\(([^)]+)\)", "\n".join(texts))
+    assert links
+    assert [link for link in links if not (NOTEBOOKS / link).exists()] == []
+
+
+def test_an_answer_is_judged_in_a_sentence(build, capsys):
+    names = {}
+    exec((build.PARTS / "check.py").read_text(encoding="utf-8"), names)
+    check = names["check"]
+    check(1, lambda: None, lambda value: True, "Think.")
+    check(2, lambda: 3, lambda value: value == 4, "Think.")
+    check(3, lambda: 1 / 0, lambda value: True, "Think.")
+    check(4, lambda: 4, lambda value: value == 4, "Think.")
+    assert capsys.readouterr().out.splitlines() == [
+        "Exercise 1: not yet. Think.",
+        "Exercise 2: not yet. Think.",
+        "Exercise 3: not yet. Your answer raised ZeroDivisionError('division by zero'). Think.",
+        "Exercise 4: right.",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_and_its_solutions_are_right(name, tmp_path):
+    """One run for both: each check comes twice, in front of the solution and behind it."""
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    done = subprocess.run(
+        [sys.executable, NOTEBOOKS / "build.py", name, "--solved", tmp_path / "solved.ipynb"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    solved = json.loads((tmp_path / "solved.ipynb").read_text(encoding="utf-8"))
+    checks = [cell for cell in code_cells(solved) if "check" in cell["metadata"]]
+    verdicts = [printed(cell).partition(". ")[0].rstrip(".\n") for cell in checks]
+    assert verdicts == [
+        f"Exercise {number}: {verdict}" for number in (1, 2, 3) for verdict in ("not yet", "right")
+    ]
