@@ -66,6 +66,7 @@ SMOKE = {
     "training.jit_compile": False,
     "training.monitor_every": 2,
 }
+NOTE = "All have the same recipe, data and number of updates; only the scheme differs."
 MOST_BYTES = 1_500_000
 LARGEST_DIFFERENCE = 1e-3
 
@@ -119,7 +120,7 @@ def main(arguments: argparse.Namespace) -> Path:
 
 def _make(config: RunConfig, runs: Path, schemes: Sequence[str], pairs: str, html: Path) -> Path:
     directories = train_schemes(config, runs, schemes, pairs)
-    page = explain(directories, html)
+    page = explain(directories, html, note=NOTE)
     size = page.stat().st_size
     print(f"{page}: {size:,} bytes")
     if size > MOST_BYTES:

@@ -63,7 +63,7 @@ def describe_model(model: Seq2SeqTransformer) -> DescribedModel:
         >>> from keras_addnorm.models import Seq2SeqConfig
         >>> config = Seq2SeqConfig(9, 9, 1, 1, hidden_dim=4, num_heads=2, intermediate_dim=6)
         >>> described = describe_model(Seq2SeqTransformer(config))
-        >>> described.arrays["decoder/table"].shape
+        >>> tuple(described.arrays["decoder/table"].shape)
         (9, 4)
     """
     config = model.config
