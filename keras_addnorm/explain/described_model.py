@@ -11,6 +11,7 @@ from keras_addnorm.explain.steps import idea_of, require_steps, steps_of
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import Learned
 from keras_addnorm.layers.feed_forward import get_activation
+from keras_addnorm.layers.positions.sinusoids import Sinusoids
 from keras_addnorm.models import Seq2SeqTransformer
 
 MOST_WEIGHTS = 3_000_000
@@ -62,7 +63,7 @@ def describe_model(model: Seq2SeqTransformer) -> DescribedModel:
         >>> from keras_addnorm.models import Seq2SeqConfig
         >>> config = Seq2SeqConfig(9, 9, 1, 1, hidden_dim=4, num_heads=2, intermediate_dim=6)
         >>> described = describe_model(Seq2SeqTransformer(config))
-        >>> described.arrays["decoder/table"].shape
+        >>> tuple(described.arrays["decoder/table"].shape)
         (9, 4)
     """
     config = model.config
@@ -188,7 +189,7 @@ def _embedding(weights: _Arrays, layer: Any, tables: dict[str, str], side: str) 
         table = weights.keep(f"{side}/positions", encoding.embeddings)
         positions = {"kind": "learned", "table": table}
     elif encoding is not None:
-        sinusoids = position_kinds.Sinusoids(encoding.layout, encoding.timescales, encoding.offset)
+        sinusoids = Sinusoids(encoding.layout, encoding.timescales, encoding.offset)
         positions = {
             "kind": "sinusoidal",
             "layout": sinusoids.layout,

@@ -68,13 +68,20 @@ class ExplainedRun:
     length_penalty: tuple[str, float] = ("gnmt", 0.0)
 
 
-def page(runs: Sequence[ExplainedRun], sentences: Iterable[tuple[str, str]], *, title: str) -> str:
+def page(
+    runs: Sequence[ExplainedRun],
+    sentences: Iterable[tuple[str, str]],
+    *,
+    title: str,
+    note: str = "",
+) -> str:
     """Write the page.
 
     Args:
         runs: The models between which the page switches, the first one shown first.
         sentences: Examples to begin with: texts, and a reference each or an empty text.
         title: Heading of the page.
+        note: What the models have in common, in a sentence.
 
     Returns:
         HTML, with everything that it needs inside.
@@ -87,6 +94,7 @@ def page(runs: Sequence[ExplainedRun], sentences: Iterable[tuple[str, str]], *, 
     tokenizers: list[BaseTokenizer] = []
     data = {
         "title": title,
+        "note": note,
         "sentences": [list(pair) for pair in sentences],
         "models": [_model(run, tokenizers) for run in runs],
         "tokenizers": [describe_tokenizer(tokenizer) for tokenizer in tokenizers],

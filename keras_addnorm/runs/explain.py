@@ -27,6 +27,7 @@ def explain(
     *,
     sentences: Sequence[str] = (),
     title: str = "Add & Norm by hand",
+    note: str = "",
 ) -> Path:
     """Writes a page that runs trained models and shows what each sublayer computes.
 
@@ -38,6 +39,7 @@ def explain(
         sentences: Texts to begin with; by default some short ones of the first run's validation
             pairs.
         title: Heading of the page.
+        note: What the runs have in common, in a sentence.
 
     Returns:
         The path of the page.
@@ -52,7 +54,7 @@ def explain(
     with as_user_errors():
         examples = [(text, "") for text in sentences] or _examples(runs[0])
         explained = [_explained(run, name) for run, name in zip(runs, _names(runs), strict=True)]
-        text = page(explained, examples, title=title)
+        text = page(explained, examples, title=title, note=note)
     write_text(html, text)
     return Path(html)
 

@@ -36,7 +36,7 @@ def data_of(text):
 
 
 def test_all_files_are_inside_and_nothing_is_loaded(run):
-    text = page([run], [("a <script> house", "")], title="A & <b>")
+    text = page([run], [("a <script> house", "")], title="A & <b>", note="a note")
     assert "<title>A &amp; &lt;b&gt;</title>" in text
     for path in FOLDER.iterdir():
         if path.suffix in (".js", ".css"):
@@ -44,6 +44,7 @@ def test_all_files_are_inside_and_nothing_is_loaded(run):
     assert set(page_file._SCRIPTS) == {path.name for path in FOLDER.glob("*.js")}
     assert not re.search(r"<(?:script|link|img)[^>]* (?:src|href)=\"(?!data:)", text)
     assert text.count("</script>") == 2
+    assert data_of(text)["note"] == "a note"
     assert "default-src 'none'" in text
 
 

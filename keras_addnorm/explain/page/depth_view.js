@@ -194,18 +194,20 @@ function describeLine(model, values, key) {
   return `${model.name}: from ${short(found[0])} to ${short(found[found.length - 1])}, largest ${short(Math.max(...found))}.`;
 }
 
+const MOST_POWERS = 5;
+
 // Linear, or logarithmic where the numbers span more than a power of ten and a half.
 function scaleOf(values, key) {
   const positive = values.filter((value) => value > 0);
   const [low, high] = [Math.min(...positive), Math.max(...positive)];
   if (key !== "cosine" && positive.length && high / low > 30) {
-    const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
-    const every = Math.ceil((to - from) / 6);
-    const powers = Array.from({ length: to - from + 1 }, (_, i) => from + i);
+    const to = Math.ceil(Math.log10(high));
+    // What is smaller lies on the ground: a gradient that has vanished would flatten all others.
+    const from = Math.max(Math.floor(Math.log10(low)), to - MOST_POWERS);
     return {
-      at: (value) => (Math.log10(value) - from) / (to - from),
+      at: (value) => Math.max(0, Math.log10(value) - from) / (to - from),
       holds: (value) => value > 0 && Number.isFinite(value),
-      ticks: powers.filter((_, i) => i % every === 0).map((power) => 10 ** power),
+      ticks: Array.from({ length: to - from + 1 }, (_, i) => Number(`1e${from + i}`)),
     };
   }
   const bottom = Math.min(0, ...values);

@@ -42,7 +42,7 @@ function short(value, digits = 3) {
   const size = Math.abs(value);
   const text =
     size !== 0 && (size < 1e-3 || size >= 1e5)
-      ? value.toExponential(1).replace("e+", "e")
+      ? value.toExponential(1).replace(".0e", "e").replace("e+", "e")
       : String(Number(value.toPrecision(digits)));
   return text.replaceAll("-", "−");
 }

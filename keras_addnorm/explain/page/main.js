@@ -210,6 +210,7 @@ byId("text").addEventListener("input", (event) => {
   waiting = setTimeout(() => change({ text: event.target.value }), 200);
 });
 byId("text").value = state.text;
+byId("note").textContent = data.note;
 draw();
 
 // For the console, and for tests.

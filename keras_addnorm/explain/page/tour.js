@@ -28,7 +28,7 @@ const TOUR = [
   },
   {
     title: "Take the add away",
-    text: "The same recipe, y = LN(F(x)): the norm without the add. Read what it makes of the sentence, and look at cos(x, y): each sublayer leaves little of what came in. What one layer does not hand on is gone for all that follow.",
+    text: "Here y has no x in it: the norm without the add. Read what it makes of the sentence, and look at cos(x, y): each sublayer leaves little of what came in. What one layer does not hand on is gone for all that follow.",
     section: "scheme-section",
     scheme: ["no_residual", "plain"],
     needs: ["no_residual", "plain"],
