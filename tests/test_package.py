@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 # Only extras install these, or nothing of ours does.
 OPTIONAL = (
     *("tensorflow_datasets", "importlib_resources", "babel", "num2words", "plotly", "starlette"),
-    *("uvicorn", "prometheus_client", "grpc_health", "ctranslate2", "onnx", "tf2onnx"),
+    *("uvicorn", "orjson", "prometheus_client", "grpc_health", "ctranslate2", "onnx", "tf2onnx"),
     *(
         "pyarrow",
         "defusedxml",

@@ -118,6 +118,7 @@ _DOORS = [
     (make_demo_pairs, "babel", "The demo set", "demo"),
     (start_server, "starlette", "The server", "serve"),
     (start_server, "uvicorn", "The server", "serve"),
+    (start_server, "orjson", "The server", "serve"),
     (start_server, "prometheus_client", "The server", "serve"),
     (start_server, "grpc_health", "The server", "serve"),
     (export_by("export_ctranslate2"), "ctranslate2", "An export for CTranslate2", "ctranslate2"),

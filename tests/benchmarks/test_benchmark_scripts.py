@@ -306,6 +306,10 @@ def test_serving_asks_a_server_and_writes_what_it_saw(tmp_path):
         assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
     (first,) = figures["first"]
     assert first["warm_up"] and first["start_s"] > 0 and first["first_ms"] > 0
+    calm, attacked = figures["attacks"]
+    assert (calm["beside"], attacked["beside"]) == ("nobody", "a long word")
+    assert calm["requests"] > 0 and calm["lost"] == attacked["lost"] == 0
+    assert attacked["answers"].keys() == {"413"}
 
 
 @pytest.mark.slow

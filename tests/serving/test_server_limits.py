@@ -22,6 +22,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from keras_addnorm.serving import Client, ServingError
 from keras_addnorm.serving.server import Settings, json_tensors, running
 from keras_addnorm.serving.server.connections import connection_class
+from keras_addnorm.serving.server.conversions import Conversions
 from keras_addnorm.serving.server.held_bytes import HeldBytes
 from keras_addnorm.serving.server.json_tensors import PredictBody, answer
 from keras_addnorm.serving.server.limits import LARGE, TooMuchError, check_cost
@@ -469,3 +470,25 @@ def test_a_closed_connection_does_not_wait_for_ever(buffered, waiting):
     made.timeout_keep_alive_handler()
     assert made.transport.ended == ["close"]
     assert made.loop.waiting() == waiting
+
+
+def test_what_pieces_are_made_of_is_given_back_at_once():
+    """Not when Python happens to look for garbage."""
+    ended = []
+
+    def pieces():
+        try:
+            yield b"a"
+            yield b"b"
+        finally:
+            ended.append(True)
+
+    async def read_one():
+        conversions = Conversions()
+        made = conversions.each(pieces())
+        assert [await anext(made), ended] == [b"a", []]
+        await made.aclose()
+        await conversions.close()
+
+    asyncio.run(read_one())
+    assert ended == [True]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -39,7 +40,7 @@ class Conversions:
         call = functools.partial(function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
-    async def each(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def each(self, pieces: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
         """Makes pieces one by one, each when the one before has been taken.
 
         Args:
@@ -49,8 +50,13 @@ class Conversions:
             The pieces.
         """
         loop = asyncio.get_running_loop()
-        while piece := await loop.run_in_executor(self._pool, next, pieces, b""):
-            yield piece
+        try:
+            while piece := await loop.run_in_executor(self._pool, next, pieces, b""):
+                yield piece
+        finally:
+            # What they are made of is given back at once; if the thread is at it, soon.
+            with contextlib.suppress(ValueError):
+                pieces.close()
 
     async def close(self) -> None:
         """Ends the thread."""

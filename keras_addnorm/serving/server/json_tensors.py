@@ -14,7 +14,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,7 @@ class PredictBody:
         return columns
 
 
-def answer(outputs: Arrays, *, is_row_format: bool) -> Iterator[bytes]:
+def answer(outputs: Arrays, *, is_row_format: bool) -> Generator[bytes, None, None]:
     """Writes the response to a predict call.
 
     Args:
@@ -165,7 +165,7 @@ def _answer_parts(outputs: Arrays, is_row_format: bool) -> Iterator[bytes]:
     yield b"}"
 
 
-def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _pieces(parts: Iterable[bytes]) -> Generator[bytes, None, None]:
     """Joins small parts."""
     piece = bytearray()
     for part in parts:

@@ -31,6 +31,9 @@ WARM_UP = Path("assets.extra") / "tf_serving_warmup_requests"
 
 _LOCATIONS = ("Graph execution error", "Detected at", "<stack traces", " ", "\t")
 _LONGEST_MS = 2**31 - 1
+# Threads that start operations, by the place in this list: with one pool, the operations of a small
+# request would queue behind those of large ones. All versions of a process share them.
+_POOLS = ("keras_addnorm_small", "keras_addnorm_large")
 _CODE_NAMES = {number: name for name, (number, _) in CODES.items()}
 
 
@@ -72,6 +75,7 @@ class Signature:
         inputs: The arguments.
         outputs: The results.
         function: Computes the results.
+        function_beside: The same, with threads of its own; `None` if there is no such difference.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Signature:
     inputs: Mapping[str, Spec]
     outputs: Mapping[str, Spec]
     function: Callable[..., Arrays]
+    function_beside: Callable[..., Arrays] | None = None
 
     @property
     def is_row_by_row(self) -> bool:
@@ -134,11 +139,12 @@ class Signature:
                     f"{_shown(spec.shape)}; received {_shown(array.shape)}.",
                 )
 
-    def __call__(self, inputs: Arrays) -> Arrays:
+    def __call__(self, inputs: Arrays, *, is_large: bool = False) -> Arrays:
         """Computes the function.
 
         Args:
             inputs: The arrays, checked.
+            is_large: Whether it takes long, so that it is computed beside others.
 
         Returns:
             The results.
@@ -147,7 +153,8 @@ class Signature:
             ServingError: If TensorFlow raises an error.
         """
         try:
-            return dict(self.function(**inputs))
+            function = (self.function_beside if is_large else None) or self.function
+            return dict(function(**inputs))
         except tf.errors.OpError as error:
             code, said = _CODE_NAMES.get(error.error_code, "UNKNOWN"), _message_of(error)
             # Nothing is wrong with the request.
@@ -220,7 +227,10 @@ class LoadedVersion:
                 self.number,
                 {key: Spec.of(info) for key, info in definition.inputs.items()},
                 {key: Spec.of(info) for key, info in definition.outputs.items()},
-                _Function(self.session, definition, timeout),
+                *(
+                    _Function(self.session, definition, timeout, pool)
+                    for pool in range(len(_POOLS))
+                ),
             )
             for name, definition in self.signature_defs.items()
             if definition.method_name
@@ -232,6 +242,8 @@ def _session_config(intra_op_threads: int) -> tf.compat.v1.ConfigProto:
     # search spends its time in the kernels.
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=intra_op_threads)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
+    for name in _POOLS:
+        config.session_inter_op_thread_pool.add(global_name=name)
     return config
 
 
@@ -239,13 +251,17 @@ class _Function:
     """Computes a signature in a session, and keeps the session alive."""
 
     def __init__(
-        self, session: Any, definition: meta_graph_pb2.SignatureDef, timeout: float | None
+        self,
+        session: Any,
+        definition: meta_graph_pb2.SignatureDef,
+        timeout: float | None,
+        pool: int,
     ) -> None:
         self._session = session
-        self._options = None
+        self._options = tf.compat.v1.RunOptions(inter_op_thread_pool=pool)
         if timeout is not None:
             milliseconds = max(1, round(min(1000 * timeout, _LONGEST_MS)))
-            self._options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
+            self._options.timeout_in_ms = milliseconds
         self._inputs = {name: info.name for name, info in definition.inputs.items()}
         self._outputs = {name: info.name for name, info in definition.outputs.items()}
 

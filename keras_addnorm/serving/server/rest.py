@@ -8,7 +8,7 @@ import json
 import re
 import urllib.parse
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from google.protobuf import json_format, message
@@ -118,13 +118,17 @@ class _OneLength:
 class _InPieces(StreamingResponse):
     """An answer that is made as it is read."""
 
-    def __init__(self, content: AsyncIterator[bytes]) -> None:
-        super().__init__(content, media_type="application/json")
+    def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(pieces, media_type="application/json")
+        self._pieces = pieces
         self.holds = contextlib.ExitStack()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.holds:
-            await super().__call__(scope, receive, send)
+            try:
+                await super().__call__(scope, receive, send)
+            finally:
+                await self._pieces.aclose()
 
 
 class _Handlers:

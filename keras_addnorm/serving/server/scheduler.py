@@ -207,7 +207,7 @@ class Scheduler:
         if work.rows is not None:
             self._observe(work.signature, count_rows(inputs))
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._pool, _alone, work.signature, inputs)
+        answer = await loop.run_in_executor(self._pool, _beside, work.signature, inputs)
         self._large_at_work -= 1
         if large.portions is not None and not isinstance(answer, Exception):
             try:
@@ -279,8 +279,12 @@ def _merged(works: Sequence[_Work]) -> list[Arrays]:
     return [{name: part[index] for name, part in parts.items()} for index in range(len(works))]
 
 
-def _alone(signature: Signature, inputs: Arrays) -> Arrays | Exception:
+def _beside(signature: Signature, inputs: Arrays) -> Arrays | Exception:
+    return _alone(signature, inputs, is_large=True)
+
+
+def _alone(signature: Signature, inputs: Arrays, *, is_large: bool = False) -> Arrays | Exception:
     try:
-        return signature(inputs)
+        return signature(inputs, is_large=is_large)
     except Exception as error:
         return error
