@@ -21,7 +21,7 @@ def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
     Raises:
         TypeError: If an element is not a pair of strings.
     """
-    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+    if isinstance(pairs, str | bytes) or not _is_read_in_turn(pairs):
         raise TypeError(
             f"Expected pairs (source text, target text), in a list; received {describe(pairs)}."
         )
@@ -43,7 +43,7 @@ def strings(texts: Iterable[Any]) -> Iterator[str]:
 
 def several_texts(texts: Iterable[Any]) -> Iterable[Any]:
     """Returns texts as they are; a `TypeError` if they are one text, or none at all."""
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+    if isinstance(texts, str | bytes) or not _is_read_in_turn(texts):
         received = f"one, {describe(texts)}" if isinstance(texts, str | bytes) else describe(texts)
         raise TypeError(f"Expected several texts; received {received}. Put it in a list: [text].")
     return texts
@@ -62,6 +62,11 @@ def describe(value: Any) -> str:
     """Names a value's type and shows the value, shortened, for an error message."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:60] + '...'}"
+
+
+def _is_read_in_turn(items: Any) -> bool:
+    """Whether there is a first item, a second one, ...: also of what has numbered items only."""
+    return hasattr(items, "__iter__") or hasattr(items, "__getitem__")
 
 
 def _elements(items: Iterable[Any]) -> Iterator[Any]:

@@ -157,7 +157,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         ):
             raise ValueError(
                 "The special ids have to lie in the target vocabulary, and padding cannot be the "
-                f"end. Expected int ids in [0, {self.target_vocabulary_size}), pad_id other than "
+                f"end. Expected ids in [0, {self.target_vocabulary_size}), pad_id other than "
                 f"end_id. Received: {special}"
             )
 

@@ -236,8 +236,9 @@ def _strategies(
     is_given = any(value is not None for value in given.values())
     if not isinstance(strategies, Mapping) or not strategies or is_given:
         raise ValueError(
-            "Expected either strategies, at least one, by the names of their signatures, or "
-            f"num_beams and length_penalty; received strategies={strategies!r} and {given}."
+            "Expected either strategies, at least one, or num_beams and length_penalty; a dict has "
+            "strategies by the names of their signatures. Received: "
+            f"strategies={strategies!r} and {given}."
         )
     if wrong := [name for name in strategies if not _is_signature_name(name)]:
         raise ValueError(

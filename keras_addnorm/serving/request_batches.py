@@ -44,7 +44,7 @@ class Buckets:
             are_sizes = isinstance(sizes, tuple) and all(is_whole(size, 1) for size in sizes)
             if not are_sizes or not sizes or list(sizes) != sorted(set(sizes)):
                 raise ValueError(
-                    f"Expected rising positive ints as {name} buckets, at least one; received "
+                    f"Expected rising positive sizes as {name} buckets, at least one; received "
                     f"{sizes!r}."
                 )
 

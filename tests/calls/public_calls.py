@@ -937,7 +937,7 @@ def a_log():
     return path
 
 
-def observed(model, *, offsets: "Mapping[str, Tensor] | None" = None):
+def observed(model, *, offsets=None):
     """Raises: as `observe` does when it is entered.
 
     Raises:

@@ -16,7 +16,7 @@ def test_the_server_says_that_the_request_is_not_at_fault():
     def compute(**inputs):
         tf.debugging.Assert(False, ["A logit was NaN or infinite at step", 3, "of the search."])
 
-    with pytest.raises(ServingError, match=r"A logit was NaN or infinite at step\] \[3\]") as error:
+    with pytest.raises(ServingError, match="A logit was NaN or infinite") as error:
         Signature("translate", 1, {}, {}, compute)({})
     assert error.value.code == "INTERNAL"
 
