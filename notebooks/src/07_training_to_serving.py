@@ -69,13 +69,10 @@ print(sources[0], "->", in_python[0])
 # is served has no trace of them. The version appears whole or not at all.
 
 # %%
-import logging
 import tempfile
 from pathlib import Path
 
 from keras_addnorm.serving import export_saved_model
-
-logging.getLogger("tensorflow").setLevel(logging.ERROR)  # no notes about the file
 
 folder = Path(tempfile.mkdtemp(), "planes")
 version = export_saved_model(

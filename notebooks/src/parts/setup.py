@@ -1,4 +1,5 @@
 import importlib.util
+import logging
 import os
 
 if importlib.util.find_spec("keras_addnorm") is None:  # in a hosted notebook, such as Colab
@@ -7,6 +8,7 @@ if importlib.util.find_spec("keras_addnorm") is None:  # in a hosted notebook, s
     get_ipython().run_line_magic("pip", "install -q 'keras-addnorm[demo,serve]'")
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow need not tell us about GPUs
+logging.getLogger("tensorflow").setLevel(logging.ERROR)  # or about tracing
 
 import keras
 import matplotlib.pyplot as plt
