@@ -105,7 +105,7 @@ model.compile(
     jit_compile=False,  # XLA pays for itself in longer trainings
 )
 history = model.fit(
-    train, validation_data=validation, epochs=epochs, shuffle=False, verbose=2
+    train, validation_data=validation, epochs=epochs, shuffle=False, verbose=0
 ).history
 
 # %%

@@ -69,7 +69,8 @@ model.compile(
     metrics=[MaskedAccuracy()],
     jit_compile=False,
 )
-history = model.fit(train, epochs=epochs, shuffle=False, verbose=2, callbacks=[monitor])
+history = model.fit(train, epochs=epochs, shuffle=False, verbose=0, callbacks=[monitor]).history
+print("accuracy after each epoch", np.round(history["accuracy"], 2))
 
 # %%
 rows = ResidualLog(log).read()

@@ -50,7 +50,8 @@ model.compile(
     metrics=[MaskedAccuracy()],
     jit_compile=False,
 )
-history = model.fit(train, epochs=epochs, shuffle=False, verbose=2)
+history = model.fit(train, epochs=epochs, shuffle=False, verbose=0).history
+print("accuracy after each epoch", np.round(history["accuracy"], 3))
 
 # %%
 from keras_addnorm.decoding import translate
