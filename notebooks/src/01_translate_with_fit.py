@@ -198,8 +198,8 @@ with plt.rc_context({"axes.grid": False}):
 Image(filename=str(picture), width=460)
 
 # %% [markdown]
-# *What to see: country names and times look at their counterparts, although they stand in another
-# place of the sentence.*
+# *What to see: the country, the day, the month and the year look at their counterparts, although day and
+# month change places.*
 #
 # ## Three mistakes, measured
 #
