@@ -8,12 +8,12 @@ if importlib.util.find_spec("keras_addnorm") is None:  # in a hosted notebook, s
     get_ipython().run_line_magic("pip", "install -q 'keras-addnorm[demo,serve]'")
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow need not tell us about GPUs
-logging.getLogger("tensorflow").setLevel(logging.ERROR)  # or about tracing
 
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
 
+logging.getLogger("tensorflow").setLevel(logging.ERROR)  # or about tracing
 keras.utils.set_random_seed(1)
 keras.ops.zeros(1)  # now TensorFlow has said what it found on this machine
 plt.rcParams.update(
