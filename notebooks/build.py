@@ -5,7 +5,7 @@ A notebook is made of `src/NAME.py`, plain Python in the percent format, and of 
 
 python notebooks/build.py                # all of them, some minutes
 python notebooks/build.py 04_why_norm    # one
-python notebooks/build.py 04_why_norm --solved solved.ipynb    # a copy that is solved, for a test
+python notebooks/build.py 04_why_norm --into /tmp    # elsewhere, to compare
 """
 
 from __future__ import annotations
@@ -55,9 +55,34 @@ def read_solved(name: str) -> Any:
         cells.append(cell)
         if "check" in cell.metadata:
             again = copy.deepcopy(cell)
-            again.metadata["solved"] = True
-            cells += [solutions[cell.metadata["check"]], again]
+            for added in (solutions[cell.metadata["check"]], again):
+                added.metadata["added"] = True
+                cells.append(added)
     notebook.cells = cells
+    return _with_ids(notebook)
+
+
+def unsolved(notebook: Any) -> list[str]:
+    """What checks say wrongly: "right" of an open exercise, or "not yet" of a solution."""
+    wrong = []
+    for cell in notebook.cells:
+        if "check" in cell.metadata:
+            said = "".join(output.get("text", "") for output in cell.outputs)
+            verdict = "right." if "added" in cell.metadata else "not yet. "
+            if not said.startswith(f"Exercise {cell.metadata['check']}: {verdict}"):
+                wrong.append(said)
+    return wrong
+
+
+def without_solutions(notebook: Any) -> Any:
+    """What `read_solved` has added is taken away again, after the notebook was run with it."""
+    notebook.cells = [cell for cell in notebook.cells if "added" not in cell.metadata]
+    codes = (cell for cell in notebook.cells if cell.cell_type == "code")
+    for number, cell in enumerate(codes, start=1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = number
     return _with_ids(notebook)
 
 
@@ -106,19 +131,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--solved", type=Path, metavar="FILE", help="where a solved copy goes")
+    parser.add_argument("--into", type=Path, default=HERE, help="the folder they are written to")
     options = parser.parse_args()
     unknown = set(options.names) - set(NAMES)
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    if options.solved is not None:
-        if len(options.names) != 1:
-            parser.error("--solved takes one notebook")
-        _write(run(read_solved(options.names[0])), options.solved)
-        return
     for name in options.names or NAMES:
         print(name, flush=True)
-        _write(run(read(name)), HERE / f"{name}.ipynb")
+        # With the solutions, so that an exercise that they do not solve is seen here.
+        notebook = run(read_solved(name))
+        if wrong := unsolved(notebook):
+            raise SystemExit(f"{name}: these checks do not say what they should: {wrong}")
+        _write(without_solutions(notebook), options.into / f"{name}.ipynb")
 
 
 if __name__ == "__main__":

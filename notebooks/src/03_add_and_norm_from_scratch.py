@@ -119,12 +119,12 @@ for kind in ("F(x)", "x + F(x)", "x + F(LN(x))"):
     model.compile(keras.optimizers.Adam(3e-3), "mse", jit_compile=False)
     curves[kind] = model.fit(data, data, batch_size=64, epochs=10, verbose=0).history["loss"]
 
-figure, axis = plt.subplots(figsize=(5.6, 3.2))
+figure, axis = plt.subplots(figsize=(7.2, 3.2))
 for kind, losses in curves.items():
     axis.semilogy(range(1, len(losses) + 1), losses, marker="o", label=f"y = {kind}")
 axis.axhline(1.0, color="black", linestyle=":", label="output of zeros")
 axis.set(xlabel="epoch", ylabel="error of copying")
-axis.legend()
+axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
 for kind, losses in curves.items():
     print(f"y = {kind:13} error {losses[-1]:.3f}")

@@ -50,7 +50,8 @@ model.compile(
     metrics=[MaskedAccuracy()],
     jit_compile=False,
 )
-history = model.fit(train, epochs=epochs, shuffle=False, verbose=2)
+history = model.fit(train, epochs=epochs, shuffle=False, verbose=0).history
+print("accuracy after each epoch", np.round(history["accuracy"], 3))
 
 # %%
 from keras_addnorm.decoding import translate
@@ -69,13 +70,10 @@ print(sources[0], "->", in_python[0])
 # is served has no trace of them. The version appears whole or not at all.
 
 # %%
-import logging
 import tempfile
 from pathlib import Path
 
 from keras_addnorm.serving import export_saved_model
-
-logging.getLogger("tensorflow").setLevel(logging.ERROR)  # no notes about the file
 
 folder = Path(tempfile.mkdtemp(), "planes")
 version = export_saved_model(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -114,22 +115,32 @@ def test_an_answer_is_judged_in_a_sentence(build, capsys):
     ]
 
 
+def test_a_check_that_says_something_else_is_found(build):
+    def cell(said, **metadata):
+        outputs = [nbformat.v4.new_output("stream", text=said)]
+        return nbformat.v4.new_code_cell(outputs=outputs, metadata=metadata)
+
+    right, open_still = "Exercise 1: right.\n", "Exercise 1: not yet. Think.\n"
+    cells = [cell("1"), cell(open_still, check=1), cell(right, check=1, added=True)]
+    assert build.unsolved(nbformat.v4.new_notebook(cells=cells)) == []
+    cells = [cell(right, check=1), cell(open_still, check=1, added=True), cell("", check=1)]
+    assert build.unsolved(nbformat.v4.new_notebook(cells=cells)) == [right, open_still, ""]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_and_its_solutions_are_right(name, tmp_path):
     """One run for both: each check comes twice, in front of the solution and behind it."""
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     done = subprocess.run(
-        [sys.executable, NOTEBOOKS / "build.py", name, "--solved", tmp_path / "solved.ipynb"],
+        [sys.executable, NOTEBOOKS / "build.py", name, "--into", tmp_path],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    solved = json.loads((tmp_path / "solved.ipynb").read_text(encoding="utf-8"))
-    checks = [cell for cell in code_cells(solved) if "check" in cell["metadata"]]
-    verdicts = [printed(cell).partition(". ")[0].rstrip(".\n") for cell in checks]
-    assert verdicts == [
-        f"Exercise {number}: {verdict}" for number in (1, 2, 3) for verdict in ("not yet", "right")
-    ]
+    made = json.loads((tmp_path / f"{name}.ipynb").read_text(encoding="utf-8"))
+    for new, old in zip(made["cells"], stored(name)["cells"], strict=True):
+        kinds = [{output["output_type"] for output in c.get("outputs", ())} for c in (new, old)]
+        assert kinds[0] == kinds[1], text_of(new)

@@ -1,4 +1,5 @@
 import importlib.util
+import logging
 import os
 
 if importlib.util.find_spec("keras_addnorm") is None:  # in a hosted notebook, such as Colab
@@ -12,6 +13,7 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 
+logging.getLogger("tensorflow").setLevel(logging.ERROR)  # or about tracing
 keras.utils.set_random_seed(1)
 keras.ops.zeros(1)  # now TensorFlow has said what it found on this machine
 plt.rcParams.update(
