@@ -5,7 +5,8 @@ python examples/explain_schemes.py --smoke    # only tries that it runs
 
 Each model learns the built-in set with another scheme, and what its residual stream did meanwhile
 is recorded. Every training is a run directory of its own: what was killed resumes where it stopped.
-The page has the weights in 16 bits, and this checks that its logits are those of the models.
+The page has the weights in 16 bits, and this checks that logits hardly move by that. (That the page
+computes what Keras computes with these weights is for the tests.)
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ SMOKE = {
 }
 NOTE = "All have the same recipe, data and number of updates; only the scheme differs."
 MOST_BYTES = 1_500_000
-LARGEST_DIFFERENCE = 1e-3
+LARGEST_DIFFERENCE = 1e-2
 
 
 def train_schemes(config: RunConfig, runs: Path, schemes: Sequence[str], pairs: str) -> list[Path]:

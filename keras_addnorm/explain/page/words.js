@@ -75,7 +75,7 @@ const STEP_WORDS = {
       says:
         step.reads[0] === "normed"
           ? "Add: the normed stream and what the sublayer says."
-          : "Add: grey is x, colour what F(x) adds or takes, the line their sum. What x knew is kept, unless F takes it away. And on the way back, ∂(x + F(x))/∂x = 1 + ∂F/∂x: through the 1, every layer gets the gradient undiminished. Adding, not concatenating: the width stays D.",
+          : "Add: grey is x, colour what F(x) adds or takes, the line their sum. What x knew is kept, unless F takes it away. And on the way back, ∂(x + F(x))/∂x = 1 + ∂F/∂x: through the 1, the gradient passes the sum undiminished. Adding, not concatenating: the width stays D.",
     };
   },
   remove_parallel() {
