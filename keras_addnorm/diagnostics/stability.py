@@ -25,9 +25,11 @@ CALIBRATED: dict[str, int] = {
         ("plain", "no_residual", "no_norm", "post_ln", "pre_ln", "deep_norm", "rezero"), 24
     ),
     **dict.fromkeys(("layer_scale", "res_post_norm", "mix_ln"), 12),
+    "b2t": 6,
 }
 """Schemes of whose short trainings, with default fields and layer norm, there is a record in
-`docs/stability.md`, and the deepest of them: layers of encoder and decoder together."""
+`docs/stability.md` on which forecasts were right, and the deepest of them: layers of encoder and
+decoder together."""
 _CALIBRATED_NORM = "layer_norm"
 
 
@@ -126,7 +128,7 @@ class StabilityForecast:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether `docs/stability.md` holds forecasts of such models against trainings.
+        """Whether forecasts of such models were right more often than not, in `docs/stability.md`.
 
         Such models have the same scheme, with its default fields, layer norm, and no fewer layers
         than this one.
@@ -153,7 +155,7 @@ class StabilityForecast:
         lines = [head, *(f"- {reason}" for reason in self.reasons)]
         missing = _missing_record(config)
         if missing is not None:
-            lines.append(f"- not calibrated: no training of {missing} is on record; a hint only")
+            lines.append(f"- not calibrated for {missing}: take it as a hint")
         return "\n".join(lines)
 
 
@@ -279,7 +281,7 @@ def predict_stability(
 
 
 def _missing_record(config: Seq2SeqConfig) -> str | None:
-    """What no training on record has, or None."""
+    """What no training on record stands behind, or None."""
     scheme = schemes.get(config.scheme)
     deepest = [most for name, most in CALIBRATED.items() if schemes.get(name) == scheme]
     if not deepest:

@@ -75,10 +75,14 @@ def test_the_page_holds_the_records(example, tmp_path):
 
 
 def test_calibrated_is_what_the_page_and_the_example_have(example):
-    on_page = re.findall(r"^\| `(\w+)`, (\d+), ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    planned = [(case.scheme, case.depth) for part in example.PARTS.values() for case in part]
-    for cases in (on_page, planned):
-        deepest: dict[str, int] = {}
-        for scheme, depth in cases:
-            deepest[scheme] = max(deepest.get(scheme, 0), int(depth))
-        assert deepest == stability.CALIBRATED
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)`, (\d+), .*\|(.*) \|$", page, re.MULTILINE)
+    on_page = {(scheme, int(depth)) for scheme, depth, _ in rows}
+    assert on_page == {(c.scheme, c.depth) for part in example.PARTS.values() for c in part}
+    expected = {}
+    for scheme in {scheme for scheme, _ in on_page}:
+        own = [(int(depth), "miss" in last) for name, depth, last in rows if name == scheme]
+        # More forecasts wrong than right: no word on that scheme.
+        if 2 * sum(miss for _, miss in own) <= len(own):
+            expected[scheme] = max(depth for depth, _ in own)
+    assert expected == stability.CALIBRATED
