@@ -99,8 +99,8 @@ _INTRODUCTION = """\
 Every sublayer of a Transformer ends with the same small box, "Add & Norm". Textbooks say why. This
 page tries it: each claim is a sentence, a formula, an experiment and a verdict. The numbers come
 from the records of real runs, none is typed in; `python examples/why_add_and_norm.py` makes them
-anew. By hand first: the notebooks [Add & Norm from scratch](../notebooks/03_add_and_norm_from_scratch.ipynb)
-and [Why norm](../notebooks/04_why_norm.ipynb)."""
+anew. By hand first: [Add & Norm from scratch](../notebooks/03_add_and_norm_from_scratch.ipynb) and
+[Why norm](../notebooks/04_why_norm.ipynb), two notebooks."""
 
 _CLOSING = """\
 Each training was run once, with one seed. Differences of a few hundredths in a loss mean nothing

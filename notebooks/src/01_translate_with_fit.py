@@ -2,7 +2,7 @@
 # # Translate with `fit`
 #
 # From sentence pairs to translations with `compile` and `fit`, English to Spanish, in about a minute
-# on a laptop. It is the plan of the well-known Keras example, with what earlier versions of that
+# of processor time. It is the plan of the well-known Keras example, with what earlier versions of that
 # example had wrong (source and target were swapped, padding masks were computed and not used, padding
 # counted in loss and accuracy; mended in November 2024), and with what it still leaves out: a beam
 # search from a cache, and BLEU.
