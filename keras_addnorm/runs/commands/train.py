@@ -74,8 +74,9 @@ def _check(options: argparse.Namespace) -> RunConfig:
     settings = by_dotted_key(read_toml(options.config)) if options.config else {}
     settings |= given(options)
     start = settings.get("training.start_from")
-    is_path = bool(start) and isinstance(start, str)  # Else it is refused with the other settings.
-    other = RunDirectory(start, verify=options.verify) if is_path else None
+    other = None
+    if start and isinstance(start, str):  # Else it is refused with the other settings.
+        other = RunDirectory(start, verify=options.verify)
     before = directory if goes_on else other
     inherited = before.read_config().to_dict() if before else {}
     if "data" in settings and not goes_on:
