@@ -605,8 +605,8 @@ FAULTS = (
         "data/end_id",
         "decoding reads on behind the end token",
         (
-            "            if token == self.end_id:\n                break",
-            "            if token == self.pad_id:\n                break",
+            "                if token == self.end_id:\n                    break",
+            "                if token == self.pad_id:\n                    break",
         ),
         tests="data/test_tokenizer.py::test_decode_stops_at_the_end_and_leaves_specials_out",
     ),
