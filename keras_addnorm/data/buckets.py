@@ -130,7 +130,7 @@ def fit_bucket_lengths(
     numbers = num_buckets, max_length, tokens_per_batch, rows_multiple_of
     if not all(is_whole(number, 1) for number in numbers):
         raise ValueError(
-            f"Expected positive ints; received num_buckets={num_buckets!r}, "
+            f"Expected positive numbers; received num_buckets={num_buckets!r}, "
             f"max_length={max_length!r}, tokens_per_batch={tokens_per_batch!r}, "
             f"rows_multiple_of={rows_multiple_of!r}."
         )

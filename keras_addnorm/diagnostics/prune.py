@@ -99,13 +99,6 @@ class Validation:
                 "There is nothing to validate on. Expected `data`, `sources` or both. "
                 "Received neither."
             )
-        if self.sources:
-            checked_texts(self.sources, "sources")
-            if len(checked_texts(self.references, "references")) != len(self.sources):
-                raise ValueError(
-                    "Each source needs one reference. Received "
-                    f"{len(self.sources)} sources and {len(self.references)} references."
-                )
         loss_of(None, self.loss)
         bleu_tokenizer(self.language)
         if self.sources and not callable(self.translate):
@@ -113,6 +106,13 @@ class Validation:
                 "The sources need someone to translate them. Expected `translate`, a function of "
                 f"a model and texts. Received: {self.translate!r:.80}"
             )
+        if self.sources:
+            checked_texts(self.sources, "sources")
+            if len(checked_texts(self.references, "references")) != len(self.sources):
+                raise ValueError(
+                    "Each source needs one reference. Received "
+                    f"{len(self.sources)} sources and {len(self.references)} references."
+                )
 
     def __call__(self, model: Seq2SeqTransformer) -> dict[str, float]:
         """Score a model.

@@ -178,7 +178,9 @@ def test_printed_format_characters_stay():
 def test_the_normal_form_is_python_s(text, rule):
     """With every character in the vocabulary, a rule is a Unicode form and single spaces."""
     normalized = Normalizer(rule, lambda character: True)(text)
-    expected = text if rule.form is None else unicodedata.normalize(rule.form, text)
+    expected = text.replace("\0", "")  # which means nothing
+    if rule.form is not None:
+        expected = unicodedata.normalize(rule.form, expected)
     if not rule.keeps_all_joiners and {"\u200c", "\u200d"} & set(text):
         return
     assert normalized == " ".join(expected.replace("\u2581", " ").split())
