@@ -213,6 +213,8 @@ class Client:
 def _array(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
+    except UnicodeDecodeError:  # texts and bytes side by side
+        array = np.asarray(value, object)
     except ValueError as error:  # lists of different lengths
         raise ValueError(
             f"Expected input '{name}' as an array, or lists of one length; received {value!r:.80}."

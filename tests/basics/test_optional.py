@@ -179,5 +179,7 @@ def test_the_extra_all_brings_everything_that_another_extra_brings():
     (named,) = EXTRAS["all"]
     own = {"data", "demo", "report", "serve", "ctranslate2", "onnx", "pretrained"}
     assert set(named.removeprefix("keras-addnorm[").removesuffix("]").split(",")) == own
-    assert own | {"tfds"} == EXTRAS.keys() - {"all", "test", "lint", "benchmarks"}
+    # The others are for those who work on the library, or learn from its pages.
+    others = {"all", "test", "lint", "benchmarks", "docs", "notebooks"}
+    assert own | {"tfds"} == EXTRAS.keys() - others
     assert all("keras-addnorm[tfds]" in EXTRAS[name] for name in ("data", "demo"))

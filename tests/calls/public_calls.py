@@ -938,10 +938,10 @@ def a_log():
 
 
 def observed(model, *, offsets=None):
-    """Raises: as `observe` does when it is entered.
+    """Enter `observe`, which checks its arguments there.
 
     Raises:
-        ValueError: See there.
+        ValueError: As `observe` says.
     """
     with diagnostics.observe(model, offsets=offsets):
         pass

@@ -241,7 +241,7 @@ def test_two_files_for_one_split(folder, load):
     ("choices", "message"),
     [
         ({"target": "fr"}, r"no language 'fr' for target. It has 'de', 'en'"),
-        ({"source": "de", "target": "de"}, "source and target are both 'de'"),
+        ({"source": "de", "target": "de"}, "Expected two languages; received source=target='de'"),
         ({"split": "dev2"}, r"no split 'dev2'. It has 'train', 'validation', 'test_2016_flickr'"),
         ({"split": "train[:2"}, r"'train\[:2' is no split of the folder"),
         ({"split": "train[:x%]"}, r"is no split of the folder"),

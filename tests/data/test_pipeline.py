@@ -234,7 +234,7 @@ def test_bad_arguments(tokenizer):
     with pytest.raises(ValueError, match="either tokens_per_batch or batch_size"):
         bucket_by_length(ids, bucket_lengths=(4,), batch_size=1, tokens_per_batch=1)
     for lengths in ((), (1, 5), (0,), (-3,)):
-        with pytest.raises(ValueError, match="bucket lengths of at least 2"):
+        with pytest.raises(ValueError, match="bucket lengths, ints of at least 2"):
             make_training_dataset([("a", "b")], tokenizer, bucket_lengths=lengths)
     for tokens in (0, -1):
         with pytest.raises(ValueError, match="a positive size"):
@@ -587,9 +587,16 @@ def test_processes_read_each_row_once(tokenizer):
         np.testing.assert_allclose(weights, 1 / (labels != 0).sum(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("share", [(0, 2), (3, 3), (-1, 3)])
-def test_rows_that_cannot_be_shared_are_refused(tokenizer, share):
-    with pytest.raises(ValueError, match=r"shared evenly.*batches with \[9\] rows"):
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        ((0, 2), r"shared evenly.*batches with \[9\] rows"),
+        ((3, 3), r"shared evenly.*batches with \[9\] rows"),
+        ((-1, 3), r"row_share=\(index, count\), two ints; received \(-1, 3\)"),
+    ],
+)
+def test_rows_that_cannot_be_shared_are_refused(tokenizer, share, message):
+    with pytest.raises(ValueError, match=message):
         make_training_dataset(
             sentence_pairs(5, longest=6),
             tokenizer,

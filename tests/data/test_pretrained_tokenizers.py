@@ -190,7 +190,7 @@ def test_a_table_may_be_larger_than_the_vocabulary():
     ("values", "message"),
     [
         ({"pieces": ("a", "a")}, r"received \['a'\] several times"),
-        ({"pieces": ("a", 5)}, "Expected the names of pieces as strings; received int 5"),
+        ({"pieces": ("a", 5)}, r"a tuple of names; received tuple \('a', 5\)"),
         ({"pieces": ("<pad>", "<s>", "<unk>")}, r"received \{'end': '</s>'\}"),
         ({"pieces": ("<pad>", "<s>", "<unk>"), "end": "<pad>"}, "cannot be what ends"),
         ({"pieces": ("<pad>", "<s>", "<unk>", "</s>"), "controls": ("x",)}, r"received \['x'\]"),

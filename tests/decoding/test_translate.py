@@ -232,7 +232,7 @@ def test_all_that_a_strategy_returns(model):
 
 
 def test_where_nothing_was_found_the_text_is_empty_and_the_score_says_so(model):
-    impossible = [{"name": "min_length", "source_factor": 9}, {"name": "max_length", "length": 2}]
+    impossible = [{"name": "min_length", "source_factor": 2}, {"name": "max_length", "length": 3}]
     result = translate(
         model, PAIR, ["ab", ""], Beam(2, num_return=2), constraints=impossible, jit_compile=False
     )

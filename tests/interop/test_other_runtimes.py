@@ -421,7 +421,7 @@ def test_errors(name, small, half, learned, tmp_path, monkeypatch):
     tokenizer = Tokenizer.train(["ab"], vocabulary_size=7)
     with pytest.raises(ValueError, match=r"a source vocabulary of 19 pieces. Received: 7"):
         export(small, target, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=r"`max_length` of the export.*Received: 0"):
+    with pytest.raises(ValueError, match=r"`max_length`.*positive.*Received: 0"):
         export(small, target, max_length=0)
     with pytest.raises(ValueError, match=r"compute in float32.*'mixed_float16'"):
         export(half, target)

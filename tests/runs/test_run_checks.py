@@ -571,7 +571,7 @@ def what_fit_trains(monkeypatch, folder, training, split="train[:200]"):
     class Seen(Exception):  # noqa: N818 - it says that all is seen, and ends the run.
         pass
 
-    def fit(model, dataset, validation_data, **_):
+    def fit(model, dataset, labels=None, *, validation_data, **_):
         raise Seen(model, dataset, validation_data)
 
     monkeypatch.setattr(keras.Model, "fit", fit)

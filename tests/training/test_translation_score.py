@@ -243,7 +243,11 @@ BAD_CALLBACKS = {
     "unequal": (lambda: TranslationScore(["a"], ["a", "b"], echo), ValueError, "1 sources and 2"),
     "empty": (lambda: TranslationScore([], [], echo), ValueError, "sources must hold at least one"),
     "never": (lambda: TranslationScore(["a"], ["b"], echo, every=0), ValueError, "every must be"),
-    "a half": (lambda: TranslationScore(["a"], ["b"], echo, every=0.5), TypeError, "integer"),
+    "a half": (
+        lambda: TranslationScore(["a"], ["b"], echo, every=0.5),
+        ValueError,
+        "an int of at least 1",
+    ),
     "no callable": (lambda: TranslationScore(["a"], ["b"], "x"), TypeError, "a callable"),
 }
 
