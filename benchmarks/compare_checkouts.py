@@ -15,7 +15,6 @@ import argparse
 import dataclasses
 import functools
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -103,10 +102,8 @@ class Checkout:
 def ratios(timings: dict[str, measure.Timing]) -> tuple[float, float]:
     """The medians of new / old over the rounds, of wall and of processor time."""
     old, new = timings[OLD], timings[NEW]
-    return tuple(  # type: ignore[return-value]
-        statistics.median(b / a for a, b in zip(before, after, strict=True))
-        for before, after in ((old.wall_ms, new.wall_ms), (old.cpu_ms, new.cpu_ms))
-    )
+    wall = measure.median_ratio(new.wall_ms, old.wall_ms)
+    return wall, measure.median_ratio(new.cpu_ms, old.cpu_ms)
 
 
 def size_of(folder: Path) -> int:

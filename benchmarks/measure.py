@@ -9,7 +9,7 @@ import dataclasses
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,11 @@ def _seconds(call: Callable[[], Any], calls: int) -> tuple[float, float]:
     for _ in range(calls):
         call()
     return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def median_ratio(times: Sequence[float], reference: Sequence[float]) -> float:
+    """The median of the ratios of each round: neighbours on a machine slow both of a round."""
+    return statistics.median(a / b for a, b in zip(times, reference, strict=True))
 
 
 def table(timings: Mapping[str, Timing], reference: str) -> str:

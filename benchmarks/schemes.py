@@ -14,14 +14,12 @@ import argparse
 import dataclasses
 import functools
 import os
-import statistics
 from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import measure
-import numpy as np
 import peers
 
 from keras_addnorm import schemes
@@ -78,15 +76,6 @@ def search(scheme: Any, job: Job) -> Callable[[], Any]:
 PARTS = {"training": training, "search": search}
 
 
-def ratios(timings: dict[str, measure.Timing]) -> dict[str, float]:
-    """The median of each contender's ratios to the reference, round by round."""
-    reference = np.asarray(timings[REFERENCE].wall_ms)
-    return {
-        name: statistics.median(np.asarray(timing.wall_ms) / reference)
-        for name, timing in timings.items()
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -103,9 +92,10 @@ def main() -> None:
     for part in arguments.only:
         runs = {name: PARTS[part](CONTENDERS[name], job) for name in names}
         timings = measure.in_turn(runs, rounds=rounds)
+        reference = timings[REFERENCE].wall_ms
         figures[part] = {
-            name: {**timings[name].to_dict(), "ratio": ratio}
-            for name, ratio in ratios(timings).items()
+            name: {**timing.to_dict(), "ratio": measure.median_ratio(timing.wall_ms, reference)}
+            for name, timing in timings.items()
         }
         print(f"| {part} | ms | × {REFERENCE} |\n|---|---:|---:|")
         for name, row in figures[part].items():

@@ -163,7 +163,7 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
     def logits(self, x: Tensor) -> Tensor:
         """Project hidden states `(N, D)` to logits `(N, V)` in float32 (or float64)."""
         logits = ops.cast(self._product(ops.cast(x, self.compute_dtype)), self._logits_dtype)
-        return logits if self.logits_bias is None else ops.add(logits, self.logits_bias)
+        return logits if self.logits_bias is None else self._add_bias(logits)
 
     def table(self) -> Tensor:
         """Return the table `(V, D)` that the layer computes with, LoRA and quantisation included.
@@ -224,6 +224,10 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
     def _product(self, x: Tensor) -> Tensor:
         """Multiply `(N, D)` by the transposed table, to `(N, V)`."""
         return ops.einsum("nd,vd->nv", x, self.table())
+
+    def _add_bias(self, logits: Tensor) -> Tensor:
+        """Add the bias to `(N, V)`."""
+        return ops.add(logits, self.logits_bias)
 
     def _rows(self, token_ids: Tensor) -> Tensor:
         """Return rows of the table, `(..., D)`."""

@@ -204,17 +204,6 @@ class TransposedKeyValues:
 class EmbeddingForFewRows(TransposedEmbedding):
     """A view of an embedding that reads its transposed table for `_FEW_ROWS`."""
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Project `(N, D)` to `(N, V)`, with a bias that XLA does not fuse with the product.
-
-        A product of one row and a sum become one loop on one thread, 2.5 times as slow for a table
-        of 58,101 tokens; a difference does not.
-        """
-        logits = ops.cast(self._product(ops.cast(x, self.compute_dtype)), self._logits_dtype)
-        if self.logits_bias is None:
-            return logits
-        return ops.subtract(logits, ops.negative(self.logits_bias))
-
     def _product(self, x: Tensor) -> Tensor:
         def untransposed() -> Tensor:
             return ops.einsum("nd,vd->nv", x, self.table)
@@ -228,6 +217,11 @@ class EmbeddingForFewRows(TransposedEmbedding):
         # XLA knows the number of rows when it compiles, and removes the other branch.
         is_few = ops.logical_and(rows >= _FEW_ROWS[0], rows <= _FEW_ROWS[-1])
         return ops.cond(is_few, transposed, untransposed)
+
+    def _add_bias(self, logits: Tensor) -> Tensor:
+        # Of a product of one row and a sum, XLA makes one loop on one thread, 2.5 times as slow for
+        # a table of 58,101 tokens. Of a product and a difference it does not.
+        return ops.subtract(logits, ops.negative(self.logits_bias))
 
 
 class SplitKProjection(Projection):
