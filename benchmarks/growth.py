@@ -127,7 +127,7 @@ def walk(name: str, axis: Axis, program: str, rounds: int) -> Curve:
 
 
 def table(curves: dict[tuple[str, str], Curve], axes: dict[str, Axis]) -> tuple[str, bool]:
-    """The table of docs/performance.md, and whether nothing counted outgrows the theory."""
+    """The table of the measurement log, and whether nothing counted outgrows the theory."""
     lines = [
         "| | from, to | cpu ms | exponent | MB | exponent | operations: exponent "
         "| theory: at most | compiling, cpu s |",

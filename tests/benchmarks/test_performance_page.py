@@ -26,7 +26,7 @@ def test_the_page_has_the_figures(figures, render):
 
 
 def test_a_page_can_be_read_in_one_sitting(figures, render):
-    assert len(render(figures).splitlines()) < 180
+    assert len(render(figures).splitlines()) <= 125
 
 
 def test_every_topic_has_its_source(figures):
