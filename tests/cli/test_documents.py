@@ -48,7 +48,7 @@ NOT_ALONE = {
     "docs/how_to/tensorflow_serving.md-0": "asks a server; tests/serving/test_server_grpc.py does",
     "docs/how_to/tensorflow_serving.md-1": "the same",
     "docs/runtimes.md-1": "reads an export for ONNX Runtime; tests/interop runs it",
-    "docs/serving.md-1": "asks a server; tests/serving does",
+    "docs/server.md-0": "asks a server; tests/serving does",
     "saved_models/README.md-0": "reads what the demo exported; runs/serve_once.py does",
 }
 

@@ -15,7 +15,7 @@ Serves an exported model over REST and gRPC, with the APIs of TensorFlow Serving
 it at http://127.0.0.1:8501/. A new version in the folder replaces the old one without losing a
 request; a broken version is refused. After SIGTERM or Ctrl-C the server answers the requests in
 flight and ends. It is for development and small installations and needs: pip install
-'keras-addnorm[serve]'. Serve only models that you trust. See docs/serving.md.
+'keras-addnorm[serve]'. Serve only models that you trust. See docs/server.md.
 
 examples:
   keras-addnorm serve saved_models/mine
