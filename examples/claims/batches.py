@@ -92,7 +92,7 @@ def section(lab: Lab, images: Images) -> Section:
             f"{number(leak['batch_norm']['earlier_positions'])}; another sentence of the batch "
             f"changes by {number(leak['layer_norm']['other_sentences'])} and "
             f"{number(leak['batch_norm']['other_sentences'])}. In a decoder the last position is "
-            "the word to be predicted. The tests of the norms hold the same.",
+            "the word to be predicted.",
         ],
         verdict=Verdict.of(
             behind[small] > 0.3,

@@ -60,9 +60,10 @@ def section(lab: Lab, images: Images) -> Section:
         ratios.set_ylim(0, None)
         ratios.legend()
 
+    ends = depths[0], depths[-1]  # The picture has those between.
     runs = [
-        *((f"`{scheme}`, depth {layers}", run) for (scheme, layers), run in found.items()),
-        *((f"`pre_ln`, depth {layers}, decay", run) for layers, run in decayed.items()),
+        *((f"`{s}`, depth {layers}", found[s, layers]) for s in SCHEMES for layers in ends),
+        *((f"`pre_ln`, depth {layers}, decay", decayed[layers]) for layers in ends),
     ]
     rows = [
         [
@@ -80,16 +81,16 @@ def section(lab: Lab, images: Images) -> Section:
     )
     pushed = float(np.mean(decayed[deep]["ratio_after"]))
     return Section(
-        title="A layer that is not needed gets out of the way",
+        title="Identity mapping: a layer that is not needed gets out of the way",
         claim="If the best a layer can do is nothing, a residual layer has only to drive F(x) to "
         "0; a layer without the skip has to learn the identity, and cannot.",
         formula="wanted: y = x        y = x + F(x): F = 0 will do        y = F(x): F has to copy",
         experiment="Encoder stacks read embedded demo sentences (a fixed random vector a piece, of "
         "mean 0 and variance 1, so that a norm at the end is no obstacle) and are trained to "
-        f"return them unchanged, by mean squared error, for {PATIENCE * lab.scale.steps} steps. "
-        "Every layer is useless here. Errors are those of held-out sentences; an output of zeros "
-        f"has the error 1. Pre-LN once more with a weight decay of {DECAY}, since the error alone "
-        "does not care how the branches come to nothing.",
+        f"return them unchanged, by mean squared error, for {PATIENCE * lab.scale.steps} steps: "
+        "every layer is useless. Errors are those of held-out sentences; an output of zeros has "
+        f"the error 1. Pre-LN once more with a weight decay of {DECAY}, which rewards branches of "
+        "zero.",
         findings=[
             images.markdown(path, "Left: error against depth. Right: size of the branches"),
             table(["", "error before", "error after", "‖F‖/‖x‖ before", "‖F‖/‖x‖ after"], rows),

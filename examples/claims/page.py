@@ -96,11 +96,14 @@ def write_page(path: Path, scale: Scale, sections: dict[int, Section], minutes: 
 
 
 _INTRODUCTION = """\
-Every sublayer of a Transformer ends with the same small box, "Add & Norm". Textbooks say why. This
-page tries it: each claim is a sentence, a formula, an experiment and a verdict. The numbers come
-from the records of real runs, none is typed in; `python examples/why_add_and_norm.py` makes them
-anew. By hand first: [Add & Norm from scratch](../notebooks/03_add_and_norm_from_scratch.ipynb) and
-[Why norm](../notebooks/04_why_norm.ipynb), two notebooks."""
+Every sublayer of a Transformer ends with a residual connection and a normalisation, "Add & Norm".
+Textbooks say why; this page tries each reason on small models: a claim, a formula, an experiment, a
+verdict. `python examples/why_add_and_norm.py` makes all numbers and pictures anew.
+
+To see it by hand first: the notebooks
+[Add & Norm from scratch](../notebooks/03_add_and_norm_from_scratch.ipynb) and
+[Why norm](../notebooks/04_why_norm.ipynb), and a page in which models run,
+[Add & Norm by hand](add_and_norm_by_hand.html)."""
 
 _CLOSING = """\
 Each training was run once, with one seed. Differences of a few hundredths in a loss mean nothing

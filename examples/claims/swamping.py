@@ -58,7 +58,7 @@ def section(lab: Lab, images: Images) -> Section:
     norm_repairs = normed["glorot"] < bare["glorot"] - 0.3 and normed["std_1"] < bare["std_1"] - 0.3
     warmup_repairs = loss["post_ln", "glorot", 0.01, 0] - loss["post_ln", "glorot", 0.01, 150]
     return Section(
-        title="‖F(x)‖ ≫ ‖x‖ swamps the stream",
+        title="A branch larger than the stream swamps it, ‖F(x)‖ ≫ ‖x‖",
         claim="Where the branch is much larger than the stream, adding it wipes out what the "
         "stream carried. Large initial weights or a large learning rate bring that about; norm, "
         "initialisation and warm-up each repair a part.",
@@ -82,9 +82,9 @@ def section(lab: Lab, images: Images) -> Section:
         "skips; in a residual stream its larger kernels only feed the growth. *The norm* repairs "
         "the scale: the same three initialisations end at "
         f"{number(normed['glorot'])}, {number(normed['he'])} and {number(normed['std_1'])} with "
-        "Pre-LN. With std 1 that is no number gone wrong, but no training either: its first branch "
-        "still swamps the embeddings, and a step is small against such weights. *Warm-up* repairs "
-        "the rate, not the weights: at 0.01 with Glorot it takes Post-LN from "
+        "Pre-LN. With std 1 Pre-LN does not diverge, but hardly trains: its first branch swamps "
+        "the embeddings, and a step is small against such weights. *Warm-up* repairs the rate, not "
+        "the weights: at 0.01 with Glorot it takes Post-LN from "
         f"{number(loss['post_ln', 'glorot', 0.01, 0])} to "
         f"{number(loss['post_ln', 'glorot', 0.01, 150])}; with std 1 it leaves Post-LN at "
         f"{number(loss['post_ln', 'std_1', 0.01, 150])}.",
