@@ -239,7 +239,7 @@ def open_translation(
         if reader is not None:
             raise ValueError(f"Rows have no format: expected no reader; received {reader!r:.80}.")
         return RowSet.of(name_or_folder, source, target, max_chars, keep_every_pair)
-    is_demo = isinstance(name_or_folder, str) and re.fullmatch(r"demo(/.*)?", name_or_folder)
+    is_demo = is_built_in(name_or_folder)
     _require_tfds("demo" if is_demo else "tfds")
     if not isinstance(name_or_folder, (str, os.PathLike)):
         return _open_builder(name_or_folder, source, target, download, max_chars, keep_every_pair)
@@ -266,6 +266,11 @@ def _require_tfds(extra: str) -> None:
     # TensorFlow Datasets prepares nothing without importlib_resources, and does not declare it.
     needed = ("tensorflow_datasets", "importlib_resources")
     require_extra(extra, "Loading sentence pairs with TensorFlow Datasets", *needed)
+
+
+def is_built_in(data: object) -> bool:
+    """Whether a name is one of the built-in demo set, whose sentences are made from templates."""
+    return isinstance(data, str) and re.fullmatch(r"demo(/.*)?", data) is not None
 
 
 def looks_like_path(name_or_folder: str | os.PathLike[str]) -> bool:

@@ -32,6 +32,7 @@ class DataCheck:
         held_out: Iterable[tuple[str, str]],
         report: PipelineReport,
         lines: Iterable[LineReport] = (),
+        expected: Iterable[str] = (),
     ) -> DataCheck:
         """Reads all pairs once.
 
@@ -40,6 +41,7 @@ class DataCheck:
             held_out: The pairs of the validation and test sets.
             report: What became of the training pairs.
             lines: What became of the lines that the training pairs were read from.
+            expected: Names of `FAULTS` that are none in this data, and are not counted.
 
         Returns:
             The counts.
@@ -53,12 +55,17 @@ class DataCheck:
             "too_long": report.too_long + sum(split.too_long for split in lines),
             "not_utf8": sum(split.invalid_utf8 for split in lines),
         }
-        return cls(left_out, counter.counts())
+        counts = counter.counts()
+        return cls(left_out, {name: n for name, n in counts.items() if name not in set(expected)})
 
     def __str__(self) -> str:
         hints = {name: n for name, n in self.faults.items() if not FAULTS[name].is_certain}
         found = [_listed(self._certain())] if any(self._certain().values()) else []
-        found += [f"perhaps {_listed(hints)}"] if any(hints.values()) else []
+        found += [
+            f"perhaps {_listed({name: count})} ({FAULTS[name].says})"
+            for name, count in hints.items()
+            if count
+        ]
         return "; ".join(found) or "nothing suspicious"
 
     def require_clean(self) -> None:

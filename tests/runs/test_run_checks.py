@@ -74,8 +74,11 @@ def test_hints_stop_no_strict_run():
     report = dataclasses.replace(REPORT, empty=0, too_long=0)
     near = ("nearly held out but one", "x")
     check = DataCheck.of([near], [("nearly held out but two", "y")], report)
-    assert str(check) == "perhaps 1 near held out"
+    meaning = "a side is one of a validation or test set, but for a word"
+    assert str(check) == f"perhaps 1 near held out ({meaning})"
     check.require_clean()
+    sets = [near], [("nearly held out but two", "y")], report
+    assert str(DataCheck.of(*sets, expected=("near_held_out",))) == "nothing suspicious"
     assert str(DataCheck.of([near], [], report)) == "nothing suspicious"
 
 

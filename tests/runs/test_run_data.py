@@ -108,6 +108,17 @@ def test_training_pairs_are_compared_with_every_other_split(folder):
     assert said == ["Checked the training pairs: 1 in held out."]
 
 
+@pytest.mark.parametrize(("data", "hints"), [("demo/en-de", False), ("./demo/en-de", True)])
+def test_sentences_from_templates_may_be_near_each_other(data, hints, monkeypatch):
+    monkeypatch.setattr("keras_addnorm.runs.prepare.left_out_lines", lambda config: [])
+    pairs = RunPairs([("Anna has two red cars.", "A")], [], [("Anna has two red dogs.", "B")])
+    said = []
+    config = RunConfig.from_dict({"data": data, "source": "en", "target": "de"})
+    _check_pairs(config, pairs, PipelineReport(1, 0, 0, 0, 0, 1, 0.0, ()), said.append)
+    assert said[0].startswith("Checked the training pairs: perhaps 1 near held") == hints
+    assert said[0].startswith("Checked the training pairs: nothing suspicious.") != hints
+
+
 def test_a_file_without_other_splits_is_compared_with_what_is_held_out(spa):
     assert list(run_pairs(config_of(spa)).others) == []
 
