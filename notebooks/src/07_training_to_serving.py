@@ -213,5 +213,5 @@ check(
 )
 
 # %% [markdown]
-# Where to go on: [Export and serving](../docs/serving.md), and
+# Where to go on: [Export a SavedModel](../docs/serving.md), and
 # [other runtimes](../docs/runtimes.md): CTranslate2, ONNX Runtime and LiteRT.
