@@ -307,17 +307,8 @@ for num_layers in (2, 8):
 from keras_addnorm.diagnostics import observe
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-config = Seq2SeqConfig.preset(
-    "tiny",
-    source_vocabulary_size=30,
-    target_vocabulary_size=30,
-    num_encoder_layers=2,
-    num_decoder_layers=2,
-    hidden_dim=32,
-    intermediate_dim=64,
-)
-model = Seq2SeqTransformer(config)
-batch = {"source": rng.integers(4, 30, (4, 9)), "target": rng.integers(4, 30, (4, 8))}
+model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro"))  # 2+2 layers, 100 words
+batch = {"source": rng.integers(4, 100, (4, 9)), "target": rng.integers(4, 100, (4, 8))}
 with observe(model) as observation:
     model(batch)
 print(f"{len(observation)} Add & Norms: 2 in each encoder layer, 3 in each decoder layer\n")
@@ -384,5 +375,5 @@ check(
 
 # %% [markdown]
 # Where to go on: [Why norm](04_why_norm.ipynb), all schemes in
-# [Add & Norm: the choices](../docs/add_and_norm.md), and experiments with real trainings in
+# [Add & Norm: schemes and norms](../docs/add_and_norm.md), and experiments with real trainings in
 # [Why add, and why norm](../docs/why_add_and_norm.md).

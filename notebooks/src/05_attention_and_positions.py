@@ -184,17 +184,8 @@ print(x.shape, "->", heads.shape)
 from keras_addnorm.diagnostics import head_diversity
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-config = Seq2SeqConfig.preset(
-    "tiny",
-    source_vocabulary_size=40,
-    target_vocabulary_size=40,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    hidden_dim=32,
-    intermediate_dim=64,
-)
-model = Seq2SeqTransformer(config)
-source, target = rng.integers(4, 40, (4, 8)), rng.integers(4, 40, (4, 7))
+model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro"))
+source, target = rng.integers(4, 100, (4, 8)), rng.integers(4, 100, (4, 7))
 print("1 minus agreement        values  places  outputs")
 for found in head_diversity(model, source, target):
     print(f"{found.name:24} {found.subspaces:6.2f} {found.positions:7.2f} {found.outputs:8.2f}")

@@ -29,16 +29,11 @@ validation = make_training_dataset(splits["validation"], tokenizers, **buckets)
 batch = next(iter(validation.as_numpy_iterator()))
 
 config = Seq2SeqConfig.preset(
-    "tiny",
+    "micro",
     source_vocabulary_size=tokenizers.source.vocabulary_size,
     target_vocabulary_size=tokenizers.target.vocabulary_size,
-    num_encoder_layers=2,
-    num_decoder_layers=2,
-    hidden_dim=32,
-    intermediate_dim=64,
     scheme="pre_ln",
     dropout=0.0,
-    max_length=32,
     share_embeddings=True,
 )
 model = Seq2SeqTransformer(config)
