@@ -95,6 +95,12 @@ def _prepare(data: str, scale: Scale, file: Path, vocabulary: Path) -> None:
         sentences = Sentences.from_dataset(make_training_dataset(pairs, tokenizers, **shape))
         for part in ("source", "target", "labels"):
             arrays[f"{name}_{part}"] = getattr(sentences, part)
+    # No column that is padding in every row.
+    for side in (("source",), ("target", "labels")):
+        names = [f"{split}_{part}" for split in ("train", "validation") for part in side]
+        longest = max(int(np.flatnonzero((arrays[name] != 0).any(axis=0))[-1]) for name in names)
+        for name in names:
+            arrays[name] = arrays[name][:, : longest + 1]
     labels = [
         [int(token) for token in row if token not in (0, 2)] for row in arrays["validation_labels"]
     ]

@@ -37,7 +37,6 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
         Losses, scores, times and what `inspect` found, as plain JSON values.
     """
     config = _config(trial, scale, corpus)
-    forecast = predict_stability(config, learning_rate=trial.learning_rate)
     before = _memory()
     keras.utils.set_random_seed(trial.seed)
     model = Seq2SeqTransformer(config)
@@ -47,7 +46,10 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
     if trial.scheme == "admin":
         initialize_admin(model, batches[0][0])
     probe = corpus.validation_batches(scale)[0]
-    start = _profile(model, probe)
+    forecast, start = None, None
+    if trial.is_inspected and not trial.has_warmup:  # alike with warm-up
+        forecast = predict_stability(config, learning_rate=trial.learning_rate).verdict.value
+        start = _profile(model, probe)
     losses, seconds = [], []
     for batch, rate in zip(batches, trial.rates(scale), strict=True):
         optimizer.learning_rate.assign(rate)
@@ -66,7 +68,7 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
         "seconds": _rounded(sum(seconds)),
         "memory_mib": _rounded(memory / 2**20),
         "start": start,
-        "forecast": forecast.verdict.value,
+        "forecast": forecast,
         "validation_loss": None,
         "bleu": None,
         "end": None,
@@ -75,14 +77,17 @@ def measure(trial: Trial, scale: Scale, corpus: Corpus) -> Outcome:
     }
     if math.isfinite(losses[-1]):
         found = [float(model.test_on_batch(*batch)) for batch in corpus.validation_batches(scale)]
-        depth = effective_depth(model, probe)
         outcome |= {
             "validation_loss": _rounded(np.mean(found)),
             "bleu": _rounded(_bleu(model, scale, corpus)),
-            "end": _profile(model, probe),
-            "skips": {name: _rounded(cost) for name, cost in depth.increases.items()},
-            "effective_depth": _rounded(depth.depth),
         }
+        if trial.is_inspected and trial.has_warmup:
+            depth = effective_depth(model, probe)
+            outcome |= {
+                "end": _profile(model, probe),
+                "skips": {name: _rounded(cost) for name, cost in depth.increases.items()},
+                "effective_depth": _rounded(depth.depth),
+            }
     return outcome
 
 

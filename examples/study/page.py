@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from claims.drawing import picture
 from claims.images import Images
@@ -33,19 +33,17 @@ class Results:
         """The scheme that others are compared with."""
         return self.study.plan.schemes[0]
 
-    def of(self, scheme: str, layers: int, **changed: object) -> list[Outcome]:
+    def of(self, scheme: str, layers: int, **changed: Any) -> list[Outcome]:
         """The outcomes of a scheme at its own rate, one a seed."""
         plan = self.study.plan
         rate = plan.best_rate(scheme, self.study.find)
         if rate is None:
             return []
-        trials = [
-            dataclasses.replace(Trial(scheme, layers, rate, seed), **changed) for seed in plan.seeds
-        ]
+        trials = [plan.trial(scheme, layers, rate, seed, **changed) for seed in plan.seeds]
         found = [self.study.find(trial) for trial in trials]
         return [outcome for outcome in found if outcome is not None]
 
-    def loss(self, scheme: str, layers: int, **changed: object) -> float | None:
+    def loss(self, scheme: str, layers: int, **changed: Any) -> float | None:
         """The mean validation loss over the seeds; infinite where one diverged."""
         found = [loss_of(outcome) for outcome in self.of(scheme, layers, **changed)]
         return statistics.mean(found) if found else None
@@ -143,7 +141,7 @@ def _inner(results: Results) -> str:
     for scheme in plan.schemes:
         found = results.of(scheme, plan.middle)
         ends = [one["end"] for one in found if one["end"] is not None]
-        starts = [one["start"] for one in found]
+        starts = [one["start"] for one in results.of(scheme, plan.middle, has_warmup=False)]
         rows.append(
             [
                 f"`{scheme}`",
@@ -165,9 +163,10 @@ def _inner(results: Results) -> str:
     sublayers = 5 * plan.middle // 2
     return (
         f"At {plan.middle} layers, {sublayers} sublayers. Time and memory are factors of those of "
-        f"`{results.reference}`, measured on the same machine with all cores busy. Stream growth "
-        "is the root mean square of the stream behind the last sublayer over that in front of the "
-        "first, after training; the gradient is that at the stream, before training. [Effective "
+        f"`{results.reference}`, measured on the same machine with all cores busy; memory is "
+        "by how much the process grew, compiling included. Stream growth is the root mean square "
+        "of the stream behind the last sublayer over that in front of the first, after training; "
+        "the gradient is that at the stream, before training. [Effective "
         "depth](diagnostics.md#effective-depth) is after training.\n\n" + table(header, rows)
     )
 
@@ -217,7 +216,7 @@ def _warmup(results: Results) -> str:
                 f"`{scheme}`",
                 _spread([loss_of(one) for one in with_it]),
                 _spread([loss_of(one) for one in ours]),
-                with_it[0]["forecast"] if with_it else "",
+                ours[0]["forecast"] if ours else "",
             ]
         )
     header = ["scheme", "loss", "without warm-up", "forecast by `predict_stability`"]
@@ -270,7 +269,7 @@ class Claim:
 
 
 def _better(
-    scheme: str, other: str, which: int = 1, **changed: object
+    scheme: str, other: str, which: int = 1, **changed: Any
 ) -> Callable[[Results], float | None]:
     """By how much the loss of a scheme is lower than that of another, at one of the depths."""
 

@@ -48,6 +48,7 @@ class Trial:
         norm: Name of the norm.
         pairs: Training pairs; `None` for all.
         has_warmup: Whether the rate rises to its height, or starts there.
+        is_inspected: Whether to look inside: after the training, or before one without warm-up.
     """
 
     scheme: str
@@ -58,6 +59,7 @@ class Trial:
     norm: str = "layer_norm"
     pairs: int | None = None
     has_warmup: bool = True
+    is_inspected: bool = True
 
     def rates(self, scale: Scale) -> list[float]:
         """The learning rate of each update."""
@@ -106,6 +108,11 @@ class Plan:
         """The depth at which rates are chosen."""
         return self.depths[min(1, len(self.depths) - 1)]
 
+    def trial(self, scheme: str, layers: int, rate: float, seed: int, **changed: Any) -> Trial:
+        """A training of the plan; it is looked into at one depth, with the first seed."""
+        is_inspected = layers == self.middle and seed == self.seeds[0]
+        return Trial(scheme, layers, rate, seed, is_inspected=is_inspected, **changed)
+
     def grid(self, scheme: str, norm: str = "layer_norm") -> list[Trial]:
         """The trainings that choose the rate of a scheme: validation loss, first seed."""
         return [Trial(scheme, self.middle, rate, self.seeds[0], norm=norm) for rate in self.rates]
@@ -140,7 +147,7 @@ class Plan:
         for layers, scheme in itertools.product(depths or self.depths, self.schemes):
             rate = self.best_rate(scheme, find)
             if rate is not None:
-                yield Trial(scheme, layers, rate, seed)
+                yield self.trial(scheme, layers, rate, seed)
 
     def _on_multi30k(self, find: Find) -> Iterator[Trial]:
         for scheme in self.multi30k:

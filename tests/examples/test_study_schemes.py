@@ -19,7 +19,7 @@ def study(example, tmp_path):
     return example.Study(plan, example.SMALL, records, {"demo": "demo/en-de"}, tmp_path)
 
 
-def outcome(loss, milliseconds=10.0, machine="mine"):
+def outcome(loss, milliseconds=10.0, machine="mine", has_warmup=True):
     """What a training might have come to."""
     profile = {"stream_growth": 2.0, "gradient_ratio": 0.5}
     found = {
@@ -27,17 +27,18 @@ def outcome(loss, milliseconds=10.0, machine="mine"):
         "milliseconds": milliseconds,
         "memory_mib": 50.0,
         "seconds": 1.0,
-        "forecast": "needs warm-up",
+        "forecast": None if has_warmup else "needs warm-up",
         "validation_loss": loss,
         "bleu": None if loss is None else 10 * loss,
-        "start": {"encoder": profile, "decoder": profile},
+        "start": None if has_warmup else {"encoder": profile, "decoder": profile},
         "end": None,
         "skips": None,
         "effective_depth": None,
     }
     if loss is not None:
         skips = {"encoder/0/feed_forward": 0.1, "decoder/0/feed_forward": 0.3}
-        found |= {"end": found["start"], "skips": skips, "effective_depth": 3.5}
+        end = {"encoder": profile, "decoder": profile}
+        found |= {"end": end, "skips": skips, "effective_depth": 3.5}
     return found
 
 
@@ -64,6 +65,9 @@ def test_the_rate_of_a_scheme_is_chosen_before_all_else(example, study):
         ("post_ln", 8),
     ]
     assert {t.learning_rate for t in rest if t.scheme == "post_ln"} == {0.1}
+    # Those of the grid are looked into after their end, those without warm-up before they begin.
+    inspected = [trial for trial in rest if trial.is_inspected and trial.norm == "layer_norm"]
+    assert [(trial.layers, trial.has_warmup) for trial in inspected] == 2 * [(4, False)]
 
 
 def test_the_rate_rises_and_falls(example):
@@ -81,12 +85,13 @@ def test_the_page_holds_the_records(example, study, tmp_path):
             worse = 0.3 * (trial.learning_rate == 0.2) + 0.5 * (not trial.has_warmup)
             loss = losses[trial.scheme][trial.layers]
             slower = 30.0 if trial.scheme == "post_ln" else 10.0
+            loss = None if loss is None else loss + worse
             study.records.keep(
-                trial.key(study.scale), outcome(None if loss is None else loss + worse, slower)
+                trial.key(study.scale), outcome(loss, slower, has_warmup=trial.has_warmup)
             )
     # The second seed, on another machine: its times are compared with those of that machine.
     for scheme, slower in (("pre_ln", 2.0), ("post_ln", 10.0)):
-        key = example.Trial(scheme, 4, 0.1, seed=2).key(study.scale)
+        key = study.plan.trial(scheme, 4, 0.1, seed=2).key(study.scale)
         study.records.keep(key, outcome(losses[scheme][4] + 0.25, slower, "another"))
     from study.page import write
 
