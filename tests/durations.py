@@ -1,6 +1,6 @@
 """Writes how long each test took to `tests/durations.md`.
 
-    python tests/durations.py                                # runs both tiers, then writes
+    python tests/durations.py                                # runs all tiers, then writes
     python tests/durations.py default=one.xml slow=two.xml   # from what `pytest --junitxml` wrote
 
 A time is that of one worker, set-up and tear-down included; a fixture that several tests share is
@@ -21,7 +21,11 @@ import xml.etree.ElementTree as ElementTree
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "tests" / "durations.md"
 # What the README and `.ci/run` run, and where a report goes.
-TIERS = {"default": ["--dist", "worksteal"], "slow": ["--dist", "loadfile", "-m", "slow"]}
+TIERS = {
+    "default": ["--dist", "worksteal"],
+    "slow": ["--dist", "loadfile", "-m", "slow and not release"],
+    "release": ["--dist", "loadfile", "-m", "release"],
+}
 NUM_WORKERS = 2
 NUM_SLOWEST = 50
 

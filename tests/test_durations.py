@@ -68,10 +68,11 @@ def test_without_reports_the_tiers_are_run(monkeypatch, tmp_path):
 
     monkeypatch.setattr(durations.subprocess, "run", run)
     durations.main(["--output", str(tmp_path / "page.md")])
-    assert [command[:3] for command in commands] == 2 * [[sys.executable, "-m", "pytest"]]
+    assert [command[:3] for command in commands] == 3 * [[sys.executable, "-m", "pytest"]]
     assert [command[command.index("--dist") + 1 : -1] for command in commands] == [
         ["worksteal"],
-        ["loadfile", "-m", "slow"],
+        ["loadfile", "-m", "slow and not release"],
+        ["loadfile", "-m", "release"],
     ]
     Done.returncode = 1
     (tmp_path / "page.md").unlink()

@@ -1,4 +1,4 @@
-"""Each test runs in exactly one tier: plain `pytest`, `-m slow` or `-m browser`."""
+"""Each test runs in exactly one tier: plain `pytest`, slow, release or browser."""
 
 import collections
 import pathlib
@@ -27,7 +27,7 @@ def default_tier():
 
 
 def other_tiers():
-    """What `.ci/run` runs after the README's command."""
+    """What `.ci/run release` runs after the README's command."""
     commands = re.findall(r"^\s*step (pytest .*)$", (ROOT / ".ci" / "run").read_text(), re.M)
     return [expression for command in commands for expression in marker_expressions(command)]
 

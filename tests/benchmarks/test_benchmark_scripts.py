@@ -135,7 +135,7 @@ print(json.dumps([counts, shares]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_contenders_have_as_many_weights_and_products():
     counts, shares = json.loads(run_on("jax", "-c", SAME_WORK).splitlines()[-1])
     assert {"tiny", "base", "base 6+6"} < set(counts)
@@ -189,7 +189,7 @@ for script, *arguments in (
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_scripts_about_a_part_run():
     said = run_on("tensorflow", "-c", SMALL, str(ROOT / "README.md"))
     assert "layer_norm [2, 3, 8]" in said
@@ -198,7 +198,7 @@ def test_the_scripts_about_a_part_run():
     assert "The monitor costs" in said
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_growth_and_gpu_run_without_tensorflow(tmp_path):
     said = run_on("jax", "-c", GROWTH_AND_GPU, str(tmp_path / "growth.png"))
     assert "| decoding, length | 8, 16 |" in said
@@ -234,7 +234,7 @@ def test_decoding_translates_the_same_texts_as_ctranslate2(tmp_path):
         assert {"keras-addnorm, XLA", "keras-addnorm, no XLA"} < set(timings)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_two_checkouts_are_compared_cell_by_cell(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 × greedy", "--json", str(path))
@@ -253,7 +253,7 @@ def test_two_checkouts_are_compared_cell_by_cell(tmp_path):
     assert all(row["ratio"] > 0 and row["old"]["median_ms"] > 0 for row in figures.values())
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_shortlists_are_timed_beside_the_whole_vocabulary(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 × beam", "--sizes", "16")
@@ -264,7 +264,7 @@ def test_shortlists_are_timed_beside_the_whole_vocabulary(tmp_path):
     assert re.search(r"\| miniature 1 × beam 4 \| [\d.]+ \| [\d.]+ \([\d.]+ ×\) \|", said)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_caches_are_timed_whole_and_growing(tmp_path):
     path = tmp_path / "figures.json"
     arguments = ("--smoke", "--rounds", "1", "--cells", "miniature 1 × beam", "--room", "130")
@@ -290,7 +290,7 @@ def test_training_step_runs_and_writes_its_figures(tmp_path):
     assert len(figures["rounds"]["torch"]["wall_ms"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_serving_asks_a_server_and_writes_what_it_saw(tmp_path):
     path = tmp_path / "figures.json"
     run_on("tensorflow", str(ROOT / "benchmarks" / "serving.py"), "--smoke", "--json", str(path))
@@ -312,7 +312,7 @@ def test_serving_asks_a_server_and_writes_what_it_saw(tmp_path):
     assert attacked["answers"].keys() == {"413"}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_imported_model_translates_alike_everywhere(tmp_path):
     figures = run_pretrained("search", tmp_path, "--batch-sizes", "1")
     assert figures["export"]["mb"] > 0
@@ -321,7 +321,7 @@ def test_an_imported_model_translates_alike_everywhere(tmp_path):
         assert len(figures[f"1 × {search}"]) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_imports_and_fine_tuning_are_measured(tmp_path):
     imported = run_pretrained("import", tmp_path, "--backends", "torch")["torch"]
     assert imported["peak_of_all_mb"] > imported["before_mb"] > imported["weights_mb"] > 0
@@ -338,7 +338,7 @@ def run_pretrained(part, folder, *arguments):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_schemes_are_timed_beside_pre_ln(tmp_path):
     path = tmp_path / "figures.json"
     script = str(ROOT / "benchmarks" / "schemes.py")

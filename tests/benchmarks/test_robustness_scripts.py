@@ -135,7 +135,7 @@ KILLS = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_what_is_killed_loses_nothing():
     done = run("-c", textwrap.dedent(KILLS))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -131,7 +131,7 @@ np.savez(sys.argv[2], loss=found.loss, **arrays)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_same_on_every_backend(tmp_path):
     found = {}
     for backend in ("tensorflow", "jax", "torch"):

@@ -228,7 +228,7 @@ assert monitor.traces == (1 if keras.backend.backend() == "jax" else 3)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_other_backends(backend, tmp_path):
     done = subprocess.run(

@@ -295,7 +295,7 @@ t.check_monitor(pathlib.Path(sys.argv[2]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_other_backends(backend, tmp_path):
     done = subprocess.run(

@@ -34,7 +34,7 @@ def test_each_training_has_the_scheme_and_the_seed_of_its_case(example, tmp_path
     assert row in example.table(results)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_runs(example, capsys):
     results = example.main(example.parser().parse_args(["--smoke"]))
     (result,) = results["Pre-LN, RMSNorm"]

@@ -96,7 +96,7 @@ def test_what_cannot_be_is_said_before_anything_is_translated(example, tmp_path)
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_runs(example, capsys):
     pairs = example.main(example.parser().parse_args(["--smoke"]))
     assert 40 <= len(pairs) <= 120 and len(set(pairs)) == len(pairs)

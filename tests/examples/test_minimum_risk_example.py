@@ -106,7 +106,7 @@ def test_a_training_goes_on_where_the_first_two_batches_are_of_one_length(exampl
     assert len(alone) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_runs_and_goes_on_behind_the_candidates_that_are_there(example, tmp_path, capsys):
     runs = example.small_runs(tmp_path)
     to = RunDirectory(tmp_path / "new")

@@ -142,7 +142,7 @@ def test_the_validation_set_chooses_the_length_penalty(example, tmp_path, monkey
     assert run.read_config().evaluation.length_penalty == 2.0
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_runs(example, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(example, "LENGTH_PENALTIES", (1.0, 2.0))  # Each is a search to compile.
     chain = example.small_chain(tmp_path)

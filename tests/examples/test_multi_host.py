@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 
 def test_two_processes_come_to_one_loss(load_example):

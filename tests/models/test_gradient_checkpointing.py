@@ -28,7 +28,7 @@ def test_the_same_training_on_tensorflow(jit_compile):
     assert kept["losses"] != program.run(jit_compile, dropout=0.0)["losses"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_same_training_on_other_backends(backend):
     done = subprocess.run(

@@ -81,7 +81,7 @@ def test_gradients_of_half_precision_are_those_of_the_formula(name):
     check_half_gradients(name)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_same_on_other_backends(backend):
     environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_ENABLE_X64": "1"}

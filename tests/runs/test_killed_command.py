@@ -20,7 +20,7 @@ from weight_files import tensors
 
 from keras_addnorm.runs import RunDirectory
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 TRAIN = [sys.executable, "-W", "ignore", "-m", "keras_addnorm.cli", "train"]
 ROOT = Path(__file__).parents[2]

@@ -70,7 +70,13 @@ def states(directory):
     return found
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "patience in bfloat16",
+        pytest.param("updates in float16", marks=pytest.mark.release),
+    ],
+)
 def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(name, corpus, tmp_path, monkeypatch):
     chosen = {"epochs": 3, "checkpoint_batches": 4, **SETTINGS[name]}
     settings = config(corpus).replace({f"training.{key}": chosen[key] for key in chosen})

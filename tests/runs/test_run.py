@@ -394,7 +394,7 @@ def test_the_benchmark_of_shortlists_compares_translations(run, tmp_path, capsys
     assert rows[2][1:] == rows[0][1:] == (rows[0][1], "100.0%")  # A list of all tokens.
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_benchmark_of_storage_compares_three_exports(run, capsys):
     script = Path(__file__).parents[2] / "benchmarks" / "storage.py"
     runpy.run_path(str(script))["main"](run.directory.path, "test")
