@@ -101,7 +101,8 @@ Every scheme is trained alike on the built-in set, English to German: width {sca
 {scale.num_heads} heads, feed-forward layers twice as wide, one vocabulary of
 {scale.vocabulary_size} pieces, dropout 0.1, {scale.updates} updates of {scale.batch_size} pairs,
 Adam, a rate that rises over {scale.warmup} updates and then falls linearly to 0. The highest rate
-is chosen for each scheme from {rates} by the validation loss at {plan.middle} layers, first seed.
+is chosen for each scheme from {rates} by the validation loss at {plan.middle} layers, first seed;
+the three in the middle are tried, and one further out where its neighbour is the best.
 Layers are counted in encoder and decoder together, half of them each. Losses are those of
 validation pairs, in nats a token; BLEU is that of {scale.scored} of them, translated greedily. No
 test data was used. Sentences of the built-in set are made from templates: numbers here rank

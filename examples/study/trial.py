@@ -88,7 +88,8 @@ class Plan:
     Attributes:
         schemes: The schemes to compare, the reference first.
         depths: Numbers of layers; the second one is where rates are chosen.
-        rates: The grid of learning rates, the same for every scheme.
+        rates: The grid of learning rates, the same for every scheme, in rising order. The three in
+            the middle are tried first, and one further out only where its neighbour is the best.
         seeds: Seeds of the built-in set.
         norms: Norms to compare with the reference scheme, on all pairs and on few.
         few_pairs: How many pairs are few.
@@ -97,7 +98,7 @@ class Plan:
 
     schemes: tuple[str, ...]
     depths: tuple[int, ...] = (6, 12, 24)
-    rates: tuple[float, ...] = (0.002, 0.005, 0.01)
+    rates: tuple[float, ...] = (0.001, 0.002, 0.005, 0.01, 0.02)
     seeds: tuple[int, ...] = (1, 2)
     norms: tuple[str, ...] = ()
     few_pairs: int = 1000
@@ -113,20 +114,32 @@ class Plan:
         is_inspected = layers == self.middle and seed == self.seeds[0]
         return Trial(scheme, layers, rate, seed, is_inspected=is_inspected, **changed)
 
-    def grid(self, scheme: str, norm: str = "layer_norm") -> list[Trial]:
-        """The trainings that choose the rate of a scheme: validation loss, first seed."""
-        return [Trial(scheme, self.middle, rate, self.seeds[0], norm=norm) for rate in self.rates]
+    def grid(self, scheme: str, find: Find, norm: str = "layer_norm") -> list[Trial]:
+        """The trainings that choose the rate of a scheme, as far as what is known tells."""
+        trials = [Trial(scheme, self.middle, rate, self.seeds[0], norm=norm) for rate in self.rates]
+        outer = max(0, (len(trials) - 3) // 2)
+        first, last = outer, len(trials) - 1 - outer
+        while all(find(trial) for trial in trials[first : last + 1]):
+            best = min(range(first, last + 1), key=lambda index: loss_of(find(trials[index])))
+            if best == first > 0:
+                first -= 1
+            elif best == last < len(trials) - 1:
+                last += 1
+            else:
+                break
+        return trials[first : last + 1]
 
     def best_rate(self, scheme: str, find: Find, norm: str = "layer_norm") -> float | None:
-        """The rate with the lowest validation loss; `None` while one of them is not trained."""
-        found = [(trial, find(trial)) for trial in self.grid(scheme, norm)]
+        """The rate with the lowest validation loss; `None` while a training is missing."""
+        found = [(trial, find(trial)) for trial in self.grid(scheme, find, norm)]
         if any(outcome is None for _, outcome in found):
             return None
         return min(found, key=lambda pair: loss_of(pair[1]))[0].learning_rate
 
     def stages(self, find: Find) -> Iterator[tuple[str, list[Trial]]]:
         """The stages with their titles; the trials of a scheme follow once its rate is known."""
-        yield "learning rates", [trial for scheme in self.schemes for trial in self.grid(scheme)]
+        grids = (self.grid(scheme, find) for scheme in self.schemes)
+        yield "learning rates", list(itertools.chain.from_iterable(grids))
         first, *more = self.seeds
         yield "depths", list(self._chosen(find, seed=first))
         yield (
@@ -157,7 +170,7 @@ class Plan:
 
     def _norms(self, find: Find) -> Iterator[Trial]:
         for norm in self.norms:
-            yield from self.grid(self.schemes[0], norm)
+            yield from self.grid(self.schemes[0], find, norm)
             rate = self.best_rate(self.schemes[0], find, norm)
             if rate is not None:
                 yield Trial(

@@ -70,6 +70,27 @@ def test_the_rate_of_a_scheme_is_chosen_before_all_else(example, study):
     assert [(trial.layers, trial.has_warmup) for trial in inspected] == 2 * [(4, False)]
 
 
+@pytest.mark.parametrize(
+    ("losses", "tried", "best"),
+    [
+        ([9.0, 3.0, 2.0, 4.0, 9.0], [2, 3, 4], 3),
+        ([1.0, 2.0, 3.0, 4.0, 9.0], [1, 2, 3, 4], 1),
+        ([9.0, 3.0, 2.5, 2.0, 5.0], [2, 3, 4, 5], 4),
+        ([9.5, 9.0, None, 9.0, 9.0], [1, 2, 3, 4], 2),  # of equals the lower rate
+        ([None, None, None, None, None], [1, 2, 3, 4], 1),
+    ],
+)
+def test_a_rate_further_out_is_tried_where_its_neighbour_is_the_best(example, losses, tried, best):
+    rates = (1.0, 2.0, 3.0, 4.0, 5.0)
+    plan, known = example.Plan(("pre_ln",), rates=rates), {}
+    while missing := [trial for trial in plan.grid("pre_ln", known.get) if trial not in known]:
+        assert plan.best_rate("pre_ln", known.get) is None
+        for trial in missing:
+            known[trial] = {"validation_loss": losses[rates.index(trial.learning_rate)]}
+    assert sorted(trial.learning_rate for trial in known) == tried
+    assert plan.best_rate("pre_ln", known.get) == best
+
+
 def test_the_rate_rises_and_falls(example):
     scale = dataclasses.replace(example.SMALL, updates=6, warmup=2)
     trial = example.Trial("pre_ln", 2, 1.0)
