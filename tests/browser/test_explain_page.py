@@ -313,6 +313,10 @@ def _texts(place, selector):
     return place.locator(selector).all_text_contents()
 
 
+def _go_to(page_, title):
+    page_.evaluate("(t) => explain.goTour(explain.tour.findIndex((e) => e.title === t))", title)
+
+
 def _choose(page_, name):
     page_.locator(f'#schemes input[data-model="{name}"]').check(force=True)
 
@@ -576,15 +580,17 @@ def test_stacks_of_any_depth(opened):
     assert "Post-LN: 1 after 64 sublayers" in said
 
 
-def test_each_line_has_its_name_at_its_end(opened):
-    _until(opened, "document.querySelectorAll('#depth .line').length === 10")
-    chart = opened.locator('#depth .chart[data-key="merged_rms"]')
-    assert sorted(_texts(chart, ".line-name")) == ["no_residual", "post_ln", "pre_ln"]
-    tops = sorted(
-        box["y"] for box in (each.bounding_box() for each in chart.locator(".line-name").all())
-    )
-    assert np.diff(tops).min() > 8
-    assert opened.locator(".line-name.chosen").first.text_content() == "post_ln"
+def test_each_line_has_its_name_at_its_end(browser):
+    for opened in open_page(browser, READY):
+        _until(opened, "document.querySelectorAll('#depth .line').length === 24")
+        names = opened.evaluate("explain.models.map((model) => model.name).sort()")
+        for chart in opened.locator("#depth .chart").all():
+            labels = chart.locator(".line-name")
+            assert sorted(labels.all_text_contents()) == names
+            tops = labels.evaluate_all("(all) => all.map((e) => Number(e.getAttribute('y')))")
+            assert np.diff(sorted(tops)).min() >= 12
+            assert min(tops) >= 8 and max(tops) <= 230
+            assert _texts(chart, ".line-name.chosen") == ["post_ln"]
 
 
 def test_a_gradient_too_small_for_the_chart_is_marked(browser):
@@ -637,6 +643,15 @@ def test_the_keyboard_reaches_and_moves_everything(opened):
         reached.setdefault(name, place)
     # The guide stands at the foot of the window, and is the first thing that one comes to.
     assert reached["tour-Next"] < reached["text"] < reached["scheme-0"]
+    _go_to(opened, "Watch it learn")
+    opened.get_by_role("button", name="Go to what is shown").press("Enter")
+    assert opened.evaluate("document.activeElement.dataset.focus") == "depth-false"
+    # What has the focus is not under the guide.
+    guide = opened.locator("#tour").bounding_box()["y"]
+    for name in ("chart-gradient_norm", "deeper-size", "box-encoder/0/self_attention"):
+        opened.locator(f'[data-focus="{name}"]').focus()
+        box = opened.locator(f'[data-focus="{name}"]').bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= guide + 1, name
     for name in ("text", "example-1", "scheme-0", "piece-encoder-0", "bars-embedding-0", "term-0"):
         assert name in reached
     for name in ("box-decoder/0/feed_forward", "step-1", "bars-flow-x", "heat-0", "tree", "beams"):

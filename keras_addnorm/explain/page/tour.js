@@ -119,7 +119,7 @@ const TOUR = [
   {
     title: "Deeper",
     text: () => [
-      "A thought experiment with random weights: pull the slider to more sublayers. Without a norm the stream doubles with every two of them. Without the add, nothing of x is left after the first.",
+      "A thought experiment with random weights: pull the slider to more sublayers. Without a norm the stream doubles with every two of them. Without the add, hardly anything of x is left after the first.",
       "With both, the size stays in hand and x fades step by step: fast where the norm scales down the sum, slowly where it stands before the sublayer.",
     ],
     show: ["#deeper-section", "#deeper", ["#deeper .controls", '.chart[data-key="deeper-size"]']],
@@ -251,8 +251,19 @@ function drawTour(place, steps, state, facts, go) {
     at > 0 ? button(at - 1, "Back", "quiet") : null,
     isLast ? button(null, "Done", "main", "Next") : button(at + 1, "Next", "main"),
     isLast ? button(0, "From the start", "quiet") : null,
+    element(
+      "button",
+      { type: "button", class: "quiet skip", "data-focus": "tour-figure", onclick: () => enter(steps[at].show) },
+      "Go to what is shown",
+    ),
     element("button", { type: "button", class: "quiet", "data-focus": "tour-close", "aria-label": "Close the guide", onclick: () => go(null) }, "×"),
   );
+}
+
+// Puts the focus on the first thing in what a step shows: from the guide it is far with the Tab key.
+function enter(selectors) {
+  const place = document.querySelector([selectors.at(-1)].flat()[0]);
+  (place.querySelector("input, button, [tabindex]") ?? place).focus();
 }
 
 // Brings to the top of the window the first of these that the guide does not cover, else the last.
