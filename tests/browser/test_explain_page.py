@@ -471,6 +471,27 @@ def test_the_guide_leads_to_the_answer(opened):
     assert guide.locator("h2").text_content() == "The question"
 
 
+def test_the_guide_of_one_model_without_a_record_says_no_number_that_it_does_not_know(
+    browser, tmp_path
+):
+    model = tiny_model(scheme="pre_ln", **SIZES)
+    path = write(tmp_path / "page.html", [ExplainedRun("mine", model, some_tokenizers())])
+    for opened in open_page(browser, path):
+        steps = opened.evaluate(
+            """() => explain.tour.map((step, at) => {
+                explain.goTour(at);
+                return [step.title, document.querySelector(".tour-text").textContent];
+            })"""
+        )
+        titles = [title for title, _ in steps]
+        assert titles[0] == "The question"
+        assert titles[-3:] == ["Norm", "Where does the norm stand?", "The answer"]
+        assert "Take the add away" not in titles and "Watch it learn" not in titles
+        said = " ".join(text for _, text in steps)
+        assert "Here runs a small model." in said and "undefined" not in said
+        assert "null" not in said and "NaN" not in said and "Loss without" not in said
+
+
 # What each step of the guide speaks of, and how far the guide covers it, in pixels.
 COVERED = """() => explain.tour.map((step, at) => {
     explain.goTour(at);

@@ -17,7 +17,7 @@ const TOUR = [
     title: "The question",
     text: ({ models }) => [
       "A Transformer is a stack of sublayers, attentions and feed-forwards. Around each of them stand two small operations, drawn as one box: Add & Norm. Why add? Why norm?",
-      models.length > 1 ? `Here run ${models.length} small models that differ in nothing else.` : "Here runs a small model.",
+      models.length > 1 ? `Here run ${models.length} small models, each with a choice of its own.` : "Here runs a small model.",
       "The guide goes to an answer step by step; its numbers are computed in this page, or were recorded while the models learned.",
     ],
     show: ["#sentence-section"],
@@ -59,7 +59,7 @@ const TOUR = [
   {
     title: "Take the add away",
     text: ({ loss }) => [
-      "The same sublayers, norm and training, but y has no x in it. Read what this model makes of the sentence.",
+      "The same sublayers and the same norm, but y has no x in it. Read what this model makes of the sentence.",
       known`Its loss on new texts is ${loss(WITHOUT_ADD)}; with the add it is ${loss(WITH_BOTH)}.`,
       "There are two reasons.",
     ],
@@ -107,7 +107,7 @@ const TOUR = [
     text: ({ gradient, loss }) => [
       "With so few layers the model still learns to translate. But sublayers that read larger numbers have larger gradients below them, and one learning rate has to suit all.",
       known`At the bottom of the encoder the first gradient is ${gradient(WITHOUT_NORM, "encoder", "bottom")}, with norms ${gradient(["post_ln"], "encoder", "bottom")}.`,
-      known`After as many updates its loss is ${loss(WITHOUT_NORM)}, not ${loss(WITH_BOTH)}.`,
+      known`In the end its loss is ${loss(WITHOUT_NORM)}; with norms it is ${loss(WITH_BOTH)}.`,
       "Next: what would happen if there were more layers.",
     ],
     show: ['.chart[data-key="gradient_norm"]'],
@@ -131,8 +131,8 @@ const TOUR = [
       "It needs no other piece and no other sentence, unlike batch norm.",
     ],
     show: [["#sublayer .terms", "#sublayer .by-hand"], ["#sublayer .flow", "#sublayer .by-hand"], "#sublayer .by-hand"],
-    scheme: ["post_ln"],
-    needs: ["post_ln"],
+    scheme: WITH_BOTH,
+    needs: WITH_BOTH,
     first: true,
     point: "norm",
   },
@@ -183,7 +183,8 @@ function tourFacts(models, state, analysisFound) {
   const modelOf = (schemes) => schemes.map((name) => models.find((each) => each.scheme === name)).find(Boolean);
   const recorded = (schemes, key, side) => {
     const model = modelOf(schemes);
-    const series = model && recordedSeries(model, recordedSteps(models)[0]);
+    // Only a record from before the first update says what the guide says of it.
+    const series = model && recordedSteps(models)[0] === 0 && recordedSeries(model, 0);
     return series ? series[side].map((each) => each[key]) : null;
   };
   const live = (schemes) => {
