@@ -1,12 +1,14 @@
 """Makes docs/add_and_norm_by_hand.html: six small models of one recipe that run in a page.
 
 python examples/explain_schemes.py            # six trainings, some minutes each on one core
+python examples/explain_schemes.py --remake   # the models in the page, with new page sources
 python examples/explain_schemes.py --smoke    # only tries that it runs
 
 Each model learns the built-in set with another scheme, and what its residual stream did meanwhile
 is recorded. Every training is a run directory of its own: what was killed resumes where it stopped.
 The page has the weights in 16 bits, and this checks that logits hardly move by that. (That the page
-computes what Keras computes with these weights is for the tests.)
+computes what Keras computes with these weights is for the tests.) With --remake nothing is trained:
+the models are those of the page that is there.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.explain import as_packed
+from keras_addnorm.explain import as_packed, remade_page
 from keras_addnorm.runs import RunConfig
+from keras_addnorm.runs.directory import write_text
 from keras_addnorm.runs.explain import explain
 from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.train import train
@@ -67,7 +70,10 @@ SMOKE = {
     "training.jit_compile": False,
     "training.monitor_every": 2,
 }
-NOTE = "All have the same recipe, data and number of updates; only the scheme differs."
+NOTE = (
+    "All translate English into German, and have two layers a side, the same data, recipe and "
+    "number of updates; only the scheme differs."
+)
 MOST_BYTES = 1_500_000
 LARGEST_DIFFERENCE = 1e-2
 
@@ -111,6 +117,8 @@ def _padded(rows: list[list[int]]) -> np.ndarray:
 
 def main(arguments: argparse.Namespace) -> Path:
     """Train, write the page, and check it."""
+    if arguments.remake:
+        return remake(arguments.html)
     config = RunConfig.from_dict(RECIPE)
     if not arguments.smoke:
         return _make(config, arguments.runs, SCHEMES, "", arguments.html)
@@ -119,13 +127,24 @@ def main(arguments: argparse.Namespace) -> Path:
         return _make(config.replace(SMOKE), folder, SCHEMES[:2], "[:100]", folder / "page.html")
 
 
-def _make(config: RunConfig, runs: Path, schemes: Sequence[str], pairs: str, html: Path) -> Path:
-    directories = train_schemes(config, runs, schemes, pairs)
-    page = explain(directories, html, note=NOTE)
+def remake(html: Path) -> Path:
+    """Write the page again, of the models in it."""
+    write_text(html, remade_page(html.read_text(encoding="utf-8"), note=NOTE))
+    _check_size(html)
+    return html
+
+
+def _check_size(page: Path) -> None:
     size = page.stat().st_size
     print(f"{page}: {size:,} bytes")
     if size > MOST_BYTES:
         raise SystemExit(f"The page is too large. Expected at most {MOST_BYTES:,} bytes.")
+
+
+def _make(config: RunConfig, runs: Path, schemes: Sequence[str], pairs: str, html: Path) -> Path:
+    directories = train_schemes(config, runs, schemes, pairs)
+    page = explain(directories, html, note=NOTE)
+    _check_size(page)
     for directory in directories:
         difference = difference_of_logits(load_run(directory))
         print(f"{directory.name}: 16 bits move logits by {difference:.1e} at most")
@@ -140,6 +159,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--smoke", action="store_true", help="only try that it runs")
+    made.add_argument(
+        "--remake", action="store_true", help="write the page again, of the models in it"
+    )
     made.add_argument("--runs", type=Path, default=Path("runs/explain"), help="run directories")
     made.add_argument(
         "--html",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,8 @@ def _notebook(file: Path, path: str) -> dict[str, str | bytes]:
     from nbconvert import MarkdownExporter
 
     text, resources = MarkdownExporter().from_filename(str(file))
+    parts = sorted((file.parent / "src" / "parts").glob("*.py"))
+    text = fold_cells(text, {part.stem: part.read_text("utf-8") for part in parts})
     folder = posixpath.basename(place(path)).removesuffix(".md")
     pictures = resources["outputs"]
     for name in pictures:
@@ -145,6 +147,23 @@ def _notebook(file: Path, path: str) -> dict[str, str | bytes]:
         place(path): turn_links(text, path),
         **{f"{beside}/{folder}/{name}": content for name, content in pictures.items()},
     }
+
+
+def fold_cells(text: str, shared: Mapping[str, str]) -> str:
+    """Fold the cells that all notebooks share: who reads has come for the others.
+
+    Args:
+        text: A notebook as Markdown.
+        shared: The code of such cells by their names.
+
+    Returns:
+        The Markdown, in which a line stands for each of them and opens it.
+    """
+    for name, code in shared.items():
+        cell = f"```python\n{code.strip()}\n```"
+        summary = f"<summary>{name.capitalize()}, a cell that all notebooks share</summary>"
+        text = text.replace(cell, f'<details markdown="1">{summary}\n\n{cell}\n\n</details>')
+    return text
 
 
 def notebooks(root: Path) -> list[dict[str, str]]:
@@ -162,7 +181,8 @@ def notebooks(root: Path) -> list[dict[str, str]]:
         text = "".join(cells[0]["source"])
         title = re.search(r"^# (.+)$", text, re.MULTILINE)
         path = place(file.relative_to(root).as_posix())
-        found.append({title[1] if title else file.stem: path})
+        # A menu shows no code.
+        found.append({title[1].replace("`", "") if title else file.stem: path})
     return found
 
 

@@ -148,3 +148,18 @@ def test_files_that_are_linked_to_become_pages_with_those_they_link_to(site, tmp
         "repository/e.py.md": "# e.py\n\n`e.py`\n\n``````python\nx = 1\n\n``````\n",
         "repository/b/p.png": b"PNG",
     }
+
+
+def test_cells_that_all_notebooks_share_are_folded(site):
+    text = "a\n\n```python\nx = 1\n```\n\n```python\ny = 2\n```\n"
+    folded = site["repository_files"].fold_cells(text, {"setup": "x = 1\n", "check": "z = 3\n"})
+    assert re.search(
+        r'<details markdown="1"><summary>Setup, .*</summary>\n\n```python\nx = 1', folded
+    )
+    assert folded.count("details") == 2
+    assert folded.endswith("</details>\n\n```python\ny = 2\n```\n")
+
+
+def test_the_menu_has_the_notebooks_by_their_titles(site):
+    titles = [next(iter(entry)) for entry in site["repository_files"].notebooks(ROOT)]
+    assert titles[:3:2] == ["Translate with fit", "Add & Norm from scratch"] and len(titles) == 7

@@ -7,7 +7,7 @@ computes each sublayer in the browser and draws what it computes.
 from keras_addnorm.explain.described_model import DescribedModel, describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
 from keras_addnorm.explain.packed_weights import as_packed
-from keras_addnorm.explain.page_file import ExplainedRun, page
+from keras_addnorm.explain.page_file import ExplainedRun, page, remade_page
 from keras_addnorm.explain.steps import Step, explained_schemes, steps_of
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "describe_tokenizer",
     "explained_schemes",
     "page",
+    "remade_page",
     "steps_of",
 ]

@@ -6,15 +6,18 @@ import dataclasses
 import html
 import json
 import math
+import re
 import string
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
 
+from keras_addnorm import schemes
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
 from keras_addnorm.explain.packed_weights import pack
+from keras_addnorm.explain.steps import idea_of
 from keras_addnorm.models import Seq2SeqTransformer
 
 _SCRIPTS = (
@@ -36,10 +39,12 @@ _SCRIPTS = (
     "next_token_view.js",
     "beam_view.js",
     "depth_view.js",
+    "deeper_view.js",
     "tour.js",
     "main.js",
 )
 _STYLES = ("page.css",)
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
 RECORDED = ("residual_rms", "branch_rms", "merged_rms", "residual_ratio", "cosine", "gradient_norm")
 """The columns of a log of `ResidualMonitor` that the page draws."""
@@ -99,9 +104,42 @@ def page(
         "models": [_model(run, tokenizers) for run in runs],
         "tokenizers": [describe_tokenizer(tokenizer) for tokenizer in tokenizers],
     }
+    return _written(data)
+
+
+def remade_page(text: str, *, note: str | None = None) -> str:
+    """Write a page again, with the same models and this version's JavaScript, styles and words.
+
+    Nothing is loaded or trained: weights, vocabularies and records of trainings are the page's.
+
+    Args:
+        text: HTML that `page` has written.
+        note: Another sentence on what the models have in common; by default the one in the page.
+
+    Returns:
+        HTML, with everything that it needs inside.
+
+    Raises:
+        ValueError: If the text is no such page.
+    """
+    found = _DATA.findall(text)
+    if len(found) != 1:
+        raise ValueError(
+            f"This is no page of `keras-addnorm explain`. Expected one element with its data, "
+            f'<script ... id="data">. Received {len(found)}. Give the page as it was written.'
+        )
+    data = json.loads(found[0])
+    if note is not None:
+        data["note"] = note
+    for model in data["models"]:
+        model["idea"] = idea_of(schemes.get(model["config"]["scheme"]))
+    return _written(data)
+
+
+def _written(data: dict[str, Any]) -> str:
     template = string.Template(_resource("page.html"))
     return template.substitute(
-        title=html.escape(title),
+        title=html.escape(data["title"]),
         style="\n".join(map(_resource, _STYLES)),
         data=_json(data),
         script="\n".join(map(_resource, _SCRIPTS)),

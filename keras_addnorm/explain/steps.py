@@ -56,11 +56,13 @@ class _Merge:
 
 _MERGES: dict[type[ResidualScheme], _Merge] = {
     schemes.PostLN: _Merge(
-        "Add, then norm: the Transformer of 2017. Every norm stands on the road."
+        "Add, then norm, as in the Transformer of 2017: the stream passes through every norm."
     ),
-    schemes.PreLN: _Merge("Norm inside the branch: nothing stands on the road from bottom to top."),
-    schemes.SandwichLN: _Merge("A norm before and after the sublayer: each step has one size."),
-    schemes.ResPostNorm: _Merge("A norm on what the sublayer says, none on what it reads."),
+    schemes.PreLN: _Merge(
+        "Norm only what the sublayer reads: from bottom to top the stream meets only additions."
+    ),
+    schemes.SandwichLN: _Merge("Norms before and after the sublayer: what is added has one size."),
+    schemes.ResPostNorm: _Merge("A norm on what the sublayer computes, none on what it reads."),
     schemes.SubLN: _Merge("Pre-LN with one more norm inside the sublayer."),
     schemes.MixLN: _Merge("Post-LN in the first layers, Pre-LN in the others."),
     schemes.LNScaling: _Merge("Pre-LN whose deeper sublayers read a smaller stream."),

@@ -69,7 +69,7 @@ print(f"{len(train[1])} sentences; {words.mean():.0%} of all positions are words
 # %% [markdown]
 # ## The model of the book, smaller
 #
-# `mask_zero=True` tells all layers behind which positions are padding.
+# `mask_zero=True` tells all layers that follow which positions are padding.
 
 
 # %%
@@ -119,7 +119,7 @@ for name, share in accuracies(right["with the mask"]).items():
 
 # %% [markdown]
 # The model is the same; the two numbers differ by the share of words among all positions. A prediction
-# behind the end of a sentence means nothing, is never 0 here, and counts as wrong.
+# after the end of a sentence means nothing, is never 0 here, and counts as wrong.
 #
 # **What had gone wrong.** `metrics=["accuracy"]` in Keras 2 left out what the mask hides. In Keras 3 a
 # metric did that *only if there were sample weights, too* (keras-team/keras#21569 says so in 2025),
@@ -136,7 +136,7 @@ print("MaskedAccuracy:", float(MaskedAccuracy()(held_out[1], np.asarray(book(hel
 # ## The opposite mistake looks like success
 #
 # Without `mask_zero`, padding is in the loss, and the encoder's last state has read dozens of paddings
-# behind the sentence. The accuracy that Keras reports is splendid:
+# after the sentence. The accuracy that Keras reports is splendid:
 
 # %%
 without = book_model(mask_zero=False)

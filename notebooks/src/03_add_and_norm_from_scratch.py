@@ -6,13 +6,13 @@
 # has 30 of them, one of 12 + 12 has 60. Here we build the box from four lines of NumPy, see what the
 # *add* is for, and meet the mistakes that most first implementations have.
 #
-# $$z = x + F(x)$$
-#
-# $$y = \mathrm{LN}(z) = \gamma\,\frac{z - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
+# > **z = x + F(x)**
+# >
+# > **y = LN(z) = γ · (z − μ) / √(σ² + ε) + β**
 #
 # x is the *residual stream*, F a *sublayer* (attention or feed-forward), F(x) the *branch*. μ and
-# σ² are taken over the D features of one position; γ and β have D numbers each and start at ones
-# and zeros.
+# σ², mean and variance, are taken over the D features of one position; ε is tiny and keeps the root
+# from 0; γ and β are learned, have D numbers each, and start at ones and zeros.
 
 # %% include="setup.py"
 
@@ -138,11 +138,10 @@ for kind, losses in curves.items():
 #
 # With H = x + F(x), the gradient of the loss has two ways back to x:
 #
-# $$\frac{\partial L}{\partial x} =
-# \frac{\partial L}{\partial H}\left(1 + \frac{\partial F}{\partial x}\right)$$
+# > **∂L/∂x = ∂L/∂H · (1 + ∂F/∂x)**
 #
-# The 1 is the skip. Without it, the gradient passes a product of Jacobians. Here is that product for
-# stacks of random linear layers, as long as they are deep:
+# The 1 is the skip. Without it, the gradient has to pass the product of all layers' Jacobians J, the
+# matrices ∂F/∂x. Here it goes back through 24 random linear layers, with and without skips:
 
 # %%
 depth, width = 24, 32
@@ -274,7 +273,7 @@ for scheme, by_hand in (("post_ln", post_ln), ("pre_ln", pre_ln)):
 print("Post-LN and Pre-LN differ by", np.abs(post_ln(x) - pre_ln(x)).max().round(2))
 
 # %% [markdown]
-# **Mistake 2: Pre-LN without its final norm.** Nothing normalises the stream behind the last layer,
+# **Mistake 2: Pre-LN without its final norm.** Nothing normalises the stream after the last layer,
 # so the decoder or the logits read numbers that grow with depth. In this library the norm comes with
 # the scheme:
 
@@ -374,6 +373,7 @@ check(
 )
 
 # %% [markdown]
-# Where to go on: [Why norm](04_why_norm.ipynb), all schemes in
-# [Add & Norm: schemes and norms](../docs/add_and_norm.md), and experiments with real trainings in
+# Where to go on: [Why norm](04_why_norm.ipynb); a page in which six trained models run,
+# [Add & Norm by hand](../docs/explain.md); all schemes in
+# [Add & Norm: schemes and norms](../docs/add_and_norm.md); and experiments with real trainings in
 # [Why add, and why norm](../docs/why_add_and_norm.md).

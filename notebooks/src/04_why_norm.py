@@ -10,9 +10,10 @@
 # %% [markdown]
 # ## Layer norm, by hand
 #
-# $$y = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
+# > **y = γ · (x − μ) / √(σ² + ε) + β**
 #
-# One position, four features:
+# μ is the mean and σ² the variance of the features of one position; ε is tiny. One position, four
+# features:
 
 # %%
 x = np.array([1.0, 2.0, 3.0, 6.0])
@@ -199,8 +200,8 @@ for record in records["pre_ln"][:6]:
 #
 # ## What does the norm do for training?
 #
-# - Mean 0 and variance 1 in front of every sublayer, or behind it: higher learning rates, and less
-#   dependence on the first weights.
+# - Numbers of one size before every sublayer, or after it, allow higher learning rates and make less
+#   depend on the first weights.
 # - The paper of batch norm called its reason "internal covariate shift". That explanation is
 #   disputed: Santurkar et al. (2018) added such shifts on purpose, and training went as well. What the
 #   norm does, they say, is to make the loss smoother.
@@ -264,7 +265,7 @@ for (scheme, warmup), losses in curves.items():
 
 # %% [markdown]
 # *What to see: at full rate from the first step, deep Post-LN stays near guessing; with a warm-up it
-# learns. Pre-LN does not need one.*
+# begins to learn. Pre-LN does not need one.*
 #
 # This holds at a useful learning rate. A small one trains Post-LN without a warm-up, too, and takes
 # longer. `keras_addnorm.diagnostics.predict_stability(config)` tells before a training what to
@@ -294,7 +295,7 @@ check(
 
 # %% [markdown]
 # **2.** A branch has variance 1 and is independent of the stream, which starts with variance 1. What is
-# the variance behind 20 sublayers of Pre-LN?
+# the variance of the stream after 20 sublayers of Pre-LN?
 
 # %% exercise=2
 variance_behind = None

@@ -12,7 +12,9 @@
 # Three words, each a vector of six numbers. How much word i listens to word j is the softmax of
 # their dot product; what it hears is the weighted sum:
 #
-# $$a_{ij} = \mathrm{softmax}_j(x_i \cdot x_j) \qquad A_i = \sum_j a_{ij}\, x_j$$
+# > **aᵢⱼ = softmaxⱼ(xᵢ · xⱼ)**
+# >
+# > **Aᵢ = Σⱼ aᵢⱼ xⱼ**
 
 # %%
 words = ["I", "love", "cats"]
@@ -42,7 +44,10 @@ print("\nwhat each word hears, a mixture of all three:\n", heard.round(2))
 # *ask* for something else than what it *is*, give it three roles with a learned matrix each: a
 # **query** (what I look for), a **key** (what I am found by), a **value** (what I say).
 #
-# $$\mathrm{softmax}\left(\frac{Q K^\top}{\sqrt{K}}\right) V$$
+# > **softmax(Q Kᵀ / √K) V**
+#
+# Q, K and V are matrices with the queries, keys and values of all words as rows; under the root, K is
+# the number of entries of one key. (Papers write d or dₖ there.)
 
 # %%
 rng = np.random.default_rng(3)
@@ -205,7 +210,12 @@ for weights in ([0.8, 0.1, 0.1], [0.1, 0.8, 0.1]):
 # Attention is a sum: it does not know in which order the words came. The paper adds a table of sines
 # and cosines to the embeddings:
 #
-# $$PE(pos, 2i) = \sin\frac{pos}{10000^{2i/D}} \qquad PE(pos, 2i+1) = \cos\frac{pos}{10000^{2i/D}}$$
+# > **PE(pos, 2i) = sin(pos · ωᵢ)**
+# >
+# > **PE(pos, 2i + 1) = cos(pos · ωᵢ)**
+#
+# pos is the place of the word, counted from 0, and ωᵢ = 1 / 10000^(2i / D) the frequency of the i-th
+# pair of features.
 
 
 # %%

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 from pathlib import Path
 
@@ -312,6 +313,10 @@ def _texts(place, selector):
     return place.locator(selector).all_text_contents()
 
 
+def _go_to(page_, title):
+    page_.evaluate("(t) => explain.goTour(explain.tour.findIndex((e) => e.title === t))", title)
+
+
 def _choose(page_, name):
     page_.locator(f'#schemes input[data-model="{name}"]').check(force=True)
 
@@ -341,7 +346,7 @@ def test_every_sublayer_is_stepped_through(opened):
     seen = []
     for _ in range(12):
         seen.append(opened.locator(".box[aria-pressed=true]").get_attribute("data-sublayer"))
-        opened.get_by_label("The sublayer behind").click()
+        opened.get_by_label("The next sublayer").click()
     assert len(set(seen)) == 10
     assert seen[0] == "encoder/0/self_attention" and seen[-1] == "decoder/1/feed_forward"
     assert seen[5] == "decoder/0/cross_attention"
@@ -353,14 +358,14 @@ def test_every_sublayer_is_stepped_through(opened):
 
 
 def test_the_numbers_are_those_of_the_model(opened):
-    opened.get_by_text("All numbers").click()
+    opened.get_by_text("All numbers", exact=True).click()
     rows = opened.locator(".numbers tbody tr")
     assert rows.count() == 8
     heads = _texts(opened, ".numbers thead th")
     cells = [float(t.replace("−", "-")) for t in rows.nth(2).locator("td").all_text_contents()]
     found = dict(zip(heads[1:], cells, strict=True))
     assert found["x + F(x)"] == pytest.approx(found["x"] + found["F(x)"], abs=2e-3)
-    opened.get_by_label("The sublayer behind").click()
+    opened.get_by_label("The next sublayer").click()
     assert rows.count() == 8  # It stays open.
 
 
@@ -446,29 +451,233 @@ def test_the_guide_leads_to_the_answer(opened):
     for _ in range(20):
         titles.append(guide.locator("h2").text_content())
         following = guide.get_by_role("button", name="Next")
-        if following.is_disabled():
+        if not following.count():
             break
         following.click()
         if titles[-1] == "Add":
             assert opened.evaluate("explain.state.model.name") == "no_residual"
+            assert opened.locator(".flow-row.lit .symbol").text_content() == "LN(F(x))"
+        if titles[-1] == "Deeper":
+            assert opened.locator(".flow-row.lit .symbol").text_content() == "LN(x + F(x))"
     assert titles[0] == "The question" and titles[-1] == "The answer"
     assert "Take the add away" in titles and "Watch it learn" in titles
     assert "Take the norm away" not in titles  # There is no such model.
-    guide.get_by_label("Close the guide").click()
+    assert "Loss without: 1.500." in guide.text_content()
+    guide.get_by_role("button", name="Done").click()
+    guide.get_by_role("button", name="Guide me").click()
+    assert guide.locator("h2").text_content() == "The question"
+    opened.keyboard.press("Escape")
     guide.get_by_role("button", name="Guide me").click()
     assert guide.locator("h2").text_content() == "The question"
 
 
+def test_the_guide_of_one_model_without_a_record_says_no_number_that_it_does_not_know(
+    browser, tmp_path
+):
+    model = tiny_model(scheme="pre_ln", **SIZES)
+    path = write(tmp_path / "page.html", [ExplainedRun("mine", model, some_tokenizers())])
+    for opened in open_page(browser, path):
+        steps = opened.evaluate(
+            """() => explain.tour.map((step, at) => {
+                explain.goTour(at);
+                return [step.title, document.querySelector(".tour-text").textContent];
+            })"""
+        )
+        titles = [title for title, _ in steps]
+        assert titles[0] == "The question"
+        assert titles[-3:] == ["Norm", "Where does the norm stand?", "The answer"]
+        assert "Take the add away" not in titles and "Watch it learn" not in titles
+        said = " ".join(text for _, text in steps)
+        assert "Here runs a small model." in said and "undefined" not in said
+        assert "null" not in said and "NaN" not in said and "Loss without" not in said
+
+
+# What each step of the guide speaks of, and how far the guide covers it, in pixels.
+COVERED = """() => explain.tour.map((step, at) => {
+    explain.goTour(at);
+    const guide = document.querySelector("#tour").getBoundingClientRect();
+    const last = document.querySelector([step.show.at(-1)].flat().at(-1)).getBoundingClientRect();
+    const first = document.querySelector([step.show.at(-1)].flat()[0]).getBoundingClientRect();
+    return [step.title, Math.round(-first.top), Math.round(last.bottom - guide.top), guide.height];
+})"""
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
+def test_the_guide_does_not_cover_what_it_speaks_of(browser, size):
+    options = {"viewport": dict(zip(("width", "height"), size, strict=True))}
+    for opened in open_page(browser, READY, **options, reduced_motion="reduce"):
+        steps = opened.evaluate(COVERED)
+        assert steps.pop(0)[0] == "The question"  # It speaks of the whole page.
+        assert len(steps) >= 13
+        wrong = [step for step in steps if step[1] > 0 or step[2] > 0 or step[3] > size[1] * 0.45]
+        assert wrong == []
+
+
+def test_the_numbers_of_the_guide_are_those_of_the_models(browser, ready_models):
+    models = {described["scheme"]: described for described, _ in ready_models}
+    for opened in open_page(browser, READY):
+        _until(opened, "explain.models.every((m) => explain.analysisOf(m))")
+        said = {}
+        for _ in range(20):
+            title, text = (opened.locator(f"#tour .tour-text {tag}").last for tag in ("h2", "p"))
+            said[title.text_content()] = text.text_content()
+            if not opened.locator("#tour").get_by_role("button", name="Next").count():
+                break
+            opened.locator("#tour .main").click()
+        words = {
+            (name, key): [
+                opened.evaluate("(value) => explain.short(value)", value)
+                for place, value in zip(
+                    models[name]["log"]["sublayers"],
+                    models[name]["log"]["values"][key][0],
+                    strict=True,
+                )
+                if place.startswith("decoder")
+            ]
+            for name in ("no_residual", "post_ln", "no_norm")
+            for key in ("gradient_norm", "merged_rms")
+        }
+        lost = said["Second reason: the gradient is lost"]
+        for scheme in ("no_residual", "post_ln"):
+            bottom, *_, top = words[scheme, "gradient_norm"]
+            assert f"from {top} to {bottom}" in lost
+        grown = said["Take the norm away"]
+        assert f"is {words['no_norm', 'merged_rms'][-1]};" in grown
+        for scheme in ("no_residual", "no_norm", "post_ln"):
+            assert f"{models[scheme]['validation_loss']:.3f}" in said["The answer"]
+        first = said["F(x) is a difference"]
+        measured = opened.evaluate(
+            """() => {
+                const [model] = explain.models;
+                const trace = explain.analysisOf(model).traces.encoder.sublayers[0].tensors;
+                const length = (row) => Math.hypot(...row);
+                return explain.short(length(trace.f[0]) / length(trace.x[0]));
+            }"""
+        )
+        assert f"is {measured} times as long" in first
+
+
+def test_one_number_is_worked_out_by_hand(opened):
+    slider = opened.locator('[data-focus="channel"]')
+    assert slider.get_attribute("max") == "8"
+    for name in ("post_ln", "pre_ln"):
+        _choose(opened, name)
+        slider.focus()
+        opened.keyboard.press("ArrowRight")
+        assert opened.evaluate("document.activeElement.dataset.focus") == "channel"
+        for line in _texts(opened, ".worked li"):
+            parts = line.replace("−", "-").replace("×", "*").replace("²", "**2").split(" = ")
+            if len(parts) == 2 or "from all" in line:
+                continue
+            work = re.sub(r"√\((.*?)\)", r"math.sqrt(\1)", parts[1])
+            work = re.sub(r"10⁻(.)", lambda m: f"1e-{'⁰¹²³⁴⁵⁶⁷⁸⁹'.index(m[1])}", work)
+            assert eval(work, {"math": math}) == pytest.approx(float(parts[2]), abs=0.05)
+        found = opened.evaluate("explain.state.channel + 1")
+        opened.get_by_text("All numbers", exact=True).click()
+        cell = opened.locator(f".numbers tbody tr:nth-child({found}) td").last.text_content()
+        last = opened.locator(".worked li").last.text_content().split(" = ")[-1]
+        assert float(last.replace("−", "-")) == pytest.approx(
+            float(cell.replace("−", "-")), abs=6e-3
+        )
+        opened.get_by_text("All numbers", exact=True).click()
+    opened.locator(".flow svg.bars").first.click(position={"x": 2, "y": 20})
+    assert opened.evaluate("explain.state.channel") == 0
+
+
+def test_stacks_of_any_depth(opened):
+    slider = opened.locator('[data-focus="deeper-slider"]')
+    slider.focus()
+    opened.keyboard.press("End")
+    assert opened.locator("#deeper-depth").text_content() == "64"
+    series = {each["name"]: each for each in opened.evaluate("explain.deeperSeries()")}
+    sizes = {name: each["size"][64] for name, each in series.items()}
+    assert sizes["Post-LN"] == pytest.approx(1, abs=1e-3) == sizes["no add"]
+    # Variances add, 64 times; with Pre-LN each sublayer adds at most what the norm let through.
+    assert 2**27 < sizes["no norm"] < 2**37
+    assert 3 < sizes["Pre-LN"] < 20
+    left = {name: abs(each["left"][4]) for name, each in series.items()}
+    assert left["no add"] < 0.15 < left["Post-LN"] < left["Pre-LN"]
+    said = opened.locator('[data-key="deeper-size"] svg').get_attribute("aria-label")
+    assert "Post-LN: 1 after 64 sublayers" in said
+
+
+def test_each_line_has_its_name_at_its_end(browser):
+    for opened in open_page(browser, READY):
+        _until(opened, "document.querySelectorAll('#depth .line').length === 24")
+        names = opened.evaluate("explain.models.map((model) => model.name).sort()")
+        for chart in opened.locator("#depth .chart").all():
+            labels = chart.locator(".line-name")
+            assert sorted(labels.all_text_contents()) == names
+            tops = labels.evaluate_all("(all) => all.map((e) => Number(e.getAttribute('y')))")
+            assert np.diff(sorted(tops)).min() >= 12
+            assert min(tops) >= 8 and max(tops) <= 230
+            assert _texts(chart, ".line-name.chosen") == ["post_ln"]
+
+
+def test_a_gradient_too_small_for_the_chart_is_marked(browser):
+    for opened in open_page(browser, READY):
+        opened.evaluate("explain.change({ isRecorded: true, stepIndex: 0 })")
+        ticks = _texts(opened.locator('.chart[data-key="gradient_norm"]'), ".tick")
+        assert "≤ 10⁻⁴" in ticks
+        assert "logarithmic" in opened.locator('.chart[data-key="gradient_norm"]').text_content()
+
+
+def test_cells_and_next_pieces_are_reached_by_keyboard(opened):
+    opened.locator('.box[data-sublayer="decoder/0/cross_attention"]').press("Enter")
+    opened.locator('[data-focus="heat-0"]').focus()
+    opened.keyboard.press("ArrowRight")
+    opened.keyboard.press("ArrowRight")
+    source = opened.evaluate("explain.analysisOf(explain.state.model).sourceLabels[1]")
+    assert opened.locator(".heat .note").first.text_content().startswith(f"(start) → {source}: ")
+    opened.get_by_label("One piece more").click()
+    assert opened.evaluate("explain.state.positions.decoder") == 1
+    assert opened.evaluate("document.activeElement.dataset.focus") == "next-1"
+    opened.get_by_label("One piece less").click()
+    assert opened.evaluate("explain.state.positions.decoder") == 0
+
+
+def test_it_says_whether_a_translation_is_right_and_what_a_model_knows(browser):
+    for opened in open_page(browser, READY):
+        _until(opened, "!document.querySelector('.verdict').textContent.includes('…')")
+        _until(opened, "document.querySelectorAll('.verdict').length === 6")
+        _until(opened, "explain.models.every((m) => explain.analysisOf(m))")
+        opened.evaluate("explain.change({})")
+        wanted = opened.evaluate(
+            "explain.models.map((m) => explain.analysisOf(m).translation === "
+            "explain.data.sentences[0][1])"
+        )
+        said = [text.startswith("✓") for text in _texts(opened, ".verdict")]
+        assert said == wanted and True in said and False in said
+        opened.locator("#text").fill("I love cats.")
+        _until(opened, "explain.state.text === 'I love cats.'")
+        assert "of other sentences they make nonsense" in (
+            opened.locator("#reference").text_content()
+        )
+        assert "✓" not in opened.locator("#schemes").text_content()
+
+
 def test_the_keyboard_reaches_and_moves_everything(opened):
-    reached = set()
-    for _ in range(160):
+    reached = {}
+    for place in range(220):
         opened.keyboard.press("Tab")
-        reached.add(opened.evaluate("document.activeElement.dataset.focus ?? ''"))
+        name = opened.evaluate("document.activeElement.dataset.focus ?? ''")
+        reached.setdefault(name, place)
+    # The guide stands at the foot of the window, and is the first thing that one comes to.
+    assert reached["tour-Next"] < reached["text"] < reached["scheme-0"]
+    _go_to(opened, "Watch it learn")
+    opened.get_by_role("button", name="Go to what is shown").press("Enter")
+    assert opened.evaluate("document.activeElement.dataset.focus") == "depth-false"
+    # What has the focus is not under the guide.
+    guide = opened.locator("#tour").bounding_box()["y"]
+    for name in ("chart-gradient_norm", "deeper-size", "box-encoder/0/self_attention"):
+        opened.locator(f'[data-focus="{name}"]').focus()
+        box = opened.locator(f'[data-focus="{name}"]').bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= guide + 1, name
     for name in ("text", "example-1", "scheme-0", "piece-encoder-0", "bars-embedding-0", "term-0"):
         assert name in reached
     for name in ("box-decoder/0/feed_forward", "step-1", "bars-flow-x", "heat-0", "tree", "beams"):
         assert name in reached
-    for name in ("chart-cosine", "key-pre_ln", "tour-Next", "step-slider"):
+    for name in ("chart-cosine", "key-pre_ln", "step-slider", "channel", "deeper-slider"):
         assert name in reached
     opened.locator('[data-focus="bars-flow-x"]').focus()
     opened.keyboard.press("ArrowRight")

@@ -8,9 +8,11 @@ import pytest
 from filled_models import tiny_model
 
 import keras_addnorm.explain.page_file as page_file
+from keras_addnorm import schemes
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.diagnostics import ResidualRow
-from keras_addnorm.explain import ExplainedRun, page
+from keras_addnorm.explain import ExplainedRun, page, remade_page
+from keras_addnorm.explain.steps import idea_of
 
 FOLDER = Path(page_file.__file__).parent / "page"
 
@@ -65,6 +67,16 @@ def test_the_log_is_by_step_and_has_gaps_where_numbers_are_not_finite(run):
     assert log["sublayers"] == ["encoder/0/self_attention", "decoder/0/feed_forward"]
     assert log["values"]["residual_rms"] == [[1.235, 1.235], [1.235, 1.235]]
     assert log["values"]["residual_ratio"] == log["values"]["gradient_norm"] == [[None] * 2] * 2
+
+
+def test_a_page_is_made_again_of_what_is_in_it(run):
+    text = page([run], [("a <b> house", "</script>")], title="A & <b>", note="a note")
+    old = text.replace("const TOUR", "const OLD_TOUR").replace(idea_of(schemes.PreLN()), "Old.")
+    assert old != text
+    assert remade_page(old) == text
+    assert remade_page(remade_page(old, note="another"), note="a note") == text
+    with pytest.raises(ValueError, match=r"Expected one element .* Received 0\."):
+        remade_page("<html></html>")
 
 
 def test_errors_name_the_run(run):

@@ -99,6 +99,13 @@ def test_every_link_leads_somewhere(name):
     assert [link for link in links if not (NOTEBOOKS / link).exists()] == []
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_formulas_can_be_read_where_no_tex_is_set(name):
+    """On the site, and where the source is read."""
+    texts = [text_of(cell) for cell in stored(name)["cells"] if cell["cell_type"] == "markdown"]
+    assert not re.search(r"\$\$|\\(frac|sqrt|sum|mathrm)", "\n".join(texts))
+
+
 def test_an_answer_is_judged_in_a_sentence(build, capsys):
     names = {}
     exec((build.PARTS / "check.py").read_text(encoding="utf-8"), names)

@@ -19,7 +19,9 @@ function drawAttention(place, analysis, state) {
     element(
       "p",
       { class: "caption" },
-      `${SIDES[side]}, layer ${Number(state.sublayer.split("/")[1]) + 1}, ${SUBLAYERS[trace.kind].toLowerCase()}. Each row is a piece that looks, each column one that is looked at; a row's shades add up to 1. Nothing makes heads learn different things, and a large weight is no proof that a piece matters.`,
+      `${SIDES[side]}, layer ${Number(state.sublayer.split("/")[1]) + 1}, ${SUBLAYERS[trace.kind].toLowerCase()}. Each row is a piece that looks, each column one that is looked at; the stronger the colour, the larger the weight, and the weights of a row add up to 1.${
+        trace.kind === "self_attention" && side === "decoder" ? " What comes later cannot be looked at: it has not been said yet." : ""
+      } Point at a cell, or use the arrow keys, to read it. Nothing makes heads learn different things, and a large weight is no proof that a piece matters.`,
     ),
     element(
       "div",
@@ -46,6 +48,23 @@ function heatMap(weights, queries, keys, chosen, head) {
   const height = top + cell * queries.length + 4;
   const cut = (label) => (label.length > 12 ? `${label.slice(0, 11)}…` : label);
   const note = svg("text", { class: "note", x: 2, y: 12 });
+  const cursor = svg("rect", { class: "cell-cursor", width: cell, height: cell, rx: 4, hidden: true });
+  let at = null;
+  const show = (i, j) => {
+    at = [i, j];
+    note.textContent = `${queries[i]} → ${keys[j]}: ${fixed(weights[i][j] ?? 0)}`;
+    cursor.removeAttribute("hidden");
+    cursor.setAttribute("x", left + j * cell);
+    cursor.setAttribute("y", top + i * cell);
+  };
+  const move = (event) => {
+    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const inside = (value, count) => Math.max(0, Math.min(count - 1, value));
+    if (at) show(inside(at[0] + by[0], queries.length), inside(at[1] + by[1], keys.length));
+    else show(chosen, 0);
+  };
   const cells = weights.flatMap((row, i) =>
     row.map((weight, j) =>
       svg(
@@ -58,7 +77,7 @@ function heatMap(weights, queries, keys, chosen, head) {
           rx: 3,
           class: "cell",
           style: `--weight:${weight.toFixed(3)}`,
-          onmouseenter: () => (note.textContent = `${queries[i]} → ${keys[j]}: ${fixed(weight)}`),
+          onmouseenter: () => show(i, j),
         },
         svg("title", {}, `${queries[i]} looks at ${keys[j]}: ${fixed(weight)}`),
       ),
@@ -73,6 +92,7 @@ function heatMap(weights, queries, keys, chosen, head) {
       role: "img",
       tabindex: 0,
       "data-focus": `heat-${head}`,
+      onkeydown: move,
       "aria-label": `Head ${head + 1}. ${describeHead(weights, queries, keys)}`,
     },
     note,
@@ -95,6 +115,7 @@ function heatMap(weights, queries, keys, chosen, head) {
       height: cell,
       rx: 4,
     }),
+    cursor,
   );
 }
 

@@ -3,8 +3,8 @@
 const BAR_HEIGHT = 46;
 
 // `before`: what it was before. A sum shows it as bars, and what was added on top of them; another
-// step shows it as a thin line.
-function bars(row, { largest, label, key, before = null, kind = "" }) {
+// step shows it as a thin line. `marked`: a number that is looked at; `choose` is told of another.
+function bars(row, { largest, label, key, before = null, kind = "", marked = null, choose = null }) {
   const count = row.length;
   const heightOf = (value) => (BAR_HEIGHT / 2 - 1) * Math.max(-1, Math.min(1, value / largest));
   const middle = BAR_HEIGHT / 2;
@@ -29,6 +29,7 @@ function bars(row, { largest, label, key, before = null, kind = "" }) {
       "aria-label": `${label}: ${describeRow(row)} Arrow keys go through them.`,
     },
     cursor,
+    marked === null ? null : svg("rect", { class: "mark", x: marked, y: 0, width: 1, height: BAR_HEIGHT }),
     svg("path", { class: "zero", d: `M0 ${middle}H${count}` }),
     isSum
       ? [
@@ -49,10 +50,12 @@ function bars(row, { largest, label, key, before = null, kind = "" }) {
     cursor.setAttribute("x", Math.max(0, index));
     readout.textContent = index < 0 ? "" : `${index + 1}: ${short(row[index])}`;
   };
-  drawing.addEventListener("mousemove", (event) => {
+  const indexAt = (event) => {
     const box = drawing.getBoundingClientRect();
-    show(Math.max(0, Math.min(count - 1, Math.floor(((event.clientX - box.left) / box.width) * count))));
-  });
+    return Math.max(0, Math.min(count - 1, Math.floor(((event.clientX - box.left) / box.width) * count)));
+  };
+  drawing.addEventListener("mousemove", (event) => show(indexAt(event)));
+  if (choose) drawing.addEventListener("click", (event) => choose(indexAt(event)));
   drawing.addEventListener("mouseleave", () => show(-1));
   drawing.addEventListener("blur", () => show(-1));
   drawing.addEventListener("keydown", (event) => {

@@ -19,10 +19,16 @@ function drawBeam(place, analysis, state, chooseBeams) {
         element("select", { "data-focus": "beams", onchange: (event) => chooseBeams(Number(event.target.value)) }, options),
       ),
       state.numBeams === 1
-        ? " With one beam, the most probable piece is taken at each step: greedy search."
-        : ` At each step the ${2 * state.numBeams} best continuations are looked at, and the ${state.numBeams} best that do not end go on.`,
+        ? " Greedy search: at each step the most probable piece is taken."
+        : ` Beam search follows ${state.numBeams} beginnings of the translation at once. At each step it looks at the ${2 * state.numBeams} best continuations; the ${state.numBeams} best that do not end go on, pale ones are given up.`,
+    ),
+    element(
+      "p",
+      { class: "caption" },
+      "The number in a box is the logarithm of the probability of all up to there: 0 is certain, −0.7 one in two, −2.3 one in ten.",
     ),
     element("div", { class: "scroll" }, beamTree(model, steps, hypotheses)),
+    element("p", { class: "caption" }, scoreWords(model.length_penalty)),
     element(
       "ol",
       { class: "hypotheses" },
@@ -38,8 +44,14 @@ function drawBeam(place, analysis, state, chooseBeams) {
   );
 }
 
+function scoreWords({ name, alpha }) {
+  if (!alpha) return "The finished translations, by this logarithm:";
+  const divisor = name === "gnmt" ? "(5 + n) / 6" : "n";
+  return `The finished translations, by their score: this logarithm, divided by a power (${short(alpha)}) of ${divisor} for n pieces, so that short ones have no advantage.`;
+}
+
 function beamTree(model, steps, hypotheses) {
-  const across = 108;
+  const across = 118;
   const down = 27;
   const rows = Math.max(...steps.map((candidates) => candidates.length));
   const width = across * (steps.length + 1);
@@ -51,7 +63,7 @@ function beamTree(model, steps, hypotheses) {
   const classOf = (node) => `${node.state}${best.has(node) ? " best" : ""}`;
   const nodes = steps.flat().sort((a, b) => best.has(a) - best.has(b));
   const edges = nodes.map((node) => {
-    const [fromX, fromY] = [x(node.parent) + 66, y(node.parent)];
+    const [fromX, fromY] = [x(node.parent) + (node.parent ? 82 : 66), y(node.parent)];
     const bend = (x(node) - fromX) / 2;
     return svg("path", {
       class: `edge ${classOf(node)}`,
@@ -63,9 +75,9 @@ function beamTree(model, steps, hypotheses) {
     svg(
       "g",
       { class: `node ${classOf(node)}`, transform: `translate(${x(node)} ${y(node)})` },
-      svg("rect", { x: -4, y: -11, width: 76, height: 22, rx: 5 }),
+      svg("rect", { x: -4, y: -11, width: 86, height: 22, rx: 5 }),
       svg("text", { x: 1, y: 4 }, cut(model.target.label(node.token))),
-      svg("text", { class: "sum", x: 69, y: 4, "text-anchor": "end" }, fixed(node.sum, 1)),
+      svg("text", { class: "sum", x: 78, y: 4, "text-anchor": "end" }, fixed(node.sum, 1)),
       svg("title", {}, `${model.target.label(node.token)}: log-probability ${fixed(node.logP)}, in all ${fixed(node.sum)}, ${node.state}`),
     ),
   );

@@ -48,7 +48,7 @@ function drawDepth(place, models, liveOf, state, change) {
 }
 
 function light(place, name) {
-  for (const line of place.querySelectorAll(".line")) line.classList.toggle("lit", line.dataset.model === name);
+  for (const line of place.querySelectorAll(".line, .line-name")) line.classList.toggle("lit", line.dataset.model === name);
 }
 
 function depthControls(state, steps, index, isRecorded, change) {
@@ -74,7 +74,7 @@ function depthControls(state, steps, index, isRecorded, change) {
     element(
       "label",
       { class: "slider" },
-      "Step ",
+      "Update ",
       element("input", {
         type: "range",
         min: 0,
@@ -82,10 +82,11 @@ function depthControls(state, steps, index, isRecorded, change) {
         value: index,
         id: "step",
         "data-focus": "step-slider",
-        "aria-valuetext": `step ${steps[index]}`,
+        "aria-valuetext": `update ${steps[index]}`,
         oninput: (event) => change({ isRecorded: true, stepIndex: Number(event.target.value) }),
       }),
       element("output", { id: "step-label", for: "step" }, steps[index].toLocaleString("en")),
+      element("span", { class: "aside" }, `of ${steps.at(-1).toLocaleString("en")}`),
     ),
   );
 }
@@ -110,16 +111,16 @@ function recordedSeries({ log }, step) {
 function depthChart({ key, title, unit }, series, recordedModels) {
   const drawn = series.filter(({ values }) => values && valuesOf(values, key).length);
   if (!drawn.length) {
-    const why = key === "gradient_norm" ? "Only a recorded training has gradients." : "Nothing is recorded at this step.";
-    return element("figure", { class: "chart" }, element("figcaption", {}, element("b", {}, title), element("span", {}, unit)), element("p", { class: "empty" }, why));
+    const why = key === "gradient_norm" ? "Only a recorded training has gradients." : "Nothing is recorded at this update.";
+    return element("figure", { class: "chart", "data-key": key }, element("figcaption", {}, element("b", {}, title), element("span", {}, unit)), element("p", { class: "empty" }, why));
   }
   // One scale for all steps of a training, so that growth can be seen.
   const range = recordedModels
     ? recordedModels.flatMap((model) => (model.log ? model.log.values[key].flat() : []))
     : drawn.flatMap(({ values }) => valuesOf(values, key));
   const scale = scaleOf(range.filter((value) => value !== null && Number.isFinite(value)), key);
-  const [width, height, left, bottom, gap] = [430, 220, 42, 26, 18];
-  const half = (width - left - gap - 8) / 2;
+  const { width, height, left, right, bottom, gap } = chartBox();
+  const half = (width - left - gap - right) / 2;
   const x = (side, i, count) =>
     left + (side === "decoder" ? half + gap : 0) + (count > 1 ? (i / (count - 1)) * half : half / 2);
   const y = (value) => 8 + (1 - scale.at(value)) * (height - bottom - 8);
@@ -142,11 +143,17 @@ function depthChart({ key, title, unit }, series, recordedModels) {
       .join("");
   const chosenLast = [...drawn].sort((a, b) => a.isChosen - b.isChosen);
   const chosen = drawn.find(({ isChosen }) => isChosen);
+  const ends = drawn.map(({ model, values, isChosen }) => {
+    const side = values.decoder.some((each) => scale.holds(each[key])) ? "decoder" : "encoder";
+    const at = values[side].findLastIndex((each) => scale.holds(each[key]));
+    const place = { x: x(side, at, values[side].length), y: at < 0 ? null : y(values[side][at][key]) };
+    return { name: model.name, isChosen, ...place };
+  });
   const label = (text, at) => svg("text", { class: "tick", x: at, y: height - 8, "text-anchor": "middle" }, text);
   return element(
     "figure",
-    { class: "chart" },
-    element("figcaption", {}, element("b", {}, title), element("span", {}, unit)),
+    { class: "chart", "data-key": key },
+    element("figcaption", {}, element("b", {}, title), element("span", {}, scale.isLogarithmic ? `${unit}; logarithmic` : unit)),
     svg(
       "svg",
       {
@@ -156,10 +163,7 @@ function depthChart({ key, title, unit }, series, recordedModels) {
         "data-focus": `chart-${key}`,
         "aria-label": `${title} by depth. ${drawn.map(({ model, values }) => describeLine(model, values, key)).join(" ")}`,
       },
-      scale.ticks.map((value) => [
-        svg("path", { class: "grid", d: `M${left} ${y(value).toFixed(1)}H${width - 8}` }),
-        svg("text", { class: "tick", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, short(value, 2)),
-      ]),
+      gridOf(scale, y),
       svg("path", { class: "grid middle", d: `M${left + half + gap / 2} 8V${height - bottom}` }),
       label("encoder →", left + half / 2),
       label("decoder →", left + half + gap + half / 2),
@@ -178,8 +182,48 @@ function depthChart({ key, title, unit }, series, recordedModels) {
                 ),
           ),
         ),
+      endLabels(ends),
     ),
   );
+}
+
+// Where the lines and their names stand in a chart. A narrow screen has less room for lines, so that
+// words are as large as elsewhere.
+function chartBox() {
+  const width = window.innerWidth < 640 ? 370 : 520;
+  return { width, height: 230, left: 50, right: 96, bottom: 26, gap: 18 };
+}
+
+function gridOf(scale, y) {
+  const { left, width, right } = chartBox();
+  return scale.ticks.map((value, index) => [
+    svg("path", { class: "grid", d: `M${left} ${y(value).toFixed(1)}H${width - right}` }),
+    svg(
+      "text",
+      { class: "tick", x: left - 6, y: y(value) + 4, "text-anchor": "end" },
+      `${index === 0 && scale.isCut ? "≤ " : ""}${short(value, 2)}`,
+    ),
+  ]);
+}
+
+// The name of each line at its end, moved apart where the ends are close.
+function endLabels(ends) {
+  const { width, height, right, bottom } = chartBox();
+  const lowest = height - bottom + 4;
+  const line = 13;
+  const placed = ends.filter((each) => Number.isFinite(each.y)).sort((a, b) => a.y - b.y);
+  const at = placed.map((each) => each.y);
+  for (let i = 1; i < at.length; i++) at[i] = Math.max(at[i], at[i - 1] + line);
+  for (let i = at.length - 1; i >= 0; i--) at[i] = Math.min(at[i], i === at.length - 1 ? lowest : at[i + 1] - line);
+  const left = width - right + 12;
+  return placed.map(({ name, x, y, isChosen }, i) => [
+    svg("path", { class: "leader", d: `M${(x + 4).toFixed(1)} ${y.toFixed(1)}L${left - 3} ${at[i].toFixed(1)}` }),
+    svg(
+      "text",
+      { class: `line-name${isChosen ? " chosen" : ""}`, "data-model": name, x: left, y: at[i] + 4 },
+      name.length > 13 ? `${name.slice(0, 12)}…` : name,
+    ),
+  ]);
 }
 
 function valuesOf(values, key) {
@@ -197,17 +241,20 @@ function describeLine(model, values, key) {
 const MOST_POWERS = 5;
 
 // Linear, or logarithmic where the numbers span more than a power of ten and a half.
-function scaleOf(values, key) {
+function scaleOf(values, key, mostPowers = MOST_POWERS) {
   const positive = values.filter((value) => value > 0);
   const [low, high] = [Math.min(...positive), Math.max(...positive)];
   if (key !== "cosine" && positive.length && high / low > 30) {
     const to = Math.ceil(Math.log10(high));
     // What is smaller lies on the ground: a gradient that has vanished would flatten all others.
-    const from = Math.max(Math.floor(Math.log10(low)), to - MOST_POWERS);
+    const from = Math.max(Math.floor(Math.log10(low)), to - mostPowers);
+    const every = Math.ceil((to - from) / 6);
     return {
+      isLogarithmic: true,
+      isCut: low < 10 ** from,
       at: (value) => Math.max(0, Math.log10(value) - from) / (to - from),
       holds: (value) => value > 0 && Number.isFinite(value),
-      ticks: Array.from({ length: to - from + 1 }, (_, i) => Number(`1e${from + i}`)),
+      ticks: Array.from({ length: Math.floor((to - from) / every) + 1 }, (_, i) => Number(`1e${from + i * every}`)),
     };
   }
   const bottom = Math.min(0, ...values);

@@ -42,9 +42,16 @@ function short(value, digits = 3) {
   const size = Math.abs(value);
   const text =
     size !== 0 && (size < 1e-3 || size >= 1e5)
-      ? value.toExponential(1).replace(".0e", "e").replace("e+", "e")
+      ? powerOfTen(value.toExponential(1))
       : String(Number(value.toPrecision(digits)));
   return text.replaceAll("-", "−");
+}
+
+// 5.5e-9 as 5.5·10⁻⁹.
+function powerOfTen(text) {
+  const [digits, power] = text.replace(".0e", "e").replace("+", "").split("e");
+  const raised = [...power].map((each) => (each === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[each])).join("");
+  return digits === "1" ? `10${raised}` : `${digits}·10${raised}`;
 }
 
 function fixed(value, digits = 2) {

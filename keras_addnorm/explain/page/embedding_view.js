@@ -43,16 +43,17 @@ function drawEmbedding(place, analysis, state) {
   const trace = analysis.traces[side];
   const parts = trace.embeddings[position];
   const labels = side === "encoder" ? analysis.sourceLabels : analysis.targetLabels;
+  const ids = side === "encoder" ? analysis.sourceIds : analysis.targetIds;
   const scale = analysis.model[side].embedding.scale;
   const rows = [
-    { name: "Embedding", of: `row of the table, × ${short(scale)}`, row: parts.token, kind: "" },
-    parts.position && { name: "Position", of: `place ${position} of the sentence`, row: parts.position, kind: "" },
+    { name: "Embedding", of: `row ${ids[position]} of the table, × ${short(scale)}`, row: parts.token, kind: "" },
+    parts.position && { name: "Position", of: `pattern of place ${position}, from 0`, row: parts.position, kind: "" },
     { name: "x", of: parts.position ? "their sum: the stream begins" : "the stream begins", row: parts.sum, kind: "stream" },
   ].filter(Boolean);
   const largest = largestOf(rows.map(({ row }) => row));
   fill(
     place,
-    element("p", { class: "caption" }, "The piece ", element("b", { class: "piece" }, labels[position]), ` as ${parts.sum.length} numbers.`),
+    element("p", { class: "caption" }, "The piece ", element("b", { class: "piece" }, labels[position]), ` as ${parts.sum.length} numbers: bars up are positive, bars down negative. Point at a bar, or use the arrow keys, to read its number. rms, the root mean square, is the size of a typical one.`),
     rows.map(({ name, of, row, kind }, index) =>
       element(
         "div",

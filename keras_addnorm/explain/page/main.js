@@ -14,6 +14,10 @@ const state = {
   isRecorded: false,
   stepIndex: 0,
   tourStep: 0,
+  // The operation that the figure lights up, and the number that it works out by hand.
+  pointed: "add",
+  channel: 0,
+  depth: 24,
   numbersAreOpen: false,
 };
 
@@ -61,13 +65,21 @@ function analysisOf(model) {
   return analyses.get(model);
 }
 
+// What has to be drawn again, where that is not everything.
+const DRAWN_ALONE = {
+  isRecorded: drawDepthSection,
+  stepIndex: drawDepthSection,
+  channel: drawSublayerSection,
+  depth: drawDeeperSection,
+};
+
 function change(changes) {
   if ("text" in changes && changes.text !== state.text) analyses.clear();
   Object.assign(state, changes);
   keepInside();
-  const onlyDepth = Object.keys(changes).every((key) => key === "isRecorded" || key === "stepIndex");
-  if (onlyDepth) drawDepthSection();
-  else draw();
+  const drawn = new Set(Object.keys(changes).map((key) => DRAWN_ALONE[key] ?? draw));
+  if (drawn.has(draw)) draw();
+  else for (const each of drawn) each();
 }
 
 // Another sentence may be shorter, another model less deep.
@@ -78,6 +90,7 @@ function keepInside() {
     state.positions[side] = Math.min(state.positions[side], length - 1);
   }
   const [side] = state.sublayer.split("/");
+  state.channel = Math.min(state.channel, state.model.hidden_dim - 1);
   const names = state.model[side].stack.sublayers.map((each) => each.name);
   if (!names.includes(state.sublayer)) state.sublayer = names[0];
 }
@@ -102,13 +115,26 @@ function draw() {
   drawPieces(byId("pieces"), analysis, state, choosePiece);
   drawEmbedding(byId("embedding"), analysis, state);
   drawStacks(byId("stacks"), analysis, state, chooseSublayer);
-  drawSublayer(byId("sublayer"), analysis, state, chooseSublayer);
+  drawSublayerSection();
   drawAttention(byId("attention"), analysis, state);
-  drawNextToken(byId("next-token"), analysis, state);
+  drawNextToken(byId("next-token"), analysis, state, (index) => choosePiece("decoder", index));
   drawBeam(byId("beam"), analysis, state, (numBeams) => change({ numBeams }));
   drawDepthSection();
-  drawTour(byId("tour"), tour, state, goTour);
+  drawGuide();
   computeTheOthers();
+}
+
+function drawGuide() {
+  const facts = tourFacts(models, state, (model) => analyses.get(model));
+  drawTour(byId("tour"), tour, state, facts, goTour);
+}
+
+function drawSublayerSection() {
+  drawSublayer(byId("sublayer"), analysisOf(state.model), state, chooseSublayer, (channel) => change({ channel }));
+}
+
+function drawDeeperSection() {
+  drawDeeper(byId("deeper"), state, (depth) => change({ depth }));
 }
 
 function drawDepthSection() {
@@ -124,6 +150,7 @@ function computeTheOthers() {
     analysisOf(missing);
     drawSchemes();
     drawDepthSection();
+    drawGuide();
     computeTheOthers();
   });
 }
@@ -148,8 +175,14 @@ function drawExamples() {
       ),
     ),
   );
-  const reference = data.sentences.find(([text]) => text === state.text)?.[1];
-  byId("reference").textContent = reference ? `It should say: ${reference}` : "";
+  const reference = referenceOf(state.text);
+  byId("reference").textContent = reference
+    ? `It should say: ${reference}`
+    : "These models are small: they know sentences of the kind that they have learned, like those above. Change a name or a number in one of them; of other sentences they make nonsense.";
+}
+
+function referenceOf(text) {
+  return data.sentences.find(([each]) => each === text)?.[1];
 }
 
 // The switch: a card a model, with what it makes of the sentence.
@@ -158,6 +191,7 @@ function drawSchemes() {
     byId("schemes"),
     models.map((model, index) => {
       const analysis = analyses.get(model);
+      const reference = referenceOf(state.text);
       const isChosen = model === state.model;
       // A layer behind the first: some schemes have another rule there.
       const sublayers = model.encoder.stack.sublayers;
@@ -175,14 +209,19 @@ function drawSchemes() {
         }),
         element("span", { class: "card-name" }, model.name),
         formulaLine(sublayers[sublayers.length - 1]),
+        element("span", { class: "aside idea" }, model.idea),
         element("span", { class: "translation" }, analysis ? analysis.translation || "(nothing)" : "…"),
-        model.validation_loss === null
-          ? null
-          : element("span", { class: "aside" }, `validation loss ${short(model.validation_loss)}`),
+        element(
+          "span",
+          { class: "aside verdict" },
+          analysis && reference
+            ? element("span", {}, analysis.translation === reference ? "✓ what it should say" : "✗ not what it should say")
+            : null,
+          model.validation_loss === null ? null : element("span", {}, `validation loss ${lossWords(model)}`),
+        ),
       );
     }),
   );
-  byId("idea").textContent = state.model.idea;
 }
 
 const tour = tourSteps(models);
@@ -192,16 +231,16 @@ function goTour(at) {
     change({ tourStep: null });
     return;
   }
-  const { section, scheme, change: changes, first } = tour[at];
+  const { show, scheme, change: changes, first, point } = tour[at];
   const model = scheme && scheme.map((name) => models.find((each) => each.scheme === name)).find(Boolean);
   change({
     tourStep: at,
+    pointed: point ?? "add",
     ...(model ? { model } : {}),
     ...(first ? { sublayer: models[0].encoder.stack.sublayers[0].name, side: "encoder" } : {}),
     ...(changes ?? {}),
   });
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  byId(section).scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  reveal(show);
 }
 
 let waiting;
@@ -211,7 +250,14 @@ byId("text").addEventListener("input", (event) => {
 });
 byId("text").value = state.text;
 byId("note").textContent = data.note;
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.tourStep !== null) goTour(null);
+});
+drawDeeperSection();
 draw();
 
 // For the console, and for tests.
-window.explain = { models, tokenizers, state, change, analysisOf, greedy, beamSearch, Analysis };
+window.explain = {
+  ...{ data, models, tokenizers, state, change, analysisOf, greedy, beamSearch, Analysis },
+  ...{ tour, goTour, deeperSeries, short },
+};

@@ -1,6 +1,6 @@
 // One sublayer by hand: the figure of the paper with the numbers of the chosen piece.
 
-function drawSublayer(place, analysis, state, choose) {
+function drawSublayer(place, analysis, state, choose, chooseChannel) {
   const [side, layer] = state.sublayer.split("/");
   const trace = analysis.traces[side].sublayers.find((each) => each.name === state.sublayer);
   const position = state.positions[side];
@@ -50,49 +50,53 @@ function drawSublayer(place, analysis, state, choose) {
         element("h3", {}, SUBLAYERS[trace.kind], " and its Add & Norm"),
         element("p", { class: "caption" }, "at the piece ", element("b", { class: "piece" }, labels[position])),
       ),
-      element("div", { class: "steps" }, step(-1, "The sublayer before", "←"), step(1, "The sublayer behind", "→")),
+      element("div", { class: "steps" }, step(-1, "The previous sublayer", "←"), step(1, "The next sublayer", "→")),
     ),
-    formulaTerms(trace, point),
-    says,
     element(
       "div",
-      { class: "flow" },
-      rows.map((row, index) =>
-        element(
-          "div",
-          {
-            class: `flow-row ${row.kind}`,
-            "data-tensor": row.tensor,
-            onmouseenter: () => point(row.tensor),
-            onfocusin: () => point(row.tensor),
-          },
-          element("span", { class: `lane ${lanes[index]}`, "aria-hidden": "true" }),
+      { class: "figure-body" },
+      formulaTerms(trace, point),
+      says,
+      element(
+        "div",
+        { class: "flow" },
+        rows.map((row, index) =>
           element(
             "div",
-            { class: "operation" },
-            element("b", {}, row.words.name),
-            element("span", { class: "symbol" }, row.symbol),
+            {
+              class: `flow-row ${row.kind}`,
+              "data-tensor": row.tensor,
+              onmouseenter: () => point(row.tensor),
+              onfocusin: () => point(row.tensor),
+            },
+            element("span", { class: `lane ${lanes[index]}`, "aria-hidden": "true" }),
+            element(
+              "div",
+              { class: "operation" },
+              element("b", {}, row.words.name),
+              element("span", { class: "symbol" }, row.symbol),
+            ),
+            bars(rowOfTensor(row.tensor), {
+              largest,
+              label: `${row.words.name}, ${row.symbol}`,
+              key: `flow-${row.tensor}`,
+              before: row.before,
+              kind: row.kind,
+              marked: state.channel,
+              choose: chooseChannel,
+            }),
+            element("div", { class: "measure" }, measureOf(row, rowOfTensor)),
           ),
-          bars(rowOfTensor(row.tensor), {
-            largest,
-            label: `${row.words.name}, ${row.symbol}`,
-            key: `flow-${row.tensor}`,
-            before: row.before,
-            kind: row.kind,
-          }),
-          element("div", { class: "measure" }, measureOf(row, rowOfTensor)),
         ),
       ),
+      byHand(rows, trace, rowOfTensor, state, chooseChannel),
     ),
     lanes.includes("none") ? element("p", { class: "warning" }, "There is no skip: what F does not pass on is gone.") : null,
     trace.kind === "feed_forward" ? hiddenUnits(trace, position) : null,
     allNumbers(rows, rowOfTensor, state),
   );
-  point(trace.steps.some((each) => each.operation === "add") ? addStep(trace).makes : "y");
-}
-
-function addStep(trace) {
-  return trace.steps.find((step) => step.operation === "add");
+  const pointed = trace.steps.findLast((each) => each.operation === state.pointed);
+  point(pointed?.makes ?? "y");
 }
 
 // A short name of what a step makes, in terms of x and F.
@@ -187,4 +191,74 @@ function allNumbers(rows, rowOfTensor, state) {
   );
   if (state.numbersAreOpen) box.append(table());
   return details;
+}
+
+// The numbers beside the bars, in words.
+const READING =
+  "rms: root mean square, the size of a typical number. ‖F‖/‖x‖: the length of F(x) over that of x. μ and σ: mean and standard deviation of what the norm reads. cos(x, y): 1 if y points where x points, 0 if they have nothing in common.";
+
+// One of the numbers, worked out step by step.
+function byHand(rows, trace, rowOfTensor, state, choose) {
+  const at = state.channel;
+  const valueOf = (tensor) => rowOfTensor(tensor)[at];
+  const count = rowOfTensor("x").length;
+  return element(
+    "div",
+    { class: "by-hand" },
+    element("p", { class: "caption" }, READING),
+    element(
+      "label",
+      { class: "slider" },
+      element("b", {}, "By hand"),
+      " number ",
+      element("input", {
+        type: "range",
+        min: 1,
+        max: count,
+        value: at + 1,
+        "data-focus": "channel",
+        "aria-valuetext": `number ${at + 1} of ${count}`,
+        oninput: (event) => choose(Number(event.target.value) - 1),
+      }),
+      element("output", {}, `${at + 1} of ${count}`),
+    ),
+    element(
+      "ol",
+      { class: "worked" },
+      rows.map(({ symbol, step }) =>
+        element(
+          "li",
+          {},
+          element("span", { class: "symbol" }, `${symbol} = `),
+          step ? worked(step, trace, valueOf, rowOfTensor, at) : fixed(valueOf("x")),
+        ),
+      ),
+    ),
+  );
+}
+
+// What a step does to one number. Rounded, so that the last digit may seem to be off by one.
+function worked(step, trace, valueOf, rowOfTensor, at) {
+  const part = trace.parts[step.weight];
+  const [first, second] = step.reads.map(valueOf);
+  const signed = (value) => (value < 0 ? `− ${fixed(-value)}` : `+ ${fixed(value)}`);
+  const bracketed = (value) => (value < 0 ? `(${fixed(value)})` : fixed(value));
+  const result = fixed(valueOf(step.makes));
+  const row = rowOfTensor(step.reads[0]);
+  const norms = {
+    layer_norm() {
+      const { mean, variance } = moments(row);
+      const top = `(${fixed(first)} ${signed(-mean)})`;
+      return `${top} / √(${fixed(Math.sqrt(variance))}² + ${short(part.epsilon)}) × ${bracketed(part.gamma.data[at])} ${signed(part.beta.data[at])} = ${result}`;
+    },
+    rms_norm: () => `${fixed(first)} / √(${fixed(rootMeanSquare([row]))}² + ${short(part.epsilon)}) × ${bracketed(part.scale.data[at])} = ${result}`,
+  };
+  return {
+    norm: () => norms[part.kind]?.() ?? result,
+    sublayer: () => `${result}, from all numbers of ${trace.kind === "feed_forward" ? "this piece" : "all pieces that it looks at"}`,
+    scale: () => `${fixed(step.number ?? (part.shape.length ? part.data[at] : part.data[0]))} × ${bracketed(first)} = ${result}`,
+    gate: () => `${fixed(1 - silu(part.data[0]))} × ${bracketed(first)} = ${result}`,
+    add: () => `${fixed(first)} ${signed(second)} = ${result}`,
+    remove_parallel: () => result,
+  }[step.operation]();
 }

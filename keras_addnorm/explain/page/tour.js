@@ -1,72 +1,220 @@
 // From the question to the answer, in steps. A step is on the page if the models that it needs are.
+//
+// `text` is made of sentences; `known` leaves out one whose numbers the page does not have. `show`
+// names what has to be seen beside the guide, a place or from one place to another: the first that
+// fits, else the last. `point` is the
+// operation that the figure lights up.
+
+const WITH_BOTH = ["post_ln", "pre_ln"];
+const WITHOUT_ADD = ["no_residual", "plain"];
+const WITHOUT_NORM = ["no_norm"];
+const FIGURE = ["#sublayer", ["#sublayer .terms", "#sublayer .flow"], "#sublayer .flow"];
+const UNTRAINED = { isRecorded: true, stepIndex: 0 };
+const TRAINED = { isRecorded: false };
 
 const TOUR = [
   {
     title: "The question",
-    text: "Every sublayer of a Transformer is wrapped in two small operations, Add & Norm. Most explanations give them two sentences. Why add? Why norm? This model is small enough to look at every number, and it runs in this page. Type a sentence, or take one of these.",
-    section: "sentence-section",
+    text: ({ models }) => [
+      "A Transformer is a stack of sublayers, attentions and feed-forwards. Around each of them stand two small operations, drawn as one box: Add & Norm. Why add? Why norm?",
+      models.length > 1 ? `Here run ${models.length} small models, each with a choice of its own.` : "Here runs a small model.",
+      "The guide goes to an answer step by step; its numbers are computed in this page, or were recorded while the models learned.",
+    ],
+    show: ["#sentence-section"],
+    scheme: WITH_BOTH,
   },
   {
     title: "A piece is a vector, and the vector is a stream",
-    text: "Each piece of the sentence becomes a row of numbers: its embedding, times √D, plus a pattern that says where it stands. This x is the stream. It will run from the bottom of the stack to its top. Choose a piece and look at it.",
-    section: "embedding-section",
+    text: ({ model }) => [
+      `The sentence is split into pieces: words, or parts of words. Each becomes a row of ${model.hidden_dim} numbers: its embedding, plus a pattern that says at which place it stands.`,
+      "This row is x, the residual stream. It runs from the bottom of the model to the top, and every sublayer reads it and writes to it. Choose a piece and look at it.",
+    ],
+    show: ["#embedding-section", "#embedding"],
+    scheme: WITH_BOTH,
     change: { side: "encoder" },
+    first: true,
   },
   {
     title: "F(x) is a difference",
-    text: "A sublayer does not make a new vector. It says what has to change: if x is “bank”, half money and half river, and the sentence speaks of withdrawing money, F(x) is a little more money and a little less river. Look at the bars of F(x) beside those of x.",
-    section: "sublayer-section",
-    scheme: ["post_ln", "pre_ln"],
+    text: ({ branchShare }) => [
+      "The sublayer reads x and computes F(x), the coloured bars. That is not a new vector: it is what has to change in x. If x is “bank”, half money and half river, and the sentence speaks of withdrawing money, F(x) is a little more money and a little less river.",
+      known`Here F(x) is ${branchShare} times as long as x.`,
+    ],
+    show: FIGURE,
+    scheme: WITH_BOTH,
     first: true,
+    point: "sublayer",
   },
   {
     title: "Add",
-    text: "x + F(x): grey is x, colour is what F(x) adds or takes away. What x knew is still there unless F takes it away. To do nothing, F has only to be zero; without the skip it would have to learn the identity. And on the way back the gradient passes the sum undiminished.",
-    section: "sublayer-section",
-    scheme: ["post_ln", "pre_ln"],
+    text: ({ keptHere }) => [
+      "Then both are added. Grey is x, colour is what F(x) adds or takes away, the thick line is the sum. A sublayer with nothing to say has only to make F(x) zero: x goes on as it was.",
+      known`The result y still points where x pointed: cos(x, y) is ${keptHere}, where 1 is the same direction and 0 is nothing in common.`,
+    ],
+    show: FIGURE,
+    scheme: WITH_BOTH,
     first: true,
+    point: "add",
   },
   {
     title: "Take the add away",
-    text: "Here y has no x in it: the norm without the add. Read what it makes of the sentence, and look at cos(x, y): each sublayer leaves little of what came in. What one layer does not hand on is gone for all that follow.",
-    section: "scheme-section",
-    scheme: ["no_residual", "plain"],
-    needs: ["no_residual", "plain"],
+    text: ({ loss }) => [
+      "The same sublayers and the same norm, but y has no x in it. Read what this model makes of the sentence.",
+      known`Its loss on new texts is ${loss(WITHOUT_ADD)}; with the add it is ${loss(WITH_BOTH)}.`,
+      "There are two reasons.",
+    ],
+    show: ["#scheme-section", "#schemes", ".card.chosen"],
+    scheme: WITHOUT_ADD,
+    needs: WITHOUT_ADD,
+  },
+  {
+    title: "First reason: what came in is lost",
+    text: ({ kept }) => [
+      known`cos(x, y) says how much of the direction of x is left after a sublayer. In the mean it is ${kept(WITHOUT_ADD)} without the add, and ${kept(WITH_BOTH)} with it.`,
+      "Without the add, a sublayer that mixes in what other words say, or looks something up, has to write down again all that was known. What it does not hand on is gone for all that follow: there is no way past it.",
+    ],
+    show: ['.chart[data-key="cosine"]'],
+    scheme: WITHOUT_ADD,
+    needs: WITHOUT_ADD,
+    change: TRAINED,
+  },
+  {
+    title: "Second reason: the gradient is lost",
+    text: ({ gradient }) => [
+      "A model learns from gradients, and they run back from the top to the bottom. ∂(x + F(x))/∂x = 1 + ∂F/∂x: through the 1, they pass an add undiminished.",
+      known`This is before the first update. From the top of the decoder to its bottom, the gradient falls from ${gradient(WITHOUT_ADD, "decoder", "top")} to ${gradient(WITHOUT_ADD, "decoder", "bottom")} without the add; with it, from ${gradient(WITH_BOTH, "decoder", "top")} to ${gradient(WITH_BOTH, "decoder", "bottom")}.`,
+      "What receives no gradient cannot learn.",
+    ],
+    show: ['.chart[data-key="gradient_norm"]'],
+    scheme: WITHOUT_ADD,
+    needs: WITHOUT_ADD,
+    needsLog: true,
+    change: UNTRAINED,
   },
   {
     title: "Take the norm away",
-    text: "y = x + F(x) and nothing else. Variances add: of independent x and F(x), Var(x + F) = Var(x) + Var(F), so the stream grows from sublayer to sublayer. The ribbon on the map and the first chart show it. If F becomes much larger than x, x drowns.",
-    section: "depth-section",
-    scheme: ["no_norm", "rezero"],
-    needs: ["no_norm"],
+    text: ({ size }) => [
+      "So let us add, and do nothing else: y = x + F(x). If x and F(x) have nothing to do with one another their variances add, Var(x + F) = Var(x) + Var(F): the stream grows with every sublayer.",
+      known`Before the first update, its size after the decoder's last sublayer is ${size(WITHOUT_NORM)}; with a norm after each sum it is ${size(["post_ln"])}.`,
+    ],
+    show: ['.chart[data-key="merged_rms"]'],
+    scheme: WITHOUT_NORM,
+    needs: WITHOUT_NORM,
+    change: UNTRAINED,
+  },
+  {
+    title: "Is that bad?",
+    text: ({ gradient, loss }) => [
+      "With so few layers the model still learns to translate. But sublayers that read larger numbers have larger gradients below them, and one learning rate has to suit all.",
+      known`At the bottom of the encoder the first gradient is ${gradient(WITHOUT_NORM, "encoder", "bottom")}, with norms ${gradient(["post_ln"], "encoder", "bottom")}.`,
+      known`In the end its loss is ${loss(WITHOUT_NORM)}; with norms it is ${loss(WITH_BOTH)}.`,
+      "Next: what would happen if there were more layers.",
+    ],
+    show: ['.chart[data-key="gradient_norm"]'],
+    scheme: WITHOUT_NORM,
+    needs: WITHOUT_NORM,
+    needsLog: true,
+    change: UNTRAINED,
+  },
+  {
+    title: "Deeper",
+    text: () => [
+      "A thought experiment with random weights: pull the slider to more sublayers. Without a norm the stream doubles with every two of them. Without the add, hardly anything of x is left after the first.",
+      "With both, the size stays in hand and x fades step by step: fast where the norm scales down the sum, slowly where it stands before the sublayer.",
+    ],
+    show: ["#deeper-section", "#deeper", ["#deeper .controls", '.chart[data-key="deeper-size"]']],
   },
   {
     title: "Norm",
-    text: "The norm brings the numbers of one position back to mean 0 and variance 1: take off μ, divide by √(σ² + ε), then times γ plus β. Point at LN in the formula: μ and σ of what came in stand beside the bars. It needs no other sentence of the batch, unlike batch norm. (Some tutorials divide by σ + ε with the unbiased σ: another formula under the same name.)",
-    section: "sublayer-section",
-    scheme: ["post_ln"],
-    needs: ["post_ln"],
+    text: () => [
+      "The norm brings the numbers of one piece back to one size: take off their mean μ, divide by √(σ² + ε), almost their standard deviation, then times γ, plus β, which are learned. Below the bars, one number is worked out by hand.",
+      "It needs no other piece and no other sentence, unlike batch norm.",
+    ],
+    show: [["#sublayer .terms", "#sublayer .by-hand"], ["#sublayer .flow", "#sublayer .by-hand"], "#sublayer .by-hand"],
+    scheme: WITH_BOTH,
+    needs: WITH_BOTH,
+    first: true,
+    point: "norm",
   },
   {
     title: "Where does the norm stand?",
-    text: "Post-LN: on the road, behind the sum. The stream keeps one size, but every gradient has to pass every norm: deep stacks need a warm-up. Pre-LN: inside the branch. The road is free, gradients are even, and the stream may grow; one more norm at the end, which Post-LN has not, makes it small again. Many texts draw one and code the other.",
-    section: "depth-section",
+    text: ({ growth }) => [
+      "Post-LN, LN(x + F(x)): after the sum. The stream keeps one size, but x and every gradient have to pass every norm, so deep stacks need a warm-up: small learning rates at first.",
+      "Pre-LN, x + F(LN(x)): before the sublayer. From bottom to top there are only additions.",
+      known`Its stream may grow, here from ${growth(["pre_ln"], 0)} to ${growth(["pre_ln"], -1)} in the decoder, so one more norm stands at the end.`,
+    ],
+    show: ['.chart[data-key="merged_rms"]'],
     scheme: ["pre_ln"],
     needs: ["pre_ln", "post_ln"],
+    change: TRAINED,
   },
   {
     title: "Watch it learn",
-    text: "Drag the slider from the first step of the training to the last. Before it has learned anything, each scheme already has a size of stream and gradient of its own: that is what initial values, warm-up and depth have to get along with.",
-    section: "depth-section",
-    change: { isRecorded: true, stepIndex: 0 },
+    text: () => [
+      "Pull the slider from the first update to the last, and choose schemes by their names. Watch the gradient without the add, the size of the stream without a norm, and how Pre-LN and Post-LN keep to one size almost from the start.",
+    ],
+    show: ["#depth-section", "#depth", "#depth .controls"],
+    change: UNTRAINED,
     needsLog: true,
   },
   {
     title: "The answer",
-    text: "Add, so that a layer has to say only what changes, and so that information and gradients have a road past it. Norm, because what is added grows: it keeps what each sublayer reads at one size. Where the norm stands decides which of the two is disturbed, and the other schemes are ways to have both.",
-    section: "scheme-section",
+    text: ({ loss }) => [
+      "Add, because then a sublayer has to say only what changes: what x knew stays, and gradients reach every layer.",
+      known`(Loss without: ${loss(WITHOUT_ADD)}.)`,
+      "Norm, because what is added grows: with it every sublayer reads numbers of one size, however many stand below.",
+      known`(Loss without: ${loss(WITHOUT_NORM)}. With both: ${loss(WITH_BOTH)}.)`,
+      "Where the norm stands is a choice between a stream of one size and a free way from bottom to top; the other schemes try to have both. Now try a sentence and a scheme of your own.",
+    ],
+    show: ["#scheme-section", "#schemes", ".card.chosen"],
+    scheme: WITH_BOTH,
   },
 ];
+
+// A sentence with numbers; an empty one if a number is not known.
+function known(strings, ...values) {
+  if (values.some((value) => value === null || value === undefined || Number.isNaN(value))) return "";
+  const words = (value) => (typeof value === "number" ? short(value) : value);
+  return strings.map((part, i) => part + (i < values.length ? words(values[i]) : "")).join("");
+}
+
+// What the guide says in numbers. `analysisFound` gives what has been computed of a model so far.
+function tourFacts(models, state, analysisFound) {
+  const modelOf = (schemes) => schemes.map((name) => models.find((each) => each.scheme === name)).find(Boolean);
+  const recorded = (schemes, key, side) => {
+    const model = modelOf(schemes);
+    // Only a record from before the first update says what the guide says of it.
+    const series = model && recordedSteps(models)[0] === 0 && recordedSeries(model, 0);
+    return series ? series[side].map((each) => each[key]) : null;
+  };
+  const live = (schemes) => {
+    const model = modelOf(schemes);
+    return (model && analysisFound(model)?.statistics) ?? null;
+  };
+  const here = () => {
+    const [side] = state.sublayer.split("/");
+    const traces = analysisFound(state.model)?.traces;
+    const trace = traces?.[side].sublayers.find((each) => each.name === state.sublayer);
+    const row = (rows) => rows[state.positions[side]];
+    return trace ? { x: row(trace.tensors.x), f: row(branchOf(trace)), y: row(trace.tensors.y) } : null;
+  };
+  const length = (row) => Math.sqrt(dot(row, row));
+  const tensors = here();
+  return {
+    models,
+    model: state.model,
+    branchShare: tensors && length(tensors.f) / length(tensors.x),
+    keptHere: tensors && cosine(tensors.x, tensors.y),
+    loss: (schemes) => lossWords(modelOf(schemes)),
+    kept: (schemes) => {
+      const found = live(schemes);
+      return found && mean(Object.values(found).flat().map((each) => each.cosine));
+    },
+    gradient: (schemes, side, end) => recorded(schemes, "gradient_norm", side)?.at(end === "top" ? -1 : 0) ?? null,
+    size: (schemes) => recorded(schemes, "merged_rms", "decoder")?.at(-1) ?? null,
+    growth: (schemes, at) => live(schemes)?.decoder.at(at).merged_rms ?? null,
+  };
+}
 
 function tourSteps(models) {
   const names = new Set(models.map((model) => model.scheme));
@@ -76,36 +224,56 @@ function tourSteps(models) {
   );
 }
 
-function drawTour(place, steps, state, go) {
-  if (state.tourStep === null) {
-    fill(
-      place,
-      element("button", { type: "button", class: "quiet", "data-focus": "tour-open", onclick: () => go(0) }, "Guide me"),
-    );
+function drawTour(place, steps, state, facts, go) {
+  const at = state.tourStep;
+  place.classList.toggle("closed", at === null);
+  const [text, buttons] = [place.querySelector(".tour-text"), place.querySelector(".tour-buttons")];
+  const button = (to, label, kind, name = label) =>
+    element("button", { type: "button", class: kind, "data-focus": `tour-${name}`, onclick: () => go(to) }, label);
+  if (at === null) {
+    text.replaceChildren();
+    fill(buttons, button(0, "Guide me", "main"));
     return;
   }
-  const at = state.tourStep;
-  const button = (to, label, kind) =>
-    element(
-      "button",
-      { type: "button", class: kind, disabled: to < 0 || to >= steps.length, "data-focus": `tour-${label}`, onclick: () => go(to) },
-      label,
-    );
-  fill(
-    place,
-    element(
-      "div",
-      { class: "tour-text", "aria-live": "polite" },
+  const says = steps[at].text(facts).filter(Boolean).join(" ");
+  // The same text again would be read aloud again.
+  if (text.dataset.said !== `${at} ${says}` || !text.childElementCount) {
+    text.dataset.said = `${at} ${says}`;
+    text.replaceChildren(
       element("p", { class: "eyebrow" }, `${at + 1} of ${steps.length}`),
       element("h2", {}, steps[at].title),
-      element("p", {}, steps[at].text),
-    ),
+      element("p", {}, says),
+    );
+    place.scrollTop = 0;
+  }
+  const isLast = at === steps.length - 1;
+  fill(
+    buttons,
+    at > 0 ? button(at - 1, "Back", "quiet") : null,
+    isLast ? button(null, "Done", "main", "Next") : button(at + 1, "Next", "main"),
+    isLast ? button(0, "From the start", "quiet") : null,
     element(
-      "div",
-      { class: "tour-buttons" },
-      button(at - 1, "Back", "quiet"),
-      button(at + 1, "Next", "main"),
-      element("button", { type: "button", class: "quiet", "data-focus": "tour-close", "aria-label": "Close the guide", onclick: () => go(null) }, "×"),
+      "button",
+      { type: "button", class: "quiet skip", "data-focus": "tour-figure", onclick: () => enter(steps[at].show) },
+      "Go to what is shown",
     ),
+    element("button", { type: "button", class: "quiet", "data-focus": "tour-close", "aria-label": "Close the guide", onclick: () => go(null) }, "×"),
   );
+}
+
+// Puts the focus on the first thing in what a step shows: from the guide it is far with the Tab key.
+function enter(selectors) {
+  const place = document.querySelector([selectors.at(-1)].flat()[0]);
+  (place.querySelector("input, button, [tabindex]") ?? place).focus();
+}
+
+// Brings to the top of the window the first of these that the guide does not cover, else the last.
+function reveal(selectors) {
+  const margin = 16;
+  const room = byId("tour").getBoundingClientRect().top - 2 * margin;
+  const boxOf = (selector) => document.querySelector(selector).getBoundingClientRect();
+  const spans = selectors.map((each) => [each].flat()).map((each) => ({ top: boxOf(each[0]).top, bottom: boxOf(each.at(-1)).bottom }));
+  const { top } = spans.find((span) => span.bottom - span.top <= room) ?? spans.at(-1);
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  window.scrollTo({ top: top + window.scrollY - margin, behavior: calm ? "auto" : "smooth" });
 }

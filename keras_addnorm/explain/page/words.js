@@ -19,9 +19,9 @@ const NORM_SYMBOLS = {
 
 const NORM_WORDS = {
   layer_norm:
-    "Layer norm: of the D numbers of this one position, take off their mean μ and divide by √(σ² + ε); then times γ, plus β, both learned. It looks at no other word and no other sentence, so it does the same in training and in use.",
-  rms_norm: "RMS norm: divide by the root mean square of the D numbers of this position; then times a learned gain. No mean is taken off.",
-  scale_norm: "ScaleNorm: bring this position's vector to one learned length.",
+    "Layer norm: of the numbers of this one piece, take off their mean μ and divide by √(σ² + ε), where σ is their standard deviation and ε is tiny; then times γ, plus β, both learned. (Thin lines: before the norm.) It looks at no other piece and no other sentence, so it does the same in training and in use.",
+  rms_norm: "RMS norm: divide by the root mean square of the numbers of this piece; then times a learned gain. No mean is taken off.",
+  scale_norm: "ScaleNorm: bring this piece's vector to one learned length.",
   std_layer_norm:
     "Layer norm as some tutorials write it: divided by (σ + ε), with the unbiased σ. Nearly the same as √(σ² + ε) for wide vectors.",
   dynamic_tanh: "Dynamic tanh: squash each number by itself, instead of a norm.",
@@ -36,9 +36,9 @@ const STEP_WORDS = {
   },
   sublayer(step, { kind }) {
     const does = {
-      self_attention: "It looks at the other pieces and brings home what they say.",
+      self_attention: "It looks at the other pieces and brings what they say.",
       cross_attention: "It looks at the encoder's output: at the words that are translated.",
-      feed_forward: "It looks at this position alone: widen, cut off below zero, narrow again.",
+      feed_forward: "It looks at this piece alone: a first matrix makes the row wider, an activation acts on each number, a second matrix makes it narrow again.",
     };
     return {
       name: SUBLAYERS[kind],
@@ -75,7 +75,7 @@ const STEP_WORDS = {
       says:
         step.reads[0] === "normed"
           ? "Add: the normed stream and what the sublayer says."
-          : "Add: grey is x, colour what F(x) adds or takes, the line their sum. What x knew is kept, unless F takes it away. And on the way back, ∂(x + F(x))/∂x = 1 + ∂F/∂x: through the 1, the gradient passes the sum undiminished. Adding, not concatenating: the width stays D.",
+          : "Add: grey is x, colour what F(x) adds or takes, the thick line their sum. What x knew is kept, unless F takes it away. And on the way back, ∂(x + F(x))/∂x = 1 + ∂F/∂x: through the 1, the gradient passes the sum undiminished. Adding, not concatenating: the row does not get wider.",
     };
   },
   remove_parallel() {
@@ -89,16 +89,21 @@ function wordsOf(step, sublayer) {
 
 const STREAM_WORDS = {
   name: "Stream",
-  says: "x, the residual stream: the D numbers that stand for this piece here. No layer computes them anew; each one only adds to them.",
+  says: "x, the residual stream: the numbers that stand for this piece here. With the add, no sublayer computes them anew; each only adds to them.",
 };
+
+function lossWords(model) {
+  const loss = model?.validation_loss ?? null;
+  return loss === null ? null : fixed(loss, 3);
+}
 
 const CHARTS = [
   {
     key: "merged_rms",
     title: "Size of the stream",
-    unit: "root mean square of the numbers behind each sublayer",
+    unit: "root mean square of its numbers, after each sublayer",
   },
-  { key: "residual_ratio", title: "‖F(x)‖ / ‖x‖", unit: "how loud a sublayer is against the stream" },
-  { key: "cosine", title: "cos(x, y)", unit: "1: the sublayer changed no direction" },
-  { key: "gradient_norm", title: "Gradient at x", unit: "norm of the loss's gradient at the stream" },
+  { key: "residual_ratio", title: "‖F(x)‖ / ‖x‖", unit: "length of what a sublayer computes, over that of x" },
+  { key: "cosine", title: "cos(x, y)", unit: "1: y points where x points; 0: nothing in common" },
+  { key: "gradient_norm", title: "Gradient at x", unit: "length of the loss's gradient at the stream" },
 ];
