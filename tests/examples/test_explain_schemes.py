@@ -11,7 +11,7 @@ def test_the_recipe_is_small_enough_for_the_page(load_example):
         assert example.RECIPE["training"]["monitor_every"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_runs(load_example, capsys):
     with load_example("explain_schemes") as example:
         example.main(example.parser().parse_args(["--smoke"]))

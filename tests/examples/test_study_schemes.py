@@ -147,7 +147,7 @@ def test_a_trial_that_fails_is_named_and_the_others_are_kept(example, study, mon
     assert {json.loads(line)["measured"]["scheme"] for line in lines} == {"pre_ln"}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_one_trial_from_end_to_end(example, tmp_path):
     plan = dataclasses.replace(example.QUICK, schemes=("resi_dual",))
     records = example.Records(tmp_path / "records.jsonl")
