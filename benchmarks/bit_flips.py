@@ -1,4 +1,4 @@
-"""Flips single bits of the files of a run, an import and an export: what do their readers say?
+"""Flips single bits of the files of a run, an import and exports: what do their readers say?
 
 A bit is flipped, the folder is read, and the bit is put back. What the reader said is one of
 
@@ -34,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-KINDS = ("run", "checkpoint", "import", "export")
+KINDS = ("run", "checkpoint", "import", "export", "pretrained")
 OUTCOMES = ("named", "not named", "raw error", "silent", "harmless")
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "big": "groß", "small": "klein"}
 TEXTS = ["red green blue", "small big red", ""]
@@ -48,7 +48,8 @@ class Subject:
     """A file that is read as a part of a folder.
 
     Attributes:
-        kind: What the folder is: "run", "import", "export", or "checkpoint" for a single file.
+        kind: What the folder is: "run", "import", "export", "pretrained" for what
+            `save_pretrained` writes, or "checkpoint" for a single file.
         folder: The folder.
         file: The file's path in it.
     """
@@ -64,7 +65,7 @@ class Subject:
 
 def make(folder: Path, kinds: Sequence[str]) -> list[Subject]:
     """Trains a small run, exports it and imports a model; returns the files that are read."""
-    from keras_addnorm.interop import make_random_folder
+    from keras_addnorm.interop import load_pretrained, make_random_folder, save_pretrained
     from keras_addnorm.runs import RunConfig
     from keras_addnorm.runs.evaluate import evaluate
     from keras_addnorm.runs.export import export
@@ -73,7 +74,7 @@ def make(folder: Path, kinds: Sequence[str]) -> list[Subject]:
 
     os.environ["TFDS_DATA_DIR"] = str(folder / "tfds")
     subjects, places = [], {}
-    if {*kinds} != {"import"}:
+    if {*kinds} - {"import", "pretrained"}:
         config = RunConfig.from_dict(run_settings(write_corpus(folder / "corpus")))
         run = train(config, folder / "run", say=lambda line: None, verbose=0)
         evaluate(run, "test")  # writes scores and the lexicon of the shortlist
@@ -81,9 +82,13 @@ def make(folder: Path, kinds: Sequence[str]) -> list[Subject]:
         checkpoint = max((folder / "run" / "checkpoints").iterdir())
         if "checkpoint" in kinds:
             subjects.append(Subject("checkpoint", str(checkpoint.parent), checkpoint.name))
+    if {*kinds} & {"import", "pretrained"}:
+        marian = make_random_folder("marian", folder / "marian")
     if "import" in kinds:
         places["import"] = folder / "import"
-        import_pretrained(make_random_folder("marian", folder / "marian"), places["import"])
+        import_pretrained(marian, places["import"])
+    if "pretrained" in kinds:
+        places["pretrained"] = save_pretrained(load_pretrained(marian), folder / "pretrained")
     if "export" in kinds:
         places["export"] = export(run, folder / "exports")
     for kind in places.keys() & {*kinds}:
@@ -136,8 +141,12 @@ def run_settings(corpus: str) -> dict[str, Any]:
 def read(subject: Subject, verify: bool) -> str:
     """Reads what a file is a part of, as the commands do; returns a digest of what was read."""
     options = {} if verify else {"verify": False}  # Earlier checkouts know no such argument.
-    reader = {"checkpoint": _read_checkpoint, "export": _read_export}.get(subject.kind, _read_run)
-    parts = reader(subject, options)
+    readers = {
+        "checkpoint": _read_checkpoint,
+        "export": _read_export,
+        "pretrained": _read_pretrained,
+    }
+    parts = readers.get(subject.kind, _read_run)(subject, options)
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
@@ -182,6 +191,17 @@ def _read_export(subject: Subject, options: dict[str, Any]) -> Iterator[object]:
     yield translator.card
     for text, score in translator(TEXTS):
         yield text, score.hex()
+
+
+def _read_pretrained(subject: Subject, options: dict[str, Any]) -> Iterator[object]:
+    from keras_addnorm.interop import load_pretrained
+
+    found = load_pretrained(subject.folder, **options)
+    yield from (found.model.config, found.generation, found.tokenizers.text_format)
+    for side in (found.tokenizers.source, found.tokenizers.target):
+        yield side.to_bytes()
+    for weight in found.model.get_weights():
+        yield weight.tobytes()
 
 
 def judge(subject: Subject, expected: str, verify: bool) -> tuple[str, str]:

@@ -518,6 +518,24 @@ FAULTS = (
         tests="basics/test_manifest.py::test_what_has_changed_is_named_with_what_to_do",
     ),
     _fault(
+        "interop/digest_not_compared",
+        "a damaged folder of save_pretrained is read like a whole one",
+        ("        require_whole(path)\n    kind", "        pass\n    kind"),
+        tests="interop/test_damaged_folders.py::test_a_damaged_file_is_named_before_it_is_read",
+    ),
+    _fault(
+        "runs/imported_weights_replaced",
+        "a training begins anew in the place of weights that were imported",
+        ("    require_place_to_go_on(directory)\n", ""),
+        tests="runs/test_damaged_files.py::test_a_training_does_not_begin_anew_in_the_place_of_weights",
+    ),
+    _fault(
+        "serving/every_mark_a_step",
+        "a text of many marks on one letter takes a step for each",
+        ("return order, rank <= self._most_joined", "return order, rank >= 0"),
+        tests="serving/test_graph_normalization.py::test_many_characters_that_may_be_joined_are_a_few_steps",
+    ),
+    _fault(
         "serving/written_folder_removed",
         "a folder that another process writes is taken for one that was left over",
         ("if lock(descriptor, wait=False):", "if lock(descriptor, wait=False) or True:"),

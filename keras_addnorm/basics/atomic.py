@@ -30,7 +30,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     file types by their ending.
 
     Args:
-        path: The file to write. Missing folders are made; an existing file is replaced.
+        path: The file to write. Missing folders are made; an existing file is replaced. A device
+            or a pipe is written to as it is: `/dev/stdout`, say.
 
     Yields:
         The path to write to.
@@ -44,6 +45,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         '40.7'
     """
     final = Path(path)
+    if is_device(final):
+        yield final
+        return
     final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.with_name(f".{os.getpid()}.{final.name}")
     try:
@@ -53,6 +57,20 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         flush_to_disk(final.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_device(path: str | os.PathLike[str]) -> bool:
+    """Tells whether a path is no place for a file: there is a device or a pipe.
+
+    Args:
+        path: The path.
+
+    Returns:
+        Whether it is. `/dev/stdout` is, wherever that leads.
+    """
+    path = Path(path)
+    is_special = not path.is_file() or path.parent == Path("/dev")
+    return path.exists() and not path.is_dir() and is_special
 
 
 @contextlib.contextmanager

@@ -5,7 +5,11 @@ They hold over containers on one machine, and none is left after a kill or a res
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:
@@ -24,3 +28,37 @@ def lock(descriptor: int, *, wait: bool = True) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def alone(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Lets one process at a time change a file: others wait.
+
+    Args:
+        path: The file; it need not exist. `.<name>.lock` beside it is there meanwhile.
+
+    Yields:
+        Nothing.
+    """
+    path = Path(path)
+    held = path.with_name(f".{path.name}.lock")
+    while True:
+        descriptor = os.open(held, os.O_RDWR | os.O_CREAT, 0o666)
+        lock(descriptor)
+        if _is_still(descriptor, held):
+            break
+        # Whoever had it has removed it.
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        held.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether an open file has its name yet."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from keras_addnorm.basics.atomic import atomic_file
-from keras_addnorm.basics.locks import lock
+from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.locks import alone
 
 NAME = "manifest.json"
+IN_EXPORTS = "keras_addnorm_manifest.json"
+"""Its name in folders that other programs read and write, too: a `manifest.json` may be theirs."""
 _SWITCH = "--no-verify, in Python verify=False"
 
 
@@ -64,14 +67,17 @@ class Manifest:
             ChangedFileError: If the manifest itself is damaged.
         """
         try:
-            content = json.loads(self.path.read_bytes())
+            content = parse_json(self.path.read_bytes())
             files = content["files"]
-            if content["digest"] == _digest_of_list(files):
+            if content["digest"] != _digest_of_list(files):
+                reason = "its own digest is another"
+            elif outside := [name for name in files if not _is_inside(name)]:
+                reason = f"it lists a file outside of its folder, {outside[0]!r}"
+            else:
                 return dict(files)
-            reason = "its own digest is another"
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
         raise ChangedFileError(
             f"The list of digests '{self.path}' is damaged ({reason}). Copy it again from where it "
@@ -149,13 +155,14 @@ class Manifest:
 
         self._change(leave_out)
 
-    def write(self, paths: Iterable[str | os.PathLike[str]]) -> None:
-        """Writes the manifest of a folder that is being made.
+    def write(self, unlisted: Collection[str] = ()) -> None:
+        """Writes the manifest of a folder that is being made: of all that is in it.
 
         Args:
-            paths: The files to list.
+            unlisted: The names of files that are left out.
         """
-        self._write(self._digests(paths))
+        digests = self._digests([self.folder])
+        self._write({n: digest for n, digest in digests.items() if Path(n).name not in unlisted})
 
     def _read_or_begin(self) -> dict[str, str]:
         """Reads the digests to change them: a damaged manifest is begun anew."""
@@ -168,7 +175,7 @@ class Manifest:
         """Changes the list; no other process does meanwhile."""
         if not self.folder.is_dir():
             return
-        with _alone(self.path):
+        with alone(self.path):
             before = self._read_or_begin()
             files = dict(before)
             change(files)
@@ -228,8 +235,11 @@ def sha256(path: str | os.PathLike[str]) -> str | None:
         path: The file.
 
     Returns:
-        64 hexadecimal digits; None if there is no such file.
+        64 hexadecimal digits; None if there is no such file, or something else of that name.
     """
+    # A device or a pipe may have no end.
+    if not os.path.isfile(path):
+        return None
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -237,31 +247,11 @@ def sha256(path: str | os.PathLike[str]) -> str | None:
         return None
 
 
+def _is_inside(name: str) -> bool:
+    """Whether a path stays in the folder that it is relative to."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
 def _digest_of_list(files: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Lets one process at a time change a file."""
-    held = path.with_name(f".{path.name}.lock")
-    while True:
-        descriptor = os.open(held, os.O_RDWR | os.O_CREAT, 0o666)
-        lock(descriptor)
-        if _is_still(descriptor, held):
-            break
-        # Whoever had it has removed it.
-        os.close(descriptor)
-    try:
-        yield
-    finally:
-        held.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _is_still(descriptor: int, path: Path) -> bool:
-    """Whether an open file has its name yet."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-import json
 import os
 import re
 import unicodedata
@@ -13,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import LONGEST_WORD, parts_of_word
 from keras_addnorm.data.piece_ids import PieceIds
@@ -111,9 +112,9 @@ class ByteLevelBPETokenizer(BaseTokenizer):
             ValueError: If a file, or what is given instead, holds something else.
         """
         if isinstance(vocabulary, str | os.PathLike):
-            vocabulary = json.loads(Path(vocabulary).read_text(encoding="utf-8"))
+            vocabulary = _vocabulary(Path(vocabulary))
         if isinstance(merges, str | os.PathLike):
-            lines = Path(merges).read_text(encoding="utf-8").split("\n")
+            lines = read_text(merges).split("\n")
             merges = [line for line in lines[lines[0].startswith("#version") :] if line]
         if isinstance(merges, bytes) or not isinstance(merges, Iterable):
             raise ValueError(
@@ -239,6 +240,14 @@ def word_pattern() -> re.Pattern[str]:
         f"{'|'.join(ENDINGS)}| ?[{letters}]+| ?[{numbers}]+| ?[^{SPACES}{letters}{numbers}]+"
         f"|[{SPACES}]+(?![^{SPACES}])|[{SPACES}]+"
     )
+
+
+def _vocabulary(path: Path) -> Any:
+    """What a `vocab.json` holds."""
+    try:
+        return parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
 
 
 def _ranges(codes: Iterator[int]) -> Iterator[tuple[int, int]]:

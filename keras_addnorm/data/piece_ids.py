@@ -10,6 +10,8 @@ from typing import Any
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.data.strings import describe, several_names
 
+# Rows that no piece has, besides as many as there are pieces: tables are filled up to round sizes.
+_MOST_GAPS = 100_000
 _SPECIAL = ("pad", "start", "end", "unknown")
 
 
@@ -152,6 +154,12 @@ class PieceIds:
                 f"{min(names, default=None)}."
             )
         size = max(names, default=-1) + 1
+        if size > 2 * len(ids) + _MOST_GAPS:
+            raise ValueError(
+                "A vocabulary numbers its pieces with few gaps. Expected ids below "
+                f"{2 * len(ids) + _MOST_GAPS} of {len(ids)} pieces; received {size - 1} for "
+                f"{names[size - 1]!r}. Copy or download the file again."
+            )
         missing = [index for index in range(size) if index not in names]
         fillers = {index: filler(index) for index in missing}
         names |= fillers

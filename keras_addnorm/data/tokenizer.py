@@ -50,6 +50,7 @@ from keras_addnorm.data.vocabulary import (
 )
 
 NAME = "sentencepiece"
+_LARGEST = 2**31 - 1  # SentencePiece has it in 32 bits.
 UNKNOWN_SURFACE = "\u2047"
 
 _RESERVED = frozenset(("<pad>", "<s>", "</s>", "<unk>"))
@@ -210,6 +211,11 @@ class Tokenizer(BaseTokenizer):
             least=5,
             vocabulary_size=vocabulary_size,
         )
+        if vocabulary_size > _LARGEST:
+            raise ValueError(
+                f"A vocabulary has at most {_LARGEST} pieces; received vocabulary_size="
+                f"{vocabulary_size}."
+            )
         if not is_number(character_coverage, above=0, most=1):
             raise ValueError(
                 "The character coverage is a share of the characters. Expected a number above 0, "

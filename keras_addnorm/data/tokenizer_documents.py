@@ -6,6 +6,8 @@ import base64
 import json
 from typing import Any
 
+from keras_addnorm.basics.json_text import parse_json
+
 _DAMAGED = "The file is damaged. Expected what save wrote. Save the tokenizer again."
 
 
@@ -38,7 +40,7 @@ def read_document(content: bytes) -> dict[str, Any] | None:
     if not content.startswith(b"{"):
         return None
     try:
-        values = json.loads(content)
+        values = parse_json(content)
     except ValueError as error:
         raise ValueError(_DAMAGED) from error
     if not isinstance(values, dict) or "name" not in values:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
 from keras_addnorm.data.text_format import (
@@ -23,6 +25,7 @@ from keras_addnorm.data.tokenizer import Tokenizer
 from keras_addnorm.data.tokenizer_files import load_tokenizer
 
 _FORMAT_FILE = "text_format.json"
+_FILES = ("tokenizer.model", "source.model", "target.model")
 
 
 @dataclass(frozen=True)
@@ -155,11 +158,12 @@ class TokenizerPair:
         )
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> TokenizerPair:
+    def load(cls, directory: str | os.PathLike[str], *, verify: bool = True) -> TokenizerPair:
         """Reads a pair that `save` wrote.
 
         Args:
             directory: The folder.
+            verify: Whether files are compared with their digests, which an export has beside them.
 
         Returns:
             The pair.
@@ -169,6 +173,10 @@ class TokenizerPair:
             ValueError: If a file in it is damaged.
         """
         directory = Path(directory)
+        if verify:
+            digests = Manifest(directory, IN_EXPORTS)
+            for name in (*_FILES, _FORMAT_FILE):
+                digests.check(directory / name)
         text_format = _load_format(directory / _FORMAT_FILE)
         if (directory / "tokenizer.model").is_file():
             joint = load_tokenizer(directory / "tokenizer.model")
@@ -201,7 +209,7 @@ class TokenizerPair:
         )
         for name, tokenizer in files.items():
             tokenizer.save(directory / name)
-        for name in {"tokenizer.model", "source.model", "target.model"} - files.keys():
+        for name in set(_FILES) - files.keys():
             (directory / name).unlink(missing_ok=True)
         path = directory / _FORMAT_FILE
         if self.text_format == TextFormat():
@@ -274,6 +282,10 @@ def _load_format(path: Path) -> TextFormat:
     if not path.is_file():
         return TextFormat()
     try:
-        return TextFormat.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        values = parse_json(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict):
+            return TextFormat.from_dict(values)
+        reason = f"expected an object of its fields, received {values!r:.80}"
     except (ValueError, TypeError, AttributeError, LookupError) as error:
-        raise ValueError(f"Cannot load the text format '{path}'. {error}") from error
+        reason = str(error)
+    raise ValueError(f"Cannot load the text format '{path}': {reason}")

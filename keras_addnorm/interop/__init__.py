@@ -2,6 +2,7 @@
 
 from keras_addnorm.interop import families
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
+from keras_addnorm.interop.folders import require_whole
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.litert import export_litert
 from keras_addnorm.interop.onnx import export_onnx
@@ -17,5 +18,6 @@ __all__ = [
     "families",
     "load_pretrained",
     "make_random_folder",
+    "require_whole",
     "save_pretrained",
 ]

@@ -17,7 +17,7 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.data.text_format import language_names
-from keras_addnorm.interop.folders import never_generated, require_new
+from keras_addnorm.interop.folders import never_generated, require_new, write_manifest
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.positions import is_learned
@@ -57,7 +57,8 @@ print(tokenizers.target.decode(ids[piece] for piece in result.hypotheses[0]))
 These options make it `keras_addnorm.decoding.translate(model, tokenizers, texts, num_beams=4,
 length_penalty=0.0, splitting="none")`, in tokens and in scores. Without them
 CTranslate2 does other things: see `keras_addnorm.interop.export_ctranslate2`. Leave blank texts
-out: ours are translated as "".
+out: ours are translated as "". `keras_addnorm_manifest.json` has the SHA-256 of each file;
+CTranslate2 does not need it.
 """
 
 _PIECES = """\
@@ -243,6 +244,7 @@ def export_ctranslate2(
         tokenizers.save(folder)
         readme = _readme(tokenizers, directory.name, model.config.max_length)
         (folder / "README.md").write_text(readme, encoding="utf-8")
+        write_manifest(folder)
     return directory
 
 

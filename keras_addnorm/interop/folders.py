@@ -1,4 +1,4 @@
-"""Checks that all exports share: of the model, its tokenizers and the folder."""
+"""What all exports share: checks of the model, its tokenizers and the folder, and the digests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
@@ -20,6 +21,62 @@ def require_new(directory: str | os.PathLike[str]) -> Path:
             "name, or remove it first."
         )
     return directory
+
+
+def write_manifest(folder: Path) -> None:
+    """Write the digests of all files of an export that a reader needs.
+
+    Args:
+        folder: The folder, as it is being written.
+    """
+    # For people, who add to it.
+    Manifest(folder, IN_EXPORTS).write({"README.md"})
+
+
+def require_whole(path: str | os.PathLike[str]) -> None:
+    """Compares the files of an export for another runtime or toolkit with their digests.
+
+    `export_ctranslate2`, `export_litert`, `export_onnx` and `save_pretrained` write
+    `keras_addnorm_manifest.json` with the SHA-256 of each file but `README.md`. What other programs
+    have written has no digests, and counts as whole.
+
+    Args:
+        path: The folder, or one file in it.
+
+    Raises:
+        FileNotFoundError: If there is nothing at `path`.
+        ValueError: If a file is not what was written, or is missing; the message names it.
+
+    Example:
+        ```python
+        import pathlib, tempfile
+
+        from keras_addnorm.interop import (
+            load_pretrained,
+            make_random_folder,
+            require_whole,
+            save_pretrained,
+        )
+
+        folder = pathlib.Path(tempfile.mkdtemp())
+        t5 = load_pretrained(make_random_folder("t5", folder / "t5"))
+        copy = save_pretrained(t5, folder / "copy")
+        require_whole(copy)
+        (copy / "config.json").write_text("{}")
+        try:
+            require_whole(copy)
+        except ValueError as error:
+            assert "config.json' is damaged" in str(error)
+        ```
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"There is nothing at '{path}'. Expected the folder of an export, or a file in it."
+        )
+    folder = path if path.is_dir() else path.parent
+    remedy = "Copy the folder again from where it is whole, or export it again."
+    Manifest(folder, IN_EXPORTS).check(path, remedy)
 
 
 def prepare(

@@ -10,7 +10,7 @@ from pathlib import Path
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_size
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
-from keras_addnorm.interop.folders import never_generated, prepare
+from keras_addnorm.interop.folders import never_generated, prepare, write_manifest
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -118,6 +118,7 @@ def export_litert(
         never = never_generated(model.config, tokenizers)
         write_card(folder, "litert", files, graphs, model, sizes, never, versions)
         write_readme(folder, directory.name, "LiteRT", _ABOUT, _SET_UP)
+        write_manifest(folder)
     return directory
 
 

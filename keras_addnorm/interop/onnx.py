@@ -12,7 +12,7 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_size
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
-from keras_addnorm.interop.folders import never_generated, prepare
+from keras_addnorm.interop.folders import never_generated, prepare, write_manifest
 from keras_addnorm.interop.graphs import Graph, NamedTensor, Sizes, trace, write_card
 from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
@@ -124,6 +124,7 @@ def export_onnx(
         never = never_generated(model.config, tokenizers)
         write_card(folder, "onnx", files, graphs, model, sizes, never, versions)
         write_readme(folder, directory.name, "ONNX Runtime", _ABOUT, _SET_UP)
+        write_manifest(folder)
     return directory
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import warnings
@@ -17,11 +18,11 @@ from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
 from keras_addnorm.interop.families.text_files import write_json
-from keras_addnorm.interop.folders import require_new
+from keras_addnorm.interop.folders import require_new, require_whole, write_manifest
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.hub import find_checkpoint
-from keras_addnorm.interop.tensor_files import write_safetensors
-from keras_addnorm.models import Seq2SeqTransformer, merge_lora
+from keras_addnorm.interop.tensor_files import StoredTensor, write_safetensors
+from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
 from keras_addnorm.models.checks import require_finite, require_model, require_tokenizers
 
 OF_THE_FOLDER = "folder"
@@ -144,6 +145,7 @@ def load_pretrained(
     *,
     tokenizers: TokenizerPair | BaseTokenizer | str | None = OF_THE_FOLDER,
     dtype: str | None = None,
+    verify: bool = True,
 ) -> Pretrained:
     """Loads an encoder-decoder Transformer that another toolkit has trained.
 
@@ -159,6 +161,7 @@ def load_pretrained(
             object; `None` for what `config.json` says.
         tokenizers: `"folder"` for the folder's own; `None` for none; or tokenizers that you have.
         dtype: The dtype policy of the layers; `None` for Keras' default.
+        verify: Whether files are compared with their digests, which only `save_pretrained` writes.
 
     Returns:
         The model with what belongs to it.
@@ -182,9 +185,12 @@ def load_pretrained(
         ```
     """
     path = find_checkpoint(name)
+    if verify:
+        require_whole(path)
     kind = _family_of(path) if family is None else families.get(family)
     checkpoint = kind.open(path)
     config = kind.config(checkpoint)
+    _require_sizes(config, checkpoint.tensors)
     table = kind.weights_of(checkpoint, config)
     tensors = table.named(checkpoint.tensors, families.name_of(kind))
     pair: TokenizerPair | None
@@ -233,8 +239,9 @@ def save_pretrained(
         pretrained: The model with what belongs to it, from `load_pretrained`; for a model that was
             trained further, `dataclasses.replace(pretrained, model=model)`.
         directory: The folder to make: `model.safetensors` in float32, `config.json` and
-            `generation_config.json`, where the family has them, the tokenizer's files, and a model
-            card that names the licence. It appears whole or not at all.
+            `generation_config.json`, where the family has them, the tokenizer's files, a model
+            card that names the licence, and the digests of the files. It appears whole or not at
+            all.
         family: The family to write; `None` for that of `pretrained`.
 
     Returns:
@@ -284,7 +291,29 @@ def save_pretrained(
             (folder / _CARD).write_text(f"---\nlicense: {pretrained.licence}\n---\n")
         for name, content in pretrained.text_files.items():
             (folder / name).write_bytes(content)
+        write_manifest(folder)
     return directory
+
+
+def _require_sizes(config: Seq2SeqConfig, tensors: Mapping[str, StoredTensor]) -> None:
+    """Refuse sizes that no model of these tensors has, before anything of such a size is made."""
+    vocabulary = max(config.source_vocabulary_size, config.target_vocabulary_size)
+    numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    limits = {
+        "num_encoder_layers": (config.num_encoder_layers, len(tensors)),
+        "num_decoder_layers": (config.num_decoder_layers, len(tensors)),
+        "hidden_dim x vocabulary": (config.hidden_dim * vocabulary, numbers),
+    }
+    if wrong := [
+        f"{name} = {size} (at most {limit})"
+        for name, (size, limit) in limits.items()
+        if size > limit
+    ]:
+        raise ValueError(
+            f"The config has sizes that its weights do not have. Expected those of {len(tensors)} "
+            f"tensors with {numbers} numbers. Received {', '.join(wrong)}. Copy or download the "
+            "folder again."
+        )
 
 
 def _family_of(path: Path) -> Family:

@@ -14,6 +14,7 @@ _README = """\
 in front of their names, the self-attentions' caches for its next call. `teacher_forced` gives the
 logits of a whole target. Token ids are those of the tokenizer that the model was trained with; if
 the export was given it, it is here: `keras_addnorm.data.TokenizerPair.load("{name}")`.
+`keras_addnorm_manifest.json` has the SHA-256 of each file; no runtime needs it.
 
 Greedy search, which gives the tokens of the model's own `generate`:
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.decoding.special_ids import SpecialIds
 from keras_addnorm.layers import positions as position_kinds
@@ -17,6 +18,9 @@ from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.embedding_side import SideArguments
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
+
+# Each layer is named, written and drawn: a number without sense would fill the memory.
+_MOST_LAYERS = 10_000
 
 _PRESETS: dict[str, dict[str, Any]] = {
     # For examples and tests: it alone has vocabularies.
@@ -139,6 +143,11 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
         for name, value in super().to_dict().items():
             self._set(name, value)
         self._require_positive(*(f.name for f in dataclasses.fields(_Sizes)), "max_length")
+        for name in ("num_encoder_layers", "num_decoder_layers"):
+            if getattr(self, name) > _MOST_LAYERS:
+                raise ValueError(
+                    f"`{name}` has to be at most {_MOST_LAYERS}. Received: {getattr(self, name)}"
+                )
         if self.head_dim is None:
             divide_heads(self.hidden_dim, self.num_heads)
         norms.for_side(self.norm, "decoder")
@@ -269,7 +278,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
             ValueError: If it is no JSON, or a field does not fit.
         """
         try:
-            values = json.loads(text)
+            values = parse_json(text)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 "A config is read from the JSON that to_json wrote. Expected an object of its "

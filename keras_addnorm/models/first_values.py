@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import keras
 import numpy as np
+from keras.src.backend.common import global_state  # What has no values yet, has no public name.
 
 ModelT = TypeVar("ModelT", bound=keras.Model)
 Read = Callable[[], np.ndarray]
@@ -29,16 +30,17 @@ def built_with(
         The model.
 
     Raises:
-        BaseException: What `values` or one of its functions raised.
+        BaseException: What `make`, `values` or one of its functions raised.
     """
     failures: list[BaseException] = []
     with keras.StatelessScope():  # Keras gives values to what was made in it when it ends.
-        model = make()
-        reads: Mapping[int, Read] = {}
         try:
+            model = make()
             reads = values(model)
-        except Exception as error:
-            failures.append(error)
+        except BaseException:
+            # Keras would give values to what was made so far, of sizes that may be without sense.
+            global_state.set_global_attribute("uninitialized_variables", [])
+            raise
         for weight in model.weights:
             weight._initializer = _FirstValue(reads.get(id(weight)), failures)
     if failures:
@@ -54,7 +56,7 @@ class _FirstValue:
         self._failures = failures
 
     def __call__(self, shape: tuple[int, ...], dtype: str | None = None) -> Any:
-        """Return the numbers; zeros after a failure.
+        """Return the numbers; a zero after a failure.
 
         A scope that ends in an exception leaves weights behind that no later scope can end with.
         """
@@ -63,4 +65,4 @@ class _FirstValue:
                 return keras.ops.convert_to_tensor(self._read(), dtype=dtype)
             except BaseException as error:
                 self._failures.append(error)
-        return keras.ops.zeros(shape, dtype=dtype)
+        return keras.ops.zeros((), dtype=dtype)

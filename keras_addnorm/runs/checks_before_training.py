@@ -96,6 +96,29 @@ def _difference(key: str, before: Any, now: Any) -> str:
     return f"Expected {expected}; received {received}."
 
 
+def require_place_to_go_on(directory: RunDirectory) -> None:
+    """Checks that a training would not begin anew in the place of trained weights.
+
+    Args:
+        directory: Where it is to be.
+
+    Raises:
+        UserError: If there are weights, and no checkpoint of theirs to go on from: they were
+            imported or pruned, or the checkpoints are gone.
+    """
+    if directory.has_checkpoints() or not directory.weight_files():
+        return
+    # A training that was killed before its first checkpoint; it has begun no second epoch.
+    if directory.checkpoints.is_dir() and len(directory.read_log()) < 2:
+        return
+    raise UserError(
+        f"{str(directory.path)!r} holds trained weights, and no checkpoint to go on from: they "
+        "were imported or pruned, or checkpoints/ was removed. A training would begin anew and "
+        "replace them. Expected a new folder, and this one to start from: keras-addnorm train "
+        f"--start-from {directory.path} --run-dir NEW."
+    )
+
+
 def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
     """Checks that a second command has the data and the model of the first one.
 

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.atomic import is_device
+from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.manifest import Manifest
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig, missing_settings
@@ -70,6 +73,8 @@ def require_writable(path: str | Path) -> None:
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
+    if is_device(path) and os.access(path, os.W_OK):
+        return
     with as_user_errors():
         path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -405,16 +410,26 @@ class RunDirectory:
             return {}
         self.check(self.scores)
         try:
-            scores = json.loads(self.scores.read_text(encoding="utf-8"))
+            scores = parse_json(self.scores.read_bytes())
             if isinstance(scores, dict):
                 return scores
             reason = "it has no splits"
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             reason = str(error)
         raise UserError(
             f"The scores {str(self.scores)!r} are damaged: {reason}. Expected JSON, as `evaluate` "
             "writes it. Remove the file, and evaluate again."
         )
+
+    def add_scores(self, split: str, scores: Mapping[str, Any]) -> None:
+        """Adds the scores of a split to those of the others; several processes may do so at once.
+
+        Args:
+            split: The split.
+            scores: Its scores.
+        """
+        with alone(self.scores):
+            self.write_scores({**self.read_scores(), split: scores})
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
         """Writes the scores, by name of the split."""

@@ -33,7 +33,8 @@ def as_user_errors() -> Iterator[None]:
     except UnknownNameError as error:
         raise unknown_name(error.kind, error.received, error.names) from error
     except OSError as error:
-        raise UserError(_without_number(error)) from error
+        is_of_disk = error.errno in _OF_THE_DISK
+        raise UserError(_sentence(error) if is_of_disk else _without_number(error)) from error
     except (ValueError, TypeError, LookupError, ImportError) as error:
         raise UserError(str(error)) from error
 
@@ -65,6 +66,10 @@ def unknown_name(what: str, name: Any, known: Iterable[str]) -> UserError:
 _FULL = ("The disk of {place} is full", "make room")
 _FORBIDDEN = ("{place} does not let this user read and write", "change its permissions")
 _GONE = ("Something in {place} is gone, or is no folder any more", "put it back")
+_NO_MEMORY = (
+    "There is not enough memory",
+    "make the model, its batches or its searches smaller, or take a machine with more",
+)
 _TOO_MANY = ("This process has too many files open", "raise its limit (ulimit -n)")
 _OF_THE_DISK = {
     errno.ENOSPC: _FULL,
@@ -77,6 +82,7 @@ _OF_THE_DISK = {
     errno.EIO: ("The disk of {place} has an error", "look into the log of the system (dmesg)"),
     errno.EMFILE: _TOO_MANY,
     errno.ENFILE: _TOO_MANY,
+    errno.ENOMEM: _NO_MEMORY,
 }
 _OF_A_FILE = {
     errno.EACCES: _FORBIDDEN,
@@ -85,7 +91,12 @@ _OF_A_FILE = {
     errno.EEXIST: _GONE,
     errno.ENOTDIR: _GONE,
     errno.ESTALE: _GONE,
+    errno.EISDIR: ("{place} is a folder, where a file is expected", "remove or rename it"),
+    errno.ELOOP: ("{place} is a link that leads back to itself", "remove it"),
+    errno.ENAMETOOLONG: ("A name is too long for the disk, in {place}", "choose a shorter one"),
 }
+# What TensorFlow, JAX and torch raise where Python has a `MemoryError`.
+_OUT_OF_MEMORY = re.compile(r"ResourceExhausted|OutOfMemory|RESOURCE_EXHAUSTED")
 _NUMBER_IN_HDF5 = re.compile(r"errno = (\d+)")
 
 
@@ -104,19 +115,22 @@ def system_errors_as_user_errors(folder: str | Path | None = None) -> Iterator[N
     except Exception as error:
         if isinstance(error, UserError | BrokenPipeError):
             raise
-        found = _system_error(error, folder)
-        if found is None:
+        if _system_error(error, folder) is None:
             raise
-        what, remedy = found
-        place = repr(str(folder or _file_of(error) or "the output"))
-        said = " ".join(str(error).split())
-        end = (
-            f"Nothing half-written is left: {remedy}, and give the command again."
-            if folder is None
-            else f"The checkpoints written so far are whole: {remedy}, and the same command "
-            "goes on."
-        )
-        raise UserError(f"{what.format(place=place)} ({said:.500}). {end}") from error
+        raise UserError(_sentence(error, folder)) from error
+
+
+def _sentence(error: Exception, folder: str | Path | None = None) -> str:
+    """What is to be said of an error of the system."""
+    what, remedy = _system_error(error, folder) or ("", "")
+    place = repr(str(folder or _file_of(error) or "the output"))
+    said = " ".join(str(error).split())
+    end = (
+        f"Nothing half-written is left: {remedy}, and give the command again."
+        if folder is None
+        else f"The checkpoints written so far are whole: {remedy}, and the same command goes on."
+    )
+    return f"{what.format(place=place)} ({said:.500}). {end}"
 
 
 def _system_error(error: BaseException, folder: str | Path | None) -> tuple[str, str] | None:
@@ -146,7 +160,11 @@ def _number_of(error: BaseException) -> int:
         return int(match[1])
     is_of_tensorflow = type(error).__module__.startswith("tensorflow")
     known = {**_OF_THE_DISK, **(_OF_A_FILE if is_of_tensorflow else {})}
-    return next((code for code in known if os.strerror(code) in text), 0)
+    if code := next((code for code in known if os.strerror(code) in text), 0):
+        return code
+    # After these: of a full disk, TensorFlow says that a resource is exhausted, too.
+    is_memory = isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(f"{type(error)} {text}")
+    return errno.ENOMEM if is_memory else 0
 
 
 def _file_of(error: BaseException) -> str | None:

@@ -116,8 +116,7 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
 
 
 def _write(run: TrainedRun, found: Evaluation) -> None:
-    scores = run.directory.read_scores()
-    scores[found.split] = {
+    scores = {
         **found.to_dict(),
         "weights": run.directory.weights().name,
         "num_beams": run.config.evaluation.num_beams,
@@ -129,7 +128,7 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
         "min_length": run.config.evaluation.min_length,
         "no_repeat_ngram": run.config.evaluation.no_repeat_ngram,
     }
-    run.directory.write_scores(scores)
+    run.directory.add_scores(found.split, scores)
     # One a line, also where a source has line breaks, which its translation keeps.
     lines = (" ".join(text.splitlines()) for text in found.translations)
     write_text(run.directory.translations, "".join(f"{line}\n" for line in lines))

@@ -44,6 +44,7 @@ def import_pretrained(
     family: str | dict[str, Any] | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
+    verify: bool = True,
 ) -> Pretrained:
     """Writes a pretrained model as a run.
 
@@ -57,6 +58,7 @@ def import_pretrained(
         source_language: The language of sources, where the model has several, as its vocabulary
             names it.
         target_language: The language to translate into, likewise.
+        verify: Whether files are compared with their digests, if the checkpoint has any.
 
     Returns:
         What was loaded, its tokenizers for these languages.
@@ -68,7 +70,7 @@ def import_pretrained(
     if path.exists():
         raise UserError(f"{str(path)!r} exists. Expected the name of a new run directory.")
     with as_user_errors():
-        loaded = load_pretrained(name, family, dtype="float32")
+        loaded = load_pretrained(name, family, dtype="float32", verify=verify)
         if loaded.tokenizers is None:
             raise UserError(
                 f"{name!r} was read without tokenizers, and a run translates texts. Expected both. "

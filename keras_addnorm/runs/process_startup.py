@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.runs.errors import UserError
 
 # With these the allocator keeps large tensors instead of returning them to the system after each
@@ -154,7 +154,7 @@ def _chosen_backend() -> tuple[str, str]:
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
     path = Path(home, "keras.json")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["backend"], str(path)
+        return parse_json(path.read_bytes())["backend"], str(path)
     except (OSError, ValueError, KeyError, TypeError):
         return "tensorflow", "Keras"
 

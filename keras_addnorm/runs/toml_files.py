@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.runs.errors import UserError
+
+# How Python writes bytes of an argument or of a path that are no UTF-8.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -32,7 +36,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         ) from None
     except IsADirectoryError:
         raise UserError(f"{str(path)!r} is a folder. Expected a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # TOML without sense, text without sense, whole numbers of thousands of digits.
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{str(path)!r} is not a TOML file: {error}") from None
 
 
@@ -62,7 +67,14 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False)
+    # TOML has no DEL within a string.
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if not_text := _SURROGATE.search(text):
+        raise UserError(
+            f"A setting is written as text in UTF-8, and {value!r} is none: it has the byte "
+            f"{ord(not_text[0]) & 0xFF:#x}. Rename the file or folder."
+        )
+    return text
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -98,7 +110,7 @@ def parse_value(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text.strip()
 
 

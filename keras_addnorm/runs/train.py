@@ -12,6 +12,7 @@ from keras_addnorm.distribution import is_first
 from keras_addnorm.runs.callback_list import TrainingCallbacks, training_callbacks
 from keras_addnorm.runs.checks_before_training import (
     require_consistent,
+    require_place_to_go_on,
     require_same_run,
     require_sampling,
     require_start,
@@ -60,7 +61,8 @@ def train(
 
     Raises:
         UserError: If the configuration, the data or the devices cannot be used, or the directory
-            holds a run of other data, another tokeniser or another model, or a damaged file.
+            holds a run of other data, another tokeniser or another model, weights without a
+            checkpoint to go on from, or a damaged file.
     """
     directory = RunDirectory.of(directory)
     if split is not None:
@@ -69,6 +71,7 @@ def train(
     # checks the tokenizers, the batches and the disk.
     directory.require_config_of_parts()
     directory.check(directory.config, directory.log, directory.standard_input)
+    require_place_to_go_on(directory)
     config = keep_standard_input(config, directory)
     require_same_run(config, directory)
     require_consistent(config.training)

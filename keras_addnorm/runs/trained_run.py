@@ -183,7 +183,7 @@ def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:
         return Seq2SeqConfig.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         reason = "there is no such file"
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         reason = str(error)
     raise UserError(
         f"The model's configuration {str(path)!r} cannot be read: {reason}. Expected the file that "

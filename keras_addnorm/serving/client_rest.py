@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.serving.errors import CODES, ServingError, VersionStatus
 
 # Several codes share a status: this is the one that a server of models means by it.
@@ -115,7 +116,7 @@ class RestTransport:
         content = None if body is None else json.dumps(body).encode("ascii")
         status, text = self._exchange(method, path, timeout, content)
         try:
-            answer = json.loads(text)
+            answer = parse_json(text)
         except ValueError:
             answer = {"error": f"the answer is not JSON: {text[:100]!r}"}
         if not isinstance(answer, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.manifest import ChangedFileError
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
@@ -53,7 +53,7 @@ class Translator:
             require_whole(self.path)
         self.version = version_number(self.path.name)
         card = self.path / "assets.extra" / "model.json"
-        self.card: dict[str, Any] = json.loads(card.read_text("utf-8")) if card.is_file() else {}
+        self.card: dict[str, Any] = parse_json(card.read_bytes()) if card.is_file() else {}
         sides = self.card.get("tokenizer", {})
         normalizes = "normalization" in sides.get("source", {})
         self._prepare = utf8_text if normalizes else Tokenizer.normalize

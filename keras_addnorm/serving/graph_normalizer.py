@@ -7,8 +7,11 @@ other batches take the way below.
 2. **Order.** Marks that follow a character are sorted by their combining class.
 3. **Compose.** From left to right, each mark is joined to the character before it where Unicode has
    both in one. All runs of characters that can be joined advance at once, by one character a step.
+   Runs are short whatever a text holds: of a hundred thousand marks on one letter, all but a few of
+   each combining class are known to stay as they are.
 
-Shape letters: B texts, N characters, M characters after decomposition, R runs.
+Shape letters: B texts, N characters, M characters after decomposition, P of these that may be
+joined, R runs.
 
 Reference:
     The Unicode Consortium, Unicode Standard Annex #15, "Unicode Normalization Forms".
@@ -39,6 +42,8 @@ from keras_addnorm.serving.ragged_characters import (
 _CLASS_BITS = 8
 _IS_SECOND = 1 << _CLASS_BITS
 _PAIR_BITS = 32
+# Beyond all code points: the first of two neighbours, to tell them from a pair that is joined.
+_NEIGHBOUR = 1 << 21
 
 
 class GraphNormalizer:
@@ -152,6 +157,11 @@ class _Composer:
             -(first * 2**_PAIR_BITS + second): composed
             for (first, second), composed in composition.pairs.items()
         }
+        self.numbers |= {
+            -((before + _NEIGHBOUR) * 2**_PAIR_BITS + second): 1
+            for before, second in unicode.neighbours()
+        }
+        self._most_joined = unicode.most_joined()
 
     def __call__(self, texts: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
         """Normalises valid texts, (B,)."""
@@ -160,8 +170,17 @@ class _Composer:
         row = row_ids(row_splits, tf.size(characters))
         begins_text = tf.concat([[True], tf.not_equal(row[1:], row[:-1])], 0)[: tf.size(row)]
         properties = look_up_pages(self._properties, characters)
-        characters, properties = self._order(characters, properties, begins_text)
-        characters, stays = self._compose(characters, properties, begins_text, table)
+        order, may_join = self._order(self._class(properties), begins_text)
+        characters, properties = tf.gather(characters, order), tf.gather(properties, order)
+        places = tf.where(may_join)  # (P, 1)
+        composed, stay = self._compose(
+            tf.gather_nd(characters, places),
+            tf.gather_nd(properties, places),
+            tf.gather_nd(begins_text, places),
+            table,
+        )
+        characters = tf.tensor_scatter_nd_update(characters, places, composed)
+        stays = tf.tensor_scatter_nd_update(~may_join, places, stay)
         kept = tf.concat([[0], tf.cumsum(tf.cast(stays, tf.int64))], 0)
         return to_texts(tf.boolean_mask(characters, stays), tf.gather(kept, row_splits))
 
@@ -176,14 +195,30 @@ class _Composer:
         return tf.where(tf.equal(number, 0), tf.gather(characters, origin), part), row_splits
 
     def _order(
-        self, characters: tf.Tensor, properties: tf.Tensor, begins_text: tf.Tensor
+        self, combining_class: tf.Tensor, begins_text: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sorts the marks after each character by their combining classes."""
-        combining_class = self._class(properties)
+        """Sorts the marks after each character by their combining classes.
+
+        The first mark of a class that is not joined keeps the others of its class from it. Since
+        at most `most_joined` marks go into one character, only so many and one can matter.
+
+        Args:
+            combining_class: The class of each character, (M,).
+            begins_text: Whether it is the first of its text, (M,).
+
+        Returns:
+            The place of each character in the new order, (M,), and whether it may be joined, (M,).
+        """
         group = tf.cumsum(tf.cast(tf.equal(combining_class, 0) | begins_text, tf.int64))
         key = group * _IS_SECOND + tf.cast(combining_class, tf.int64)
         order = tf.argsort(key, stable=True)
-        return tf.gather(characters, order), tf.gather(properties, order)
+        key = tf.gather(key, order)
+        of_before = tf.concat([key[:1] - 1, key[:-1]], 0)
+        begins_class = tf.not_equal(key, of_before)
+        firsts = tf.where(begins_class)[:, 0]
+        number = tf.cumsum(tf.cast(begins_class, tf.int32)) - 1
+        rank = tf.range(tf.size(key, tf.int64)) - tf.gather(firsts, number)
+        return order, rank <= self._most_joined
 
     @staticmethod
     def _class(properties: tf.Tensor) -> tf.Tensor:
@@ -196,64 +231,102 @@ class _Composer:
         begins_text: tf.Tensor,
         table: tf.lookup.StaticHashTable,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Joins characters: what comes out at each place, (M,), and whether the place stays."""
+        """Joins characters: what comes out at each place, (P,), and whether the place stays."""
         combining_class = self._class(properties)
-        # Before a place where a run begins nothing can be joined to what comes there.
-        begins_run = begins_text | tf.equal(properties, 0)
-        starts = tf.cast(tf.where(begins_run)[:, 0], tf.int32)  # (R,)
-        sizes = tf.concat([starts[1:], [tf.size(characters)]], 0)[: tf.size(starts)] - starts
-        starts = tf.boolean_mask(starts, sizes > 1)
-        sizes = tf.boolean_mask(sizes, sizes > 1)
-        longest = tf.reduce_max(tf.concat([sizes, [0]], 0))
+        starts, sizes = self._runs(characters, properties, begins_text, table)
 
         def step(
             index: tf.Tensor,
+            starts: tf.Tensor,
+            sizes: tf.Tensor,
             base: tf.Tensor,
             before: tf.Tensor,
             characters: tf.Tensor,
             stays: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:
-            """Takes the next character of each run.
+            """Takes the next character of each run that has one.
 
             Args:
                 index: Its place in the run.
+                starts: Where the run begins, (R,).
+                sizes: Its length, (R,).
                 base: The place of the last character of class 0, (R,); -1 before there is one.
                 before: The class of the last mark after it that was not joined, (R,).
-                characters: What comes out at each place so far, (M,).
-                stays: Whether the place stays so far, (M,).
+                characters: What comes out at each place so far, (P,).
+                stays: Whether the place stays so far, (P,).
             """
-            is_there = index < sizes
-            place = tf.where(is_there, starts + index, 0)
+            place = starts + index
             character, mark_class = tf.gather(characters, place), tf.gather(combining_class, place)
             first = tf.gather(characters, tf.maximum(base, 0))
             joined = _joined(first, character, table)
             is_blocked = tf.not_equal(before, 0) & (before >= mark_class)
-            joins = is_there & (base >= 0) & ~is_blocked & (joined > 0)
+            joins = (base >= 0) & ~is_blocked & (joined > 0)
             where = tf.boolean_mask(base, joins)[:, None]
             characters = tf.tensor_scatter_nd_update(
                 characters, where, tf.boolean_mask(joined, joins)
             )
             gone = tf.boolean_mask(place, joins)[:, None]
             stays = tf.tensor_scatter_nd_update(stays, gone, tf.zeros_like(gone[:, 0], tf.bool))
-            is_new_base = is_there & ~joins & tf.equal(mark_class, 0)
-            base = tf.where(is_new_base, place, base)
-            before = tf.where(is_there & ~joins, mark_class, before)
-            return index + 1, base, before, characters, stays
+            base = tf.where(~joins & tf.equal(mark_class, 0), place, base)
+            before = tf.where(joins, before, mark_class)
+            goes_on = sizes > index + 1
+            runs = (tf.boolean_mask(run, goes_on) for run in (starts, sizes, base, before))
+            return index + 1, *runs, characters, stays
 
         first_class = tf.gather(combining_class, starts)
         *_, characters, stays = tf.while_loop(
-            lambda index, *_: index < longest,
+            lambda index, starts, *_: tf.size(starts) > 0,
             step,
             (
                 tf.constant(1),
+                starts,
+                sizes,
                 tf.where(tf.equal(first_class, 0), starts, -1),
                 first_class,
                 characters,
                 tf.ones_like(characters, tf.bool),
             ),
+            shape_invariants=(tf.TensorShape([]), *[tf.TensorShape([None])] * 6),
             name="compose",
         )
         return characters, stays
+
+    def _runs(
+        self,
+        characters: tf.Tensor,
+        properties: tf.Tensor,
+        begins_text: tf.Tensor,
+        table: tf.lookup.StaticHashTable,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The start and the size, (R,), of each run of two or more characters to look at.
+
+        Before a place where a run begins nothing can be joined to what comes there.
+        """
+        begins_run = begins_text | tf.equal(properties, 0)
+        # Such as Hangul vowels: of class 0, so that each can be the base of the next.
+        seconds = tf.where(~begins_run & tf.equal(self._class(properties), 0))  # (Q, 1)
+        before, second = tf.gather_nd(characters, seconds - 1), tf.gather_nd(characters, seconds)
+        begins_run = tf.tensor_scatter_nd_update(
+            begins_run, seconds, ~_are_neighbours(before, second, table)
+        )
+        starts = tf.cast(tf.where(begins_run)[:, 0], tf.int32)
+        sizes = tf.concat([starts[1:], [tf.size(characters)]], 0)[: tf.size(starts)] - starts
+        return tf.boolean_mask(starts, sizes > 1), tf.boolean_mask(sizes, sizes > 1)
+
+
+def _are_neighbours(
+    before: tf.Tensor, second: tf.Tensor, table: tf.lookup.StaticHashTable
+) -> tf.Tensor:
+    """Whether a character that ends with the one before can be joined to the second."""
+    vowel, trailing = second - unicode.FIRST_VOWEL, second - unicode.BEFORE_TRAILING
+    is_vowel = (vowel >= 0) & (vowel < unicode.NUM_VOWELS)
+    is_trailing = (trailing > 0) & (trailing < unicode.NUM_TRAILING)
+    leading, ends_open = before - unicode.FIRST_LEADING, before - unicode.FIRST_VOWEL
+    is_leading = (leading >= 0) & (leading < unicode.NUM_LEADING)
+    is_syllable = (before >= unicode.FIRST_SYLLABLE) & (before <= unicode.LAST_SYLLABLE)
+    is_open = is_syllable | ((ends_open >= 0) & (ends_open < unicode.NUM_VOWELS))
+    key = -((tf.cast(before, tf.int64) + _NEIGHBOUR) * 2**_PAIR_BITS + tf.cast(second, tf.int64))
+    return (is_leading & is_vowel) | (is_open & is_trailing) | (table.lookup(key) > 0)
 
 
 def _joined(first: tf.Tensor, second: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:

@@ -92,6 +92,20 @@ def second_characters() -> Iterator[int]:
     yield from range(BEFORE_TRAILING + 1, BEFORE_TRAILING + NUM_TRAILING)
 
 
+def most_joined() -> int:
+    """How many characters are joined to one at most: those of its decomposition, without itself."""
+    composed = composition().pairs.values()
+    return max(len(unicodedata.normalize("NFD", chr(code))) for code in composed) - 1
+
+
+def neighbours() -> Iterator[tuple[int, int]]:
+    """Characters of class 0 that can be joined, and what stands right before them then."""
+    found = composition()
+    for first, second in found.pairs:
+        if second not in found.classes:
+            yield ord(unicodedata.normalize("NFD", chr(first))[-1]), second
+
+
 def decompositions(normalizer: Normalizer) -> dict[int, str]:
     """What each character becomes before characters are joined; Hangul syllables stay whole.
 

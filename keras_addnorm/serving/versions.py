@@ -82,8 +82,7 @@ def write_manifest(folder: Path) -> None:
     Args:
         folder: The folder of the version, as it is being written.
     """
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in _UNLISTED]
-    Manifest(folder, MANIFEST).write(files)
+    Manifest(folder, MANIFEST).write(_UNLISTED)
 
 
 def require_whole(folder: str | os.PathLike[str]) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoint_digest import (
     STATE_NAME,
@@ -125,7 +126,7 @@ def read_checkpoint(path: str | os.PathLike[str], *, verify: bool = True) -> Tra
             require_whole(file)
         if STATE_NAME not in file:
             return TrainingState(epoch=place_in_name(path)[0])
-        return TrainingState(**json.loads(bytes(file[STATE_NAME][()])))
+        return TrainingState(**parse_json(bytes(file[STATE_NAME][()])))
 
 
 def newest_checkpoint(

@@ -204,7 +204,8 @@ class Checkpoints(keras.callbacks.Callback):
         self._epochs.set_model(model)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Removes what a killed process left half written, and starts the clock."""
+        """Makes the folder, removes what a killed process left half written, starts the clock."""
+        self.directory.mkdir(parents=True, exist_ok=True)
         for path in self.directory.glob(".*.weights.h5"):
             path.unlink()
         self._written = time.monotonic()

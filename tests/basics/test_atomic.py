@@ -6,12 +6,13 @@ import re
 import stat
 import tempfile
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from keras_addnorm.basics import atomic, atomic_file, atomic_folder
-from keras_addnorm.basics.atomic import remove_leftovers, require_space
+from keras_addnorm.basics.atomic import is_device, remove_leftovers, require_space
 from keras_addnorm.basics.locks import lock
 from keras_addnorm.data import Tokenizer
 
@@ -75,6 +76,21 @@ def test_a_flush_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(FullError), atomic_file(path) as temporary:
         temporary.write_text("new")
     assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path):
+    """As a device does; a file in its place would be one for every process."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        with atomic_file(pipe) as path:
+            path.write_text("text")
+        assert read.result() == "text"
+    assert [is_device(path) for path in (pipe, tmp_path, tmp_path / "none", "/dev/stdout")] == [
+        *(True, False, False, True)
+    ]
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and list(tmp_path.iterdir()) == [pipe]
 
 
 def test_a_file_that_nobody_wrote_is_an_error(tmp_path):

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import os
 import threading
 
 import pytest
 
-from keras_addnorm.basics.manifest import ChangedFileError, Manifest, sha256
+from keras_addnorm.basics.manifest import ChangedFileError, Manifest, _digest_of_list, sha256
 
 
 @pytest.fixture
@@ -159,12 +160,35 @@ def test_several_writers_wait_for_each_other(folder):
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.parametrize("name", ["../other.txt", "/etc/hostname", "a/../../b"])
+def test_a_manifest_that_leads_out_of_its_folder_is_refused(folder, name):
+    """Whoever wrote it may want a file to be read that never ends."""
+    files = {name: 64 * "0"}
+    content = {"files": files, "digest": _digest_of_list(files)}
+    Manifest(folder).path.write_text(json.dumps(content))
+    with pytest.raises(ChangedFileError, match=rf"lists a file outside of its folder, '{name}'"):
+        Manifest(folder).check(folder)
+
+
+def test_what_is_no_file_is_missing(folder):
+    (folder / "a.txt").unlink()
+    os.mkfifo(folder / "a.txt")
+    with pytest.raises(ChangedFileError, match=r"a.txt' is missing"):
+        Manifest(folder).check(folder)
+    assert sha256("/dev/zero") is None and sha256(folder) is None
+
+
 def test_a_folder_that_is_made_is_listed_at_once(tmp_path):
     (tmp_path / "extra").mkdir()
     (tmp_path / "graph.pb").write_text("graph")
+    for name in (".hidden", "README.md", "extra/README.md"):
+        (tmp_path / name).write_text("no reader needs this")
     manifest = Manifest(tmp_path, "extra/list.json")
-    manifest.write([tmp_path / "graph.pb"])
-    assert [path.name for path in (tmp_path / "extra").iterdir()] == ["list.json"]
+    manifest.write({"README.md"})
+    assert sorted(path.name for path in (tmp_path / "extra").iterdir()) == [
+        "README.md",
+        "list.json",
+    ]
     assert manifest.read().keys() == {"graph.pb"}
     flip(tmp_path / "graph.pb")
     with pytest.raises(ChangedFileError, match=r"graph.pb' is damaged"):

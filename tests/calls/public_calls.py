@@ -1181,6 +1181,9 @@ INTEROP = {
         {"seed": (-1,)},
         ("keras_addnorm.interop.random_folder.atomic_folder",),
     ),
+    "require_whole": Call(
+        always(interop.require_whole), lambda: {"path": folder()}, {"path": ("/no/such/folder",)}
+    ),
     "save_pretrained": Call(
         always(interop.save_pretrained),
         lambda: {"pretrained": None, "directory": folder() / "saved"},

@@ -226,6 +226,7 @@ def test_columns_and_formats_that_are_named(tmp_path, name, text, choice, expect
         ("a.xlf", xliff().replace("es-ES", "fr"), r"a.xlf is from 'en-US' to 'fr'. Received 'en'"),
         ("a.po", 'msgid "x"\nmsgstr "y" z\n', r"a.po cannot be read as PO .*line 2"),
         ("a.parquet", "PAR1 and no more", r"a.parquet cannot be read as Parquet or Arrow"),
+        ("a.parquet", f"PAR1{50 * chr(0)}PAR1", r"a.parquet cannot be read as Parquet or Arrow"),
         ("a.tsv", "\xff\xfee\x00n\x00", r"a.tsv is UTF-16"),
         ("a.zip", "PK no zip", r"expected two columns"),
     ],
@@ -234,6 +235,13 @@ def test_what_is_wrong_names_the_file_and_the_line(tmp_path, name, text, message
     path = tmp_path / name
     path.write_bytes(text.encode("latin-1") if "\xff" in text else text.encode())
     with pytest.raises(ValueError, match=message):
+        raw_pairs(path, "en", "es")
+
+
+def test_lines_of_json_that_are_nested_too_deeply_are_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"en": "x", "es": "y"}\n{"en": ' + "[" * 100_000)
+    with pytest.raises(ValueError, match=r"a.jsonl, line 2: not JSON .it is nested too deeply"):
         raw_pairs(path, "en", "es")
 
 

@@ -16,6 +16,10 @@ def small():
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
 
 
+def ones(model):
+    return {id(weight): lambda shape=weight.shape: np.ones(shape) for weight in model.weights}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder of a pretrained model."""
@@ -43,6 +47,24 @@ def test_a_failure_is_raised_once_and_leaves_nothing():
         built_with(small, lambda model: {}["nothing"])
     with keras.StatelessScope():  # It gives values to all that has none, or fails.
         small()
+
+
+def test_a_model_that_cannot_be_made_leaves_nothing():
+    """Not even a weight that no later scope could give values to."""
+
+    def huge():
+        keras.Sequential([keras.Input((10**9,)), keras.layers.Dense(10**9)])
+        raise MemoryError("too large")
+
+    with pytest.raises(MemoryError, match="too large"):
+        built_with(huge, lambda model: {})
+
+    def large():
+        return keras.Sequential([keras.Input((10**9,)), keras.layers.Dense(10**9)])
+
+    with pytest.raises(KeyError):
+        built_with(large, lambda model: {}["nothing"])
+    assert built_with(small, ones).predict_on_batch(np.ones((2, 3)))[0, 0] == 4.0
 
 
 def test_a_file_that_changes_while_it_is_read(folder, tmp_path):

@@ -4,25 +4,30 @@ import errno
 import os
 import resource
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import h5py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_addnorm import cli
 from keras_addnorm.data import Tokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs import train as train_module
-from keras_addnorm.runs.errors import system_errors_as_user_errors
+from keras_addnorm.runs.checks_before_training import require_place_to_go_on
+from keras_addnorm.runs.errors import as_user_errors, system_errors_as_user_errors
 from keras_addnorm.runs.resuming import place_to_go_on
 from keras_addnorm.runs.text_data import load_or_train_tokenizers, save_tokenizers
 from keras_addnorm.runs.train import finish, train
 from keras_addnorm.runs.trained_run import load_run, save_model_config
 from keras_addnorm.runs.weight_files import save_average, save_best_weights
 from keras_addnorm.training.checkpoint_file import TrainingState, save_checkpoint
+from keras_addnorm.training.resume import Checkpoints
 
 PAIRS = [("a small house", "ein kleines Haus"), ("a small mouse", "eine kleine Maus")]
 SETTINGS = {
@@ -107,6 +112,29 @@ def test_without_digests_as_well_what_cannot_be_read_is_named(run, name, text):
         load_run(run)
 
 
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.toml", b"a = " + DEEP),
+        ("config.toml", b"seed = " + b"1" * 5000),
+        ("model.json", DEEP),
+        ("tokenizer/tokenizer.model", b'{"name": ' + DEEP),
+        ("tokenizer/text_format.json", DEEP),
+    ],
+)
+def test_what_is_nested_too_deeply_is_named(run, name, text):
+    run.manifest.path.unlink()
+    (run.path / name).write_bytes(text)
+    with pytest.raises(UserError, match=name.split("/")[-1]):
+        load_run(run)
+    with pytest.raises(UserError, match=r"scores.json' are damaged: it is nested too deeply"):
+        (run.path / "scores.json").write_bytes(DEEP)
+        run.read_scores()
+
+
 def test_a_change_that_is_meant_is_taken_with_no_verify(run):
     text = run.config.read_text().replace("num_beams = 4", "num_beams = 3")
     run.config.write_text(text)
@@ -141,6 +169,23 @@ def test_logs_and_scores_that_cannot_be_read_are_named(run, name, text, reads):
         reads(run)
     with pytest.raises(UserError, match=rf"{name}' (is|are) damaged: .*Expected"):
         reads(RunDirectory(run.path, verify=False))
+
+
+def test_scores_of_evaluations_that_end_at_once(run, monkeypatch):
+    """Each adds its own to what the others have written."""
+    original = RunDirectory.read_scores
+
+    def read_slowly(self):
+        found = original(self)
+        threading.Event().wait(0.02)
+        return found
+
+    monkeypatch.setattr(RunDirectory, "read_scores", read_slowly)
+    splits = [f"test[{index}:]" for index in range(5)]
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda split: run.add_scores(split, {"bleu": 2.0}), splits))
+    assert original(run).keys() == {"test", *splits}
+    assert not list(run.path.glob(".*"))
 
 
 def main(capsys, *arguments):
@@ -300,6 +345,28 @@ def test_where_every_checkpoint_is_damaged_no_training_begins_anew(checkpoints):
     assert place_to_go_on(checkpoints, said.append) == (None, TrainingState(0))
 
 
+def test_a_training_does_not_begin_anew_in_the_place_of_weights(run, checkpoints, tmp_path):
+    require_place_to_go_on(checkpoints)
+    require_place_to_go_on(RunDirectory(tmp_path / "new"))
+    shutil.rmtree(run.checkpoints)
+    before = contents(run.path)
+    for settings in ({}, {"training": {"start_from": str(run.path)}}):
+        with pytest.raises(UserError, match=r"no checkpoint to go on.*--start-from .* --run-dir N"):
+            train(RunConfig.from_dict(SETTINGS | settings), run, verbose=0)
+    assert contents(run.path) == before
+    # Killed between the first epoch's weights and its checkpoint; then checkpoints that are lost.
+    run.checkpoints.mkdir()
+    require_place_to_go_on(run)
+    run.write_log([{"epoch": 0, "val_loss": 3.0}, {"epoch": 1, "val_loss": 2.0}])
+    with pytest.raises(UserError, match=r"no checkpoint to go on"):
+        require_place_to_go_on(run)
+
+
+def test_a_training_has_a_folder_of_checkpoints_before_it_has_weights(tmp_path):
+    Checkpoints(tmp_path / "run" / "checkpoints", position=None).on_train_begin()
+    assert (tmp_path / "run" / "checkpoints").is_dir()
+
+
 def finished(run, paths, last):
     """The end of a training whose last epochs have these checkpoints."""
     said = []
@@ -356,6 +423,9 @@ def of_the_system(number, folder):
         (errno.EEXIST, "is gone, or is no folder"),
         (errno.EIO, "has an error .*dmesg"),
         (errno.EMFILE, "too many files open .*ulimit -n"),
+        (errno.EISDIR, "is a folder, where a file is expected"),
+        (errno.ELOOP, "is a link that leads back to itself"),
+        (errno.ENAMETOOLONG, "is too long .*choose a shorter one"),
     ],
 )
 def test_what_a_disk_says_in_the_middle_of_a_training_is_a_sentence(
@@ -369,6 +439,44 @@ def test_what_a_disk_says_in_the_middle_of_a_training_is_a_sentence(
         train(RunConfig(), tmp_path, verbose=0)
     assert str(tmp_path) in str(caught.value)
     assert "The checkpoints written so far are whole" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 3.55 PiB for an array"),
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes"),
+    ],
+)
+def test_too_little_memory_is_a_sentence(monkeypatch, tmp_path, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(train_module, "prepare", fails)
+    with pytest.raises(UserError, match=r"not enough memory \(.*\)\. The check.* smaller, or"):
+        train(RunConfig(), tmp_path, verbose=0)
+
+
+def test_a_full_disk_is_the_same_sentence_wherever_it_is_met():
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with (
+        pytest.raises(UserError, match=r"disk of 'the output' is full .*make room"),
+        as_user_errors(),
+    ):
+        raise full
+    # TensorFlow's class for it is that of too little memory.
+    said = "part-0.data; No space left on device [Op:SaveV2]"
+    with pytest.raises(UserError, match=r"is full .*make room"), system_errors_as_user_errors():
+        raise tf.errors.ResourceExhaustedError(None, None, said)
+    with pytest.raises(UserError, match=r"^Is a directory: 'a'$"), as_user_errors():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), "a")
+
+
+def test_names_that_no_disk_takes_are_a_sentence(tmp_path, capsys):
+    for place in (tmp_path / ("x" * 999), tmp_path / "/".join(["y" * 200] * 30)):
+        status, said = main(capsys, "translate", "a", "--run-dir", place)
+        assert status == 2 and "is too long for the disk" in said
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,19 @@ def test_a_run_is_the_model(run, folder):
 
 
 @pytest.mark.parametrize(
+    "more", [[], ["--resume"], ["--start-from", "RUN"], ["--data", "shop.tsv", "--epochs", "1"]]
+)
+def test_a_training_in_the_place_of_a_run_that_was_imported(run, more, capsys):
+    """Once it began anew, without a word, and replaced the weights."""
+    path, _ = run
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    more = [str(path) if word == "RUN" else word for word in more]
+    assert cli.main(["train", "--run-dir", str(path), *more]) == 2
+    assert f"--start-from {path} --run-dir NEW" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize(
     "name", ["marian", "t5_v1_1", "byt5", "bart", "mbart", "marian_npz", "joey_nmt", "eole"]
 )
 def test_settings_of_every_family_lead_to_its_model(name, tmp_path):

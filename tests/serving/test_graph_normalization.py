@@ -91,6 +91,68 @@ def test_f4_f5_whole_texts(of_each_rule, text):
         assert_equal_in_both(pair, [text, unicodedata.normalize("NFD", text), "", text * 3])
 
 
+MARKS = [c for c in map(chr, range(0x110000)) if unicodedata.combining(c)]
+CLASSES = {unicodedata.combining(mark) for mark in MARKS}
+# Texts of many characters that may be joined, and the longest run that has to be looked at.
+MANY = {
+    "one mark": ("a" + "\u0301" * 3000, 5),
+    "marks and no letter": ("\u0301" * 3000, 4),
+    "marks after the second text's beginning": ("\u0301\u0323" * 2000, 8),
+    "two classes by turns": ("e" + "\u0301\u0323" * 2000 + "e\u0301", 9),
+    "what is joined comes late": ("\u03b1" + "\u0308" * 9 + "\u0345" * 2000 + "\u0313", 9),
+    "three in one letter": ("\u03c9\u0345\u0342\u0314" * 700 + "\u0345" * 900, 7),
+    "all marks": ("o" + "".join(MARKS) * 2, 1 + 4 * len(CLASSES)),
+    "vowels of Hangul": ("\u1161" * 3000, 0),
+    "syllables of Hangul": ("\u1100\u1161\u11a8" * 900 + "\uac00\u11a8\u11a8" * 30, 3),
+    "vowel signs": ("\u09c7" + "\u09be" * 3000, 2),
+    "parts of one sign": ("\u0cc6\u0cc2\u0cd5" * 900 + "\u0cd5\u0cc2" * 20, 3),
+    "signs with a mark": ("\u0dd9\u0dcf\u0dca" * 900 + "\u0dca" * 900 + "\u0dcf", 6),
+    "signs behind a mark": ("\u0cc6\u0301\u0cc2" * 900, 2),
+}
+
+
+@pytest.mark.parametrize(("text", "longest"), MANY.values(), ids=list(MANY))
+def test_many_characters_that_may_be_joined_are_a_few_steps(of_each_rule, text, longest):
+    """Both forms are Python's; and a run takes a step a character, however long the text is."""
+    for name in ("nfc", "nfkc"):
+        tokenizer, graph_tokenizer = of_each_rule[name]
+        composer, seen = graph_tokenizer._normalizer._composer, []
+        original = composer._runs
+
+        def runs(*arguments, original=original, seen=seen):
+            seen.append(original(*arguments))
+            return seen[-1]
+
+        composer._runs = runs
+        try:
+            texts = tf.constant(["a\u0301", text, "x"])
+            found = graph_tokenizer._normalizer(texts, graph_tokenizer.table)
+        finally:
+            del composer._runs
+        expected = [tokenizer.normalizer(one) for one in ("a\u0301", text, "x")]
+        assert [one.decode() for one in found.numpy()] == expected
+        ((_, sizes),) = seen
+        assert max(sizes.numpy()) <= max(longest, 2)  # The first text has a run of two.
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                "ae\u03c9\u0301\u0323\u0345\u0308\u0314\u0338\u1100\u1161\u11a8\u0cc6\u0cc2"
+            ),
+            st.integers(1, 7),
+        ),
+        max_size=9,
+    )
+)
+def test_runs_of_equal_marks_are_the_same_in_a_graph(of_each_rule, runs):
+    text = "".join(character * count for character, count in runs)
+    for name in ("nfc", "nfkc"):
+        assert_equal_in_both(of_each_rule[name], [text])
+
+
 def test_every_character_alone_is_the_same_in_a_graph(of_each_rule):
     """Those that some rule changes, one a text."""
     changed = [

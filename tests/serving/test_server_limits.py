@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import socket
+import struct
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from small_models import fetch, shout, write_version
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from keras_addnorm.serving import Client, ServingError
-from keras_addnorm.serving.server import Settings, json_tensors, running
+from keras_addnorm.serving.server import Settings, grpc_api, json_tensors, running
 from keras_addnorm.serving.server.connections import connection_class
 from keras_addnorm.serving.server.conversions import Conversions
 from keras_addnorm.serving.server.held_bytes import HeldBytes
@@ -323,6 +324,35 @@ def test_two_lengths_are_refused_and_the_connection_closed(server):
         assert found.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /healthz\r\n\r\n",
+        b"\0" * 99,
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        post("ba", Content_Length="16, 3"),
+        post("ba", Content_Length="0x10"),
+        post("ba", Content_Length=-1),
+        post("ba", Transfer_Encoding="identity").replace(b"Content-Length: 16\r\n", b""),
+        post("ba").replace(b"Content-Length: ", b"Content-Length: 5\r\nContent-Length: "),
+        post("ba").replace(b"Host: a", b"Host: a\r\nTransfer-Encoding : chunked"),
+        post("ba").replace(b"Host: a", b"Host: a\r\nX: a\rContent-Length: 5"),
+    ],
+)
+def test_what_is_no_request_is_refused_in_json_and_nothing_behind_it_is_read(server, data):
+    found = raw(server, data + b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 400") and found.count(b"HTTP/1.1") == 1
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert b"connection: close" in head and "error" in json.loads(body)
+
+
+def test_a_coding_that_is_said_twice_is_one_of_two_steps(server):
+    data = post("ba").replace(
+        b"Host: a", b"Host: a\r\n" + b"Content-Encoding: gzip\r\n" * 2 + b"X: a"
+    )
+    assert b"received the coding 'gzip, gzip'" in raw(server, data)
+
+
 ARRAYS = {
     "scalar": np.float32(0.1),
     "vector": np.arange(7, dtype=np.int8),
@@ -394,6 +424,63 @@ def test_large_messages_of_grpc_are_held_until_they_are_read(server):
         assert tf.make_ndarray(stub.Predict(message).outputs["words"]).shape == (1, 300_000)
         assert held[0] > LARGE
         until(lambda: server.service.held.total == 0)
+
+
+def http2_frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def call_of_grpc(message):
+    """A call to predict, as its bytes; whoever makes it lets nothing of the answer be sent."""
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/tensorflow.serving.PredictionService/Predict",
+        ":authority": "a",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(
+        bytes([0, len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in headers.items()
+    )
+    settings, headers, data = 4, 1, 0
+    no_window = struct.pack(">HI", 4, 0)
+    body = message.SerializeToString()
+    return (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + http2_frame(settings, 0, 0, no_window)
+        + http2_frame(headers, 4, 1, block)
+        + http2_frame(data, 1, 1, b"\0" + struct.pack(">I", len(body)) + body)
+    )
+
+
+def test_who_never_takes_an_answer_over_grpc_is_dropped(tmp_path, monkeypatch):
+    """Its connection reads and answers, but gives the call no room to send into."""
+    monkeypatch.setattr(grpc_api, "_CONNECTION_AGE", 50)
+    write_version(tmp_path, 1)
+    limits = {"timeout": 1.5, "send_timeout": 0.2, "warm_up": False}
+    message = predict_pb2.PredictRequest()
+    message.model_spec.name, message.model_spec.signature_name = "shouter", "padded"
+    message.inputs["texts"].CopyFrom(tf.make_tensor_proto(["a b c" * 200] * 3))
+    with running(Settings(tmp_path, "shouter", port=0, grpc_port=0, **limits)) as server:
+        # Others do not notice that their connections end.
+        with client(server, "grpc") as asked:
+            for _ in range(100):
+                assert asked.predict(texts=["a"])["translations"] == ["A"]
+        held = server.service.held
+        with (
+            replaced(server, "padded", large_answer(300_000)),
+            socket.create_connection(("127.0.0.1", server.grpc_port), timeout=60) as connection,
+        ):
+            connection.sendall(call_of_grpc(message))
+            until(lambda: held.total > LARGE)
+            with contextlib.suppress(ConnectionResetError):
+                received = 0
+                while chunk := connection.recv(65536):  # until the server closes
+                    received += len(chunk)
+                assert received < 10_000
+            until(lambda: held.total == 0)
 
 
 class FakeLoop:

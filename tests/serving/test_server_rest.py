@@ -393,6 +393,8 @@ ZIPPED = zipped(BODY)
         ("gzip", b"", 400, "it ends too early"),
         ("gzip", zipped(b" " * (LIMIT + 1)), 413, f"larger than {LIMIT} bytes"),
         ("gzip", zipped(b" " * LIMIT) * 2, 413, f"larger than {LIMIT} bytes"),
+        ("gzip", zipped(b"") * 15 + ZIPPED, 200, '["A"]'),
+        ("gzip", zipped(b"") * 16 + ZIPPED, 400, "it has more than 16 members"),
         ("br", BODY, 415, "'Content-Encoding: gzip'"),
         ("gzip, gzip", zipped(ZIPPED), 415, "received the coding 'gzip, gzip'"),
     ],

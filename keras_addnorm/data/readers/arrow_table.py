@@ -94,7 +94,9 @@ def _opened(file: InputFile) -> Iterator[tuple[Any, Iterator[Any]]]:
             else:
                 stream = arrow.ipc.open_stream(binary)
                 yield stream.schema, iter(stream)
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # Of the system; that of a damaged page has no number.
         raise ValueError(
             f"{file.label} cannot be read as Parquet or Arrow ({error}). Fetch the file again."
         ) from error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.data.readers.columns import Columns, languages_in
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.reader import RawPair, Reader
@@ -67,7 +67,7 @@ def _rows(file: InputFile) -> Iterator[tuple[Mapping[str, Any], int]]:
 
 def _parsed(text: bytes, file: InputFile, line: int) -> Any:
     try:
-        return json.loads(text.decode("utf-8", "surrogateescape"))
+        return parse_json(text.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         place = line + getattr(error, "lineno", 1) - 1
         raise ValueError(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
 from keras_addnorm.interop.families.text_files import read_json
@@ -154,7 +154,7 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
             "config.json, the weights and the tokenizer's files."
         )
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
     if not isinstance(settings, dict):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
-from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.data import TokenizerPair, sentencepiece_pieces
 from keras_addnorm.decoding.length_penalties import GNMTPenalty
 from keras_addnorm.decoding.strategies import Beam
@@ -30,7 +30,7 @@ from keras_addnorm.interop.families.fields import (
     names,
 )
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
-from keras_addnorm.interop.families.text_files import by_mapping, read_tokens
+from keras_addnorm.interop.families.text_files import by_mapping, read_tokens, read_yaml
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
@@ -236,8 +236,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
             f"There is no '{path.name}' in '{path.parent}'. Expected the folder that Joey NMT "
             "wrote: config.yaml, a .ckpt and the lists of tokens."
         )
-    (yaml,) = require_extra("pretrained", "A model of Joey NMT", "yaml")
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    return read_yaml(path, read_text(path), "A model of Joey NMT")
 
 
 def _checkpoint_in(folder: Path) -> Path:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.data.piece_ids import filler
 from keras_addnorm.decoding import Beam, Greedy
@@ -15,7 +14,13 @@ from keras_addnorm.decoding.constraints import Constraint, ForbiddenTokens, MaxL
 from keras_addnorm.decoding.length_penalties import AveragePenalty
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.marian import text_format
-from keras_addnorm.interop.families.text_files import by_mapping, moved, require_text_file
+from keras_addnorm.interop.families.text_files import (
+    by_mapping,
+    moved,
+    read_json,
+    read_yaml,
+    require_text_file,
+)
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -35,10 +40,9 @@ _NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def read_yaml(text: str) -> Any:
-    """Return what YAML says."""
-    (yaml,) = require_extra("pretrained", "A model of Marian", "yaml")
-    return yaml.safe_load(text)
+def read_settings(path: Path, text: str) -> dict[str, Any]:
+    """Return the settings that YAML says; `path` is the file that it stands in."""
+    return read_yaml(path, text, "A model of Marian")
 
 
 def read_decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def read_decoder_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     for name in ("decoder.yml", f"{checkpoint.path.name}.decoder.yml"):
         path = checkpoint.folder / name
         if path.is_file():
-            return dict(read_yaml(path.read_text(encoding="utf-8")) or {})
+            return read_settings(path, read_text(path))
     return {}
 
 
@@ -135,9 +139,15 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     Raises:
         ValueError: If it is no such list.
     """
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
-        return dict(json.loads(text))
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError(
+                f"'{path}' is no list of pieces. Expected a JSON object with the id of each; "
+                f"received {found!r:.80}."
+            )
+        return found
+    text = read_text(path)
     ids = {}
     key = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -156,15 +166,15 @@ def read_vocabulary(path: Path) -> dict[str, int]:
                 f"'{path}' is no list of pieces. Expected lines such as 'piece: 5'. Received in "
                 f"line {number}: {line!r}"
             )
-        ids[_unquoted(key)] = int(value)
+        ids[_unquoted(path, key)] = int(value)
         key = ""
     return ids
 
 
-def _unquoted(key: str) -> str:
+def _unquoted(path: Path, key: str) -> str:
     """Return a key of YAML as it is meant."""
     if key.startswith(('"', "'")) and key.endswith(key[0]) and len(key) > 1:
-        return str(read_yaml(key))
+        return str(read_settings(path, f"key: {key}")["key"])
     return key
 
 

@@ -17,8 +17,8 @@ from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Field, SameAs, copied, fixed, names
 from keras_addnorm.interop.families.marian_files import (
     read_decoder_settings,
+    read_settings,
     read_tokenizers,
-    read_yaml,
     search_of,
 )
 from keras_addnorm.interop.families.rows import (
@@ -158,7 +158,7 @@ class MarianNpz(Family):
                 "save it once with Marian."
             )
         text = bytes(np.asarray(tensors.pop(_SETTINGS).read()).tobytes()).rstrip(b"\0")
-        settings = read_yaml(text.decode("utf-8"))
+        settings = read_settings(path, text.decode("utf-8", "replace"))
         return Checkpoint(path, settings, _in_one_form(tensors, settings))
 
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:

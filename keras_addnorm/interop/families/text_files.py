@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.text_file import not_utf8
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
 from keras_addnorm.data.piece_ids import filler
 
@@ -29,9 +32,38 @@ def read_json(path: Path) -> Any:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
+
+
+def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:
+    """Return the settings that YAML says; an empty dict if it says nothing.
+
+    Args:
+        path: The file that the text stands in.
+        text: The text.
+        purpose: What needs it, as the beginning of a sentence.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ImportError: If PyYAML is not installed.
+        ValueError: If it is something else.
+    """
+    (yaml,) = require_extra("pretrained", purpose, "yaml")
+    try:
+        settings = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"'{path}' is no YAML: {reason:.300}. Download it again.") from error
+    if not isinstance(settings or {}, dict):
+        raise ValueError(
+            f"'{path}' holds no settings. Expected names with values; received {settings!r:.80}. "
+            "Download it again."
+        )
+    return dict(settings or {})
 
 
 def write_json(path: Path, settings: Mapping[str, Any]) -> None:
@@ -47,7 +79,10 @@ def read_tokens(path: Path) -> list[str]:
             f"There is no file '{path}'. Expected the list of tokens that the settings name. Pass "
             "tokenizers=None to load the weights alone."
         )
-    lines = path.read_bytes().decode("utf-8").split("\n")
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from error
     return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 

@@ -6,10 +6,10 @@ with an index, safetensors or PyTorch's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.interop.tensor_files.computed_tensor import ComputedTensor
 from keras_addnorm.interop.tensor_files.numpy_zip import read_npz
 from keras_addnorm.interop.tensor_files.safetensors import read_safetensors, write_safetensors
@@ -113,10 +113,10 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
 def _places(index: Path) -> dict[str, str]:
     """Return the file of each tensor that an index names."""
     try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        places = parse_json(index.read_bytes())["weight_map"]
         if all(isinstance(file, str) for file in places.values()):
             return places
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise DamagedFileError(
         f"'{index}' is no index of weights. Expected JSON with the file of each tensor as "

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,
@@ -132,8 +133,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         length = int.from_bytes(file.read(_LENGTH), "little")
         text = file.read(length) if length <= _LONGEST_HEADER else b""
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        header = parse_json(text)
+    except ValueError as error:
         raise DamagedFileError(
             f"'{path}' is cut off within its header, or is no safetensors file. Expected a header "
             f"of {length} bytes of JSON. Copy or download it again."

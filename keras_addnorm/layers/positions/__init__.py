@@ -127,7 +127,7 @@ def check_width(identifier: PositionsLike, hidden_dim: int) -> None:
         return
     kind, fields = _TABLE.read(identifier)
     if kind is SinusoidalPositions:
-        Sinusoids(**fields).frequencies(hidden_dim)
+        Sinusoids(**fields).check_width(hidden_dim)
 
 
 def relative(identifier: PositionsLike, **kwargs: Any) -> RelativePositions | None:

@@ -53,6 +53,20 @@ class Sinusoids:
         Raises:
             ValueError: If the variant has no such width.
         """
+        self.check_width(hidden_dim)
+        half = hidden_dim / 2
+        pairs = np.arange((hidden_dim + 1) // 2)
+        return 10000.0 ** (-pairs / (half if self.timescales == "half" else half - 1))
+
+    def check_width(self, hidden_dim: int) -> None:
+        """Checks that the variant has a width, without making anything of that size.
+
+        Args:
+            hidden_dim: Number of channels, D.
+
+        Raises:
+            ValueError: If it has not.
+        """
         is_own = self.layout == "interleaved" and self.timescales == "half"
         least = 4 if self.timescales == "half_minus_one" else 2
         if not is_own and (hidden_dim % 2 or hidden_dim < least):
@@ -60,6 +74,3 @@ class Sinusoids:
                 f"These sinusoidal positions need pairs of channels. Expected an even hidden_dim "
                 f">= {least}. Received: hidden_dim={hidden_dim}, {self}"
             )
-        half = hidden_dim / 2
-        pairs = np.arange((hidden_dim + 1) // 2)
-        return 10000.0 ** (-pairs / (half if self.timescales == "half" else half - 1))

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings
+from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, add_verification
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import given
@@ -37,6 +37,7 @@ examples:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a folder or file, or a name at the hub")
     add_run_dir(parser)
+    add_verification(parser)
     parser.add_argument(
         "--family",
         type=parse_value,
@@ -72,6 +73,7 @@ def _run(options: argparse.Namespace, settings: dict[str, Any]) -> None:
             family=options.family,
             source_language=options.source_language,
             target_language=options.target_language,
+            verify=options.verify,
         )
     print(summary(options.name, loaded, options.run_dir))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _log = logging.getLogger(__name__)
@@ -14,6 +16,7 @@ class Connection(H11Protocol):
     """A connection that answers a client who has said all, and drops one who does not listen.
 
     - A client may close its sending half after a whole request. uvicorn would close the connection.
+    - Bytes that are no request get an error in JSON, like every other. uvicorn would send a text.
     - A client that does not read fills the buffer, and its answer would stay in memory for good.
 
     Attributes:
@@ -29,6 +32,19 @@ class Connection(H11Protocol):
         """Keeps the connection open while a whole request is to be answered."""
         self._is_half_closed = True
         return self._is_answering
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no request, as all refusals are written."""
+        body = json.dumps({"error": msg}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     @property
     def _is_answering(self) -> bool:

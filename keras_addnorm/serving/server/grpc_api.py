@@ -30,6 +30,10 @@ _OVERHEAD = 64 * 1024
 _MESSAGE_IN_HEADER = 1000
 # Milliseconds after which a connection is asked whether anybody reads there.
 _KEEPALIVE = 30_000
+# Milliseconds after which a connection is closed, once its calls have had the time that they may
+# take: a client that asks and never takes the answer holds its memory no longer. To others it is
+# one more connection a minute, which no call notices.
+_CONNECTION_AGE = 60_000
 
 
 def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
@@ -44,13 +48,19 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
     """
     calls = _Calls(service)
     handler = functools.partial(_handler, service)
+    settings = service.settings
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", service.settings.max_body_bytes + _OVERHEAD),
+            ("grpc.max_receive_message_length", settings.max_body_bytes + _OVERHEAD),
             ("grpc.max_send_message_length", -1),
             # Who does not read does not answer, either: the connection is closed.
             ("grpc.keepalive_time_ms", _KEEPALIVE),
-            ("grpc.keepalive_timeout_ms", round(1000 * service.settings.send_timeout)),
+            ("grpc.keepalive_timeout_ms", round(1000 * settings.send_timeout)),
+            ("grpc.max_connection_age_ms", _CONNECTION_AGE),
+            (
+                "grpc.max_connection_age_grace_ms",
+                round(1000 * (settings.timeout + settings.send_timeout)),
+            ),
             # Otherwise two servers could share one port, and each would get some of the requests.
             ("grpc.so_reuseport", 0),
         ]

@@ -42,6 +42,8 @@ _LARGEST_VERSION = 2**63 - 1
 # A body above the limit is read and discarded, up to this many times the limit: a client that still
 # sends does not see the response.
 _DRAINED = 8
+# Each member of a gzip copies what is behind it: many empty ones would cost the square of the body.
+_MOST_MEMBERS = 16
 
 
 # What TensorFlow Serving allows with --enable_cors_support, and bodies under gzip.
@@ -208,7 +210,8 @@ class _Handlers:
 
     async def _body(self, request: Request, holding: Holding) -> bytes | bytearray:
         limit = self._service.settings.max_body_bytes
-        coding = request.headers.get("content-encoding", "").strip().lower() or "identity"
+        codings = ", ".join(request.headers.getlist("content-encoding"))
+        coding = codings.strip().lower() or "identity"
         if coding not in ("identity", "gzip", "x-gzip"):
             raise _CodingError(coding)
         announced = request.headers.get("content-length", "")
@@ -257,7 +260,7 @@ def _inflated(body: bytes, limit: int) -> bytearray:
     """Inflates gzip; a small body can hold gigabytes, of which no more than the limit is made."""
     found = bytearray()
     try:
-        while True:
+        for _ in range(_MOST_MEMBERS):
             gzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
             found += gzip.decompress(body, limit + 1 - len(found))
             if len(found) > limit:
@@ -267,6 +270,7 @@ def _inflated(body: bytes, limit: int) -> bytearray:
             body = gzip.unused_data
             if not body:
                 return found
+        raise zlib.error(f"it has more than {_MOST_MEMBERS} members")
     except zlib.error as error:
         raise ServingError("INVALID_ARGUMENT", f"The body is no gzip: {error}.") from None
 

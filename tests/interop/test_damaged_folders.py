@@ -1,0 +1,210 @@
+"""A folder of an export whose files are not what was written is refused by the name of the file."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from keras_addnorm import cli
+from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.manifest import IN_EXPORTS, ChangedFileError, Manifest
+from keras_addnorm.data import TokenizerPair
+from keras_addnorm.interop import (
+    load_pretrained,
+    make_random_folder,
+    require_whole,
+    save_pretrained,
+)
+from keras_addnorm.interop.families.marian_files import read_decoder_settings, read_vocabulary
+from keras_addnorm.interop.folders import write_manifest
+
+LISTED = {
+    *("config.json", "generation_config.json", "model.safetensors"),
+    *("source.spm", "target.spm", "vocab.json"),
+}
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """A folder that another toolkit has written."""
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    path = make_random_folder("marian", tmp_path_factory.mktemp("marian") / "marian", **sizes)
+    (path / "README.md").write_text("---\nlicense: mit\n---\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def ours(foreign, tmp_path_factory):
+    return save_pretrained(load_pretrained(foreign), tmp_path_factory.mktemp("saved") / "ours")
+
+
+@pytest.fixture
+def copy(ours, tmp_path):
+    return shutil.copytree(ours, tmp_path / "copy")
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_every_file_that_a_reader_needs_is_listed(ours):
+    assert Manifest(ours, IN_EXPORTS).read().keys() == LISTED
+    require_whole(ours)
+
+
+@pytest.mark.parametrize("name", [*sorted(LISTED), IN_EXPORTS])
+def test_a_damaged_file_is_named_before_it_is_read(copy, name):
+    flip(copy / name)
+    with pytest.raises(ChangedFileError, match=rf"copy/{name}' is damaged"):
+        load_pretrained(copy)
+    if name == "model.safetensors":
+        with pytest.raises(ChangedFileError, match=rf"copy/{name}' is damaged"):
+            load_pretrained(copy / name, "marian", tokenizers=None)
+    if name != IN_EXPORTS:
+        (copy / name).unlink()
+        with pytest.raises(ChangedFileError, match=rf"copy/{name}' is missing.*export it again"):
+            load_pretrained(copy)
+
+
+def test_the_command_names_it_and_takes_it_if_told_to(copy, tmp_path, capsys):
+    flip(copy / "model.safetensors")
+    command = ["import", str(copy), "--run-dir", str(tmp_path / "run")]
+    assert cli.main(command) == 2
+    said = capsys.readouterr().err
+    assert "model.safetensors' is damaged" in said and "--no-verify" in said
+    assert not (tmp_path / "run").exists()
+    assert cli.main([*command, "--no-verify"]) == 0
+    assert (tmp_path / "run" / "best.weights.h5").is_file()
+
+
+def test_a_model_card_may_be_written(copy):
+    (copy / "README.md").write_text("---\nlicense: mit\n---\nA model of court rulings.\n")
+    assert load_pretrained(copy).licence == "mit"
+
+
+def test_what_others_wrote_has_no_digests(foreign, copy):
+    """Nor has what we wrote once. A manifest of others is none of ours."""
+    assert not (foreign / IN_EXPORTS).exists()
+    require_whole(foreign)
+    (copy / IN_EXPORTS).unlink()
+    (copy / "manifest.json").write_text('{"files": ["a.html"], "digest": 7}')
+    again, whole = load_pretrained(copy), load_pretrained(foreign)
+    for weight, expected in zip(again.model.weights, whole.model.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), to_numpy(expected))
+
+
+def test_the_tokenizers_beside_a_graph_are_compared(ours, tmp_path):
+    """Folders for runtimes that know no texts; their own files are compared by `require_whole`."""
+    load_pretrained(ours).tokenizers.save(tmp_path)
+    (tmp_path / "encoder.onnx").write_bytes(b"graph")
+    write_manifest(tmp_path)
+    flip(tmp_path / "encoder.onnx")
+    tokenizers = TokenizerPair.load(tmp_path)
+    with pytest.raises(ChangedFileError, match=r"encoder.onnx' is damaged"):
+        require_whole(tmp_path)
+    # In the text of a piece: another tokenizer, which can be read.
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(path.read_bytes().replace(b"dog", b"dig"))
+    with pytest.raises(ChangedFileError, match=r"tokenizer.model' is damaged"):
+        TokenizerPair.load(tmp_path)
+    assert TokenizerPair.load(tmp_path, verify=False) != tokenizers
+
+
+DEEP = b"[" * 100_000
+NO_TEXT = b"\xff\xfe\xfd"
+
+
+@pytest.mark.parametrize("content", [DEEP, NO_TEXT, b"[]", b"{"])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "vocab.json"])
+def test_without_digests_json_that_cannot_be_read_is_named(copy, name, content):
+    (copy / name).write_bytes(content)
+    with pytest.raises(ValueError, match=name if content != b"[]" else "Expected a"):
+        load_pretrained(copy, verify=False)
+
+
+def test_layers_that_the_weights_do_not_have_are_refused(copy):
+    path = copy / "config.json"
+    settings = json.loads(path.read_text())
+    for count, words in (
+        (10**12, "has to be at most 10000"),
+        (999, r"num_encoder_layers = 999 \(at"),
+    ):
+        path.write_text(json.dumps({**settings, "encoder_layers": count}))
+        with pytest.raises(ValueError, match=words):
+            load_pretrained(copy, verify=False)
+
+
+@pytest.mark.parametrize("names", [["d_model"], ["vocab_size", "decoder_vocab_size"]])
+def test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_made(copy, names):
+    path = copy / "config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({**settings, **dict.fromkeys(names, 10**12)}))
+    with pytest.raises(ValueError, match=r"sizes that its weights do not have.*hidden_dim x voc"):
+        load_pretrained(copy, verify=False)
+
+
+@pytest.mark.parametrize("name", ["encoder_ffn_dim", "decoder_ffn_dim", "both"])
+def test_shapes_without_sense_are_compared_and_not_made(copy, name):
+    path = copy / "config.json"
+    settings = json.loads(path.read_text())
+    names = ["encoder_ffn_dim", "decoder_ffn_dim"] if name == "both" else [name]
+    path.write_text(json.dumps({**settings, **dict.fromkeys(names, 10**12)}))
+    with pytest.raises(ValueError, match=r"ffn_dim|other shapes than the config says"):
+        load_pretrained(copy, verify=False)
+    path.write_text(json.dumps(settings))
+    load_pretrained(copy, verify=False)
+
+
+def test_an_id_that_no_vocabulary_has(copy):
+    """Rows are made for all ids below it."""
+    path = copy / "vocab.json"
+    ids = json.loads(path.read_text())
+    ids[max(ids, key=ids.get)] = 10**12
+    path.write_text(json.dumps(ids))
+    with pytest.raises(ValueError, match=r"numbers its pieces with few gaps.*received 10{12} for"):
+        load_pretrained(copy, verify=False)
+
+
+@pytest.fixture(scope="module")
+def joey(tmp_path_factory):
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    return make_random_folder("joey_nmt", tmp_path_factory.mktemp("joey") / "joey", **sizes)
+
+
+@pytest.mark.parametrize("content", [DEEP, NO_TEXT, b"- a\n- b\n", b"a: [", b"a: \x00"])
+def test_yaml_that_cannot_be_read_is_named(joey, tmp_path, content):
+    folder = shutil.copytree(joey, tmp_path / "joey")
+    (folder / "config.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=r"joey/config\.yaml' (is no|holds no settings)"):
+        load_pretrained(folder, "joey_nmt")
+
+
+@pytest.mark.parametrize("content", [DEEP, NO_TEXT, b"- a\n- b\n", b"a: ["])
+def test_settings_of_marian_that_cannot_be_read_are_named(tmp_path, content):
+    path = tmp_path / "decoder.yml"
+    path.write_bytes(content)
+    checkpoint = SimpleNamespace(folder=tmp_path, path=tmp_path / "model.npz")
+    with pytest.raises(ValueError, match=r"decoder\.yml' (is no|holds no settings)"):
+        read_decoder_settings(checkpoint)
+
+
+def test_lists_of_pieces_of_marian(tmp_path):
+    path = tmp_path / "vocab.yml"
+    path.write_text('"\\"a": 0\nb: 1\n\'c\': 2\n')
+    assert read_vocabulary(path) == {'"a': 0, "b": 1, "c": 2}
+    (tmp_path / "vocab.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"vocab\.json' is no list of pieces.*received \[1\]"):
+        read_vocabulary(tmp_path / "vocab.json")
+    for content, reason in ((b'"\\q": 0\n', "is no YAML"), (NO_TEXT, "is no text in UTF-8")):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"vocab\.yml' {reason}"):
+            read_vocabulary(path)
+
+
+def test_a_path_without_anything_is_no_whole_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing at '.*none'\. Expected the folder of an"):
+        require_whole(tmp_path / "none")
