@@ -86,6 +86,7 @@ def test_a_command_offers_only_what_means_something_to_it():
             "--target",
             "--validation",
             "--batch-size",
+            "--no-verify",
         }
         | {"--data-format", "--source-column", "--target-column", "--samples", "--bleu-tokenizer"},
         "prune": {"--run-dir", "--split", "--pairs", "--save", "--no-verify"},

@@ -63,6 +63,7 @@ def directory(tmp_path_factory):
         model = Seq2SeqTransformer(model_config(config, tokenizers))
         save_model_config(model.config, run)
         model.save_weights(run.best_weights)
+        run.checkpoints.mkdir()  # as of a training that was killed before its first one
         yield run
 
 
