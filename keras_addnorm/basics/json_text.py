@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -31,3 +32,22 @@ def parse_json(content: str | bytes) -> Any:
         return json.loads(content)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def read_json(path: Path) -> Any:
+    """Reads a file of JSON in UTF-8.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What it says.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is no JSON; the message names it.
+    """
+    try:
+        return parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.json_text import read_json
 from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import LONGEST_WORD, parts_of_word
@@ -112,7 +112,7 @@ class ByteLevelBPETokenizer(BaseTokenizer):
             ValueError: If a file, or what is given instead, holds something else.
         """
         if isinstance(vocabulary, str | os.PathLike):
-            vocabulary = _vocabulary(Path(vocabulary))
+            vocabulary = read_json(Path(vocabulary))
         if isinstance(merges, str | os.PathLike):
             lines = read_text(merges).split("\n")
             merges = [line for line in lines[lines[0].startswith("#version") :] if line]
@@ -240,14 +240,6 @@ def word_pattern() -> re.Pattern[str]:
         f"{'|'.join(ENDINGS)}| ?[{letters}]+| ?[{numbers}]+| ?[^{SPACES}{letters}{numbers}]+"
         f"|[{SPACES}]+(?![^{SPACES}])|[{SPACES}]+"
     )
-
-
-def _vocabulary(path: Path) -> Any:
-    """What a `vocab.json` holds."""
-    try:
-        return parse_json(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
 
 
 def _ranges(codes: Iterator[int]) -> Iterator[tuple[int, int]]:

@@ -55,8 +55,8 @@ class DataCheck:
             "too_long": report.too_long + sum(split.too_long for split in lines),
             "not_utf8": sum(split.invalid_utf8 for split in lines),
         }
-        counts = counter.counts()
-        return cls(left_out, {name: n for name, n in counts.items() if name not in set(expected)})
+        counted = {*FAULTS} - {*expected}
+        return cls(left_out, {name: n for name, n in counter.counts().items() if name in counted})
 
     def __str__(self) -> str:
         hints = {name: n for name, n in self.faults.items() if not FAULTS[name].is_certain}

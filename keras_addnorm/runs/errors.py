@@ -33,8 +33,8 @@ def as_user_errors() -> Iterator[None]:
     except UnknownNameError as error:
         raise unknown_name(error.kind, error.received, error.names) from error
     except OSError as error:
-        is_of_disk = error.errno in _OF_THE_DISK
-        raise UserError(_sentence(error) if is_of_disk else _without_number(error)) from error
+        said = _sentence(error) if error.errno in _OF_THE_DISK else None
+        raise UserError(said or _without_number(error)) from error
     except (ValueError, TypeError, LookupError, ImportError) as error:
         raise UserError(str(error)) from error
 
@@ -115,14 +115,18 @@ def system_errors_as_user_errors(folder: str | Path | None = None) -> Iterator[N
     except Exception as error:
         if isinstance(error, UserError | BrokenPipeError):
             raise
-        if _system_error(error, folder) is None:
+        said = _sentence(error, folder)
+        if said is None:
             raise
-        raise UserError(_sentence(error, folder)) from error
+        raise UserError(said) from error
 
 
-def _sentence(error: Exception, folder: str | Path | None = None) -> str:
-    """What is to be said of an error of the system."""
-    what, remedy = _system_error(error, folder) or ("", "")
+def _sentence(error: Exception, folder: str | Path | None = None) -> str | None:
+    """What is to be said of an error whose cause is the system; `None` for any other."""
+    found = _system_error(error, folder)
+    if found is None:
+        return None
+    what, remedy = found
     place = repr(str(folder or _file_of(error) or "the output"))
     said = " ".join(str(error).split())
     end = (
@@ -134,7 +138,7 @@ def _sentence(error: Exception, folder: str | Path | None = None) -> str:
 
 
 def _system_error(error: BaseException, folder: str | Path | None) -> tuple[str, str] | None:
-    """What is to be said of an error whose cause is the system; `None` for any other."""
+    """What has happened and what to do, if the cause of an error is the system."""
     code = _number_of(error)
     if code in _OF_THE_DISK:
         return _OF_THE_DISK[code]

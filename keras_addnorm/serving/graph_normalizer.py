@@ -20,6 +20,7 @@ Reference:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -154,12 +155,11 @@ class _Composer:
             properties[code] = properties.get(code, 0) | _IS_SECOND
         self._properties = unicode.Pages.of(properties)
         self.numbers = {
-            -(first * 2**_PAIR_BITS + second): composed
+            _pair_key(first, second): composed
             for (first, second), composed in composition.pairs.items()
         }
         self.numbers |= {
-            -((before + _NEIGHBOUR) * 2**_PAIR_BITS + second): 1
-            for before, second in unicode.neighbours()
+            _pair_key(before + _NEIGHBOUR, second): 1 for before, second in unicode.neighbours()
         }
         self._most_joined = unicode.most_joined()
 
@@ -314,6 +314,11 @@ class _Composer:
         return tf.boolean_mask(starts, sizes > 1), tf.boolean_mask(sizes, sizes > 1)
 
 
+def _pair_key(first: Any, second: Any) -> Any:
+    """The key of two characters in the table: below 0, where no single character has its own."""
+    return -(first * 2**_PAIR_BITS + second)
+
+
 def _are_neighbours(
     before: tf.Tensor, second: tf.Tensor, table: tf.lookup.StaticHashTable
 ) -> tf.Tensor:
@@ -325,7 +330,7 @@ def _are_neighbours(
     is_leading = (leading >= 0) & (leading < unicode.NUM_LEADING)
     is_syllable = (before >= unicode.FIRST_SYLLABLE) & (before <= unicode.LAST_SYLLABLE)
     is_open = is_syllable | ((ends_open >= 0) & (ends_open < unicode.NUM_VOWELS))
-    key = -((tf.cast(before, tf.int64) + _NEIGHBOUR) * 2**_PAIR_BITS + tf.cast(second, tf.int64))
+    key = _pair_key(tf.cast(before, tf.int64) + _NEIGHBOUR, tf.cast(second, tf.int64))
     return (is_leading & is_vowel) | (is_open & is_trailing) | (table.lookup(key) > 0)
 
 
@@ -343,7 +348,7 @@ def _joined(first: tf.Tensor, second: tf.Tensor, table: tf.lookup.StaticHashTabl
     is_trailing = (trailing > 0) & (trailing < unicode.NUM_TRAILING)
     number = leading * unicode.NUM_VOWELS + vowel
     with_vowel = unicode.FIRST_SYLLABLE + number * unicode.NUM_TRAILING
-    key = -(tf.cast(first, tf.int64) * 2**_PAIR_BITS + tf.cast(second, tf.int64))
+    key = _pair_key(tf.cast(first, tf.int64), tf.cast(second, tf.int64))
     return tf.where(
         is_leading & is_vowel,
         with_vowel,

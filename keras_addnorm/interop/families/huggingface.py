@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
 from keras_addnorm.interop.families.text_files import read_json
@@ -153,10 +152,7 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
             f"There is no '{name}' in '{folder}'. Expected a folder that transformers wrote: "
             "config.json, the weights and the tokenizer's files."
         )
-    try:
-        settings = parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
+    settings = read_json(path)
     if not isinstance(settings, dict):
         raise ValueError(f"'{path}' holds no settings. Expected a JSON object.")
     return settings

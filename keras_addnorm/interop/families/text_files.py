@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics import json_text
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.text_file import not_utf8
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
@@ -29,12 +29,7 @@ def only_file(folder: Path, ending: str) -> Path:
 
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds; an empty dict if there is none."""
-    if not path.is_file():
-        return {}
-    try:
-        return parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
+    return json_text.read_json(path) if path.is_file() else {}
 
 
 def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:
