@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from claims.drawing import picture
 from claims.images import Images
 from claims.page import number, table
+from claims.progress import TRAINED, observed, progress
 
 from keras_addnorm.basics import atomic_file
 from study.trial import MULTI30K, Outcome, Trial, loss_of
@@ -47,6 +48,16 @@ class Results:
         """The mean validation loss over the seeds; infinite where one diverged."""
         found = [loss_of(outcome) for outcome in self.of(scheme, layers, **changed)]
         return statistics.mean(found) if found else None
+
+    def norm_losses(self, norm: str) -> list[float | None]:
+        """The loss of the reference scheme with a norm: trained on all pairs, and on few."""
+        plan, find = self.study.plan, self.study.find
+        rate = plan.best_rate(self.reference, find, norm)
+        if rate is None:
+            return [None, None]
+        whole = Trial(self.reference, plan.middle, rate, plan.seeds[0], norm=norm)
+        found = map(find, (whole, plan.with_few_pairs(norm, rate)))
+        return [None if outcome is None else loss_of(outcome) for outcome in found]
 
     def ratio(self, scheme: str, layers: int, name: str) -> float | None:
         """A number of a scheme over that of the reference, on the same machine, at one depth."""
@@ -208,20 +219,33 @@ def _pictures(results: Results, images: Images) -> list[str]:
 
 def _warmup(results: Results) -> str:
     plan = results.study.plan
-    rows = []
+    losses: dict[str, tuple[float, float]] = {}
+    forecasts: dict[str, str] = {}
     for scheme in plan.schemes:
-        ours = results.of(scheme, plan.middle, has_warmup=False)
-        with_it = results.of(scheme, plan.middle)[:1]
-        rows.append(
-            [
-                f"`{scheme}`",
-                _spread([loss_of(one) for one in with_it]),
-                _spread([loss_of(one) for one in ours]),
-                ours[0]["forecast"] if ours else "",
-            ]
-        )
-    header = ["scheme", "loss", "without warm-up", "forecast by `predict_stability`"]
-    return table(header, rows)
+        with_it = results.of(scheme, plan.middle)
+        without = results.of(scheme, plan.middle, has_warmup=False)
+        if with_it and without:  # Of the first seed: the second one is not trained without.
+            losses[scheme] = loss_of(with_it[0]), loss_of(without[0])
+            forecasts[scheme] = without[0]["forecast"]
+    if not losses:
+        return "Not trained yet."
+    floor = results.study.floor()
+    best = [min(some) for some in zip(*losses.values(), strict=True)]
+    rows, hits = [], 0
+    for scheme, (with_it, without) in losses.items():
+        came = observed(progress(without, floor, best[1]), progress(with_it, floor, best[0]))
+        hits += came == forecasts[scheme]
+        missed = "" if came == forecasts[scheme] else "**miss**"
+        shown = (number(with_it, 3), number(without, 3))
+        rows.append([f"`{scheme}`", *shown, forecasts[scheme], came, missed])
+    header = ["scheme", "loss", "without warm-up", "forecast", "observed", ""]
+    return (
+        f"At {plan.middle} layers and the rate of each scheme, first seed. The forecast is that of "
+        "[`predict_stability`](stability.md). A scheme *has trained* if it came at least "
+        f"{TRAINED:.0%} of the way from the loss of word frequencies alone ({floor:.2f} nats) to "
+        f"the best scheme of the column. {hits} of {len(rows)} forecasts are right.\n\n"
+        + table(header, rows)
+    )
 
 
 def _multi30k(results: Results) -> str:
@@ -238,22 +262,15 @@ def _norms(results: Results) -> str:
     study, rows = results.study, []
     for norm in ("layer_norm", *study.plan.norms):
         rate = study.plan.best_rate(results.reference, study.find, norm)
-        if rate is None:
-            continue
-        whole = Trial(results.reference, study.plan.middle, rate, study.plan.seeds[0], norm=norm)
-        few = dataclasses.replace(whole, pairs=study.plan.few_pairs)
-        rows.append(
-            [
-                f"`{norm}`",
-                f"{rate:g}",
-                *(
-                    "" if outcome is None else number(loss_of(outcome), 3)
-                    for outcome in map(study.find, (whole, few))
-                ),
-            ]
-        )
+        if rate is not None:
+            losses = results.norm_losses(norm)
+            shown = ("" if loss is None else number(loss, 3) for loss in losses)
+            rows.append([f"`{norm}`", f"{rate:g}", *shown])
     header = ["norm", "rate", "loss, all pairs", f"loss, {study.plan.few_pairs} pairs"]
     return f"`{results.reference}`, {study.plan.middle} layers.\n\n" + table(header, rows)
+
+
+Margin = Callable[[Results], float | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,12 +283,10 @@ class Claim:
     """
 
     text: str
-    margin: Callable[[Results], float | None]
+    margin: Margin
 
 
-def _better(
-    scheme: str, other: str, which: int = 1, **changed: Any
-) -> Callable[[Results], float | None]:
+def _better(scheme: str, other: str, which: int = 1, **changed: Any) -> Margin:
     """By how much the loss of a scheme is lower than that of another, at one of the depths."""
 
     def margin(results: Results) -> float | None:
@@ -284,7 +299,7 @@ def _better(
     return margin
 
 
-def _needs_no_warmup(scheme: str) -> Callable[[Results], float | None]:
+def _needs_no_warmup(scheme: str) -> Margin:
     """How much of the tolerance is left when warm-up is left out."""
 
     def margin(results: Results) -> float | None:
@@ -292,6 +307,16 @@ def _needs_no_warmup(scheme: str) -> Callable[[Results], float | None]:
         with_it = results.loss(scheme, layers)
         without = results.loss(scheme, layers, has_warmup=False)
         return None if with_it is None or without is None else with_it - without + 2 * _EFFECT
+
+    return margin
+
+
+def _better_norm(norm: str, other: str, has_few_pairs: bool) -> Margin:
+    """By how much the loss with a norm is lower than that with another."""
+
+    def margin(results: Results) -> float | None:
+        ours, theirs = (results.norm_losses(name)[has_few_pairs] for name in (norm, other))
+        return None if ours is None or theirs is None else theirs - ours
 
     return margin
 
@@ -329,6 +354,22 @@ CLAIMS = (
     Claim("DenseFormer beats Pre-LN (2024)", _better("dense_former", "pre_ln")),
     Claim("Removing what is parallel to the stream helps (2025)", _better("orthogonal", "pre_ln")),
     Claim("HybridNorm beats Pre-LN (2025)", _better("hybrid_norm", "pre_ln")),
+    Claim(
+        "Dynamic tanh can take the place of LayerNorm, on all pairs (Zhu et al., 2025)",
+        _better_norm("dynamic_tanh", "layer_norm", has_few_pairs=False),
+    ),
+    Claim(
+        "Dynamic tanh helps where data is scarce",
+        _better_norm("dynamic_tanh", "layer_norm", has_few_pairs=True),
+    ),
+    Claim(
+        "Derf beats LayerNorm, on all pairs (2025)",
+        _better_norm("derf", "layer_norm", has_few_pairs=False),
+    ),
+    Claim(
+        "SeeDNorm beats RMSNorm, on all pairs (2025)",
+        _better_norm("seed_norm", "rms_norm", has_few_pairs=False),
+    ),
 )
 
 
