@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from study_schemes import Study
 
 _MARKERS = "osD^vP"
-_EFFECT = 0.02  # nats: smaller differences of the loss are those of seeds
+_EFFECT = 0.02  # nats: smaller differences of the loss are taken for chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,20 +34,33 @@ class Results:
         """The scheme that others are compared with."""
         return self.study.plan.schemes[0]
 
-    def of(self, scheme: str, layers: int, **changed: Any) -> list[Outcome]:
-        """The outcomes of a scheme at its own rate, one a seed."""
+    def by_seed(self, scheme: str, layers: int, **changed: Any) -> dict[int, Outcome]:
+        """The outcomes of a scheme at its own rate."""
         plan = self.study.plan
         rate = plan.best_rate(scheme, self.study.find)
         if rate is None:
-            return []
-        trials = [plan.trial(scheme, layers, rate, seed, **changed) for seed in plan.seeds]
-        found = [self.study.find(trial) for trial in trials]
-        return [outcome for outcome in found if outcome is not None]
+            return {}
+        trials = {seed: plan.trial(scheme, layers, rate, seed, **changed) for seed in plan.seeds}
+        found = {seed: self.study.find(trial) for seed, trial in trials.items()}
+        return {seed: outcome for seed, outcome in found.items() if outcome is not None}
+
+    def of(self, scheme: str, layers: int, **changed: Any) -> list[Outcome]:
+        """The same, one a seed, without the seeds."""
+        return list(self.by_seed(scheme, layers, **changed).values())
 
     def loss(self, scheme: str, layers: int, **changed: Any) -> float | None:
         """The mean validation loss over the seeds; infinite where one diverged."""
         found = [loss_of(outcome) for outcome in self.of(scheme, layers, **changed)]
         return statistics.mean(found) if found else None
+
+    def best_first(self) -> list[str]:
+        """The schemes by their loss where rates are chosen; those without one come last."""
+
+        def rank(scheme: str) -> tuple[bool, float]:
+            loss = self.loss(scheme, self.study.plan.middle)
+            return loss is None, loss or 0.0
+
+        return sorted(self.study.plan.schemes, key=rank)
 
     def norm_losses(self, norm: str) -> list[float | None]:
         """The loss of the reference scheme with a norm: trained on all pairs, and on few."""
@@ -81,6 +94,8 @@ def write(study: Study, page: Path) -> None:
     blocks = [
         "# Residual schemes on translation",
         _introduction(results),
+        "## What of the published claims shows here",
+        _findings(results),
         "## Loss and BLEU by depth",
         _losses(results),
         "## Cost and inner life",
@@ -92,8 +107,6 @@ def write(study: Study, page: Path) -> None:
         _multi30k(results),
         "## Norms where data is scarce",
         _norms(results),
-        "## What of the published claims shows here",
-        _findings(results),
         "## What is missing",
         _missing(results),
     ]
@@ -117,8 +130,7 @@ the three in the middle are tried, and one further out where its neighbour is th
 Layers are counted in encoder and decoder together, half of them each. Losses are those of
 validation pairs, in nats a token; BLEU is that of {scale.scored} of them, translated greedily. No
 test data was used. Sentences of the built-in set are made from templates: numbers here rank
-schemes, they do not say how well one translates. Differences below {_EFFECT} nats are taken for
-chance."""
+schemes, they do not say how well one translates."""
 
 
 def _losses(results: Results) -> str:
@@ -127,7 +139,7 @@ def _losses(results: Results) -> str:
     for layers in plan.depths:
         header += [f"loss, {layers} layers", "BLEU"]
     rows = []
-    for scheme in plan.schemes:
+    for scheme in results.best_first():
         rate = plan.best_rate(scheme, results.study.find)
         row = [f"`{scheme}`", "" if rate is None else f"{rate:g}"]
         for layers in plan.depths:
@@ -150,7 +162,7 @@ def _inner(results: Results) -> str:
         "effective depth",
     ]
     rows = []
-    for scheme in plan.schemes:
+    for scheme in results.best_first():
         found = results.of(scheme, plan.middle)
         ends = [one["end"] for one in found if one["end"] is not None]
         starts = [one["start"] for one in results.of(scheme, plan.middle, has_warmup=False)]
@@ -221,7 +233,7 @@ def _warmup(results: Results) -> str:
     plan = results.study.plan
     losses: dict[str, tuple[float, float]] = {}
     forecasts: dict[str, str] = {}
-    for scheme in plan.schemes:
+    for scheme in results.best_first():
         with_it = results.of(scheme, plan.middle)
         without = results.of(scheme, plan.middle, has_warmup=False)
         if with_it and without:  # Of the first seed: the second one is not trained without.
@@ -236,7 +248,7 @@ def _warmup(results: Results) -> str:
         came = observed(progress(without, floor, best[1]), progress(with_it, floor, best[0]))
         hits += came == forecasts[scheme]
         missed = "" if came == forecasts[scheme] else "**miss**"
-        shown = (number(with_it, 3), number(without, 3))
+        shown = (_nats(with_it), _nats(without))
         rows.append([f"`{scheme}`", *shown, forecasts[scheme], came, missed])
     header = ["scheme", "loss", "without warm-up", "forecast", "observed", ""]
     return (
@@ -264,13 +276,13 @@ def _norms(results: Results) -> str:
         rate = study.plan.best_rate(results.reference, study.find, norm)
         if rate is not None:
             losses = results.norm_losses(norm)
-            shown = ("" if loss is None else number(loss, 3) for loss in losses)
+            shown = ("" if loss is None else _nats(loss) for loss in losses)
             rows.append([f"`{norm}`", f"{rate:g}", *shown])
     header = ["norm", "rate", "loss, all pairs", f"loss, {study.plan.few_pairs} pairs"]
     return f"`{results.reference}`, {study.plan.middle} layers.\n\n" + table(header, rows)
 
 
-Margin = Callable[[Results], float | None]
+Margins = Callable[[Results], list[float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,50 +291,62 @@ class Claim:
 
     Attributes:
         text: The claim, with its source.
-        margin: The advantage that it promises, in nats; `None` if trainings are missing.
+        margins: By how much one loss is lower than another, in nats, one a seed; none if
+            trainings are missing.
+        at_least: How large the claim says that they are: below 0 if it says that nothing is lost.
     """
 
     text: str
-    margin: Margin
+    margins: Margins
+    at_least: float = _EFFECT
+
+    def verdict(self, margins: Sequence[float]) -> str:
+        """Whether the claim holds here, for all seeds."""
+        if all(margin > self.at_least for margin in margins):
+            return "yes"
+        most = min(self.at_least, -_EFFECT)
+        return "no" if all(margin < most for margin in margins) else "no clear difference"
 
 
-def _better(scheme: str, other: str, which: int = 1, **changed: Any) -> Margin:
+def _better(scheme: str, other: str, which: int = 1, **changed: Any) -> Margins:
     """By how much the loss of a scheme is lower than that of another, at one of the depths."""
 
-    def margin(results: Results) -> float | None:
+    def margins(results: Results) -> list[float]:
         depths = results.study.plan.depths
         layers = depths[min(which, len(depths) - 1)]
-        ours = results.loss(scheme, layers, **changed)
-        theirs = results.loss(other, layers, **changed)
-        return None if ours is None or theirs is None else theirs - ours
+        ours = results.by_seed(scheme, layers, **changed)
+        theirs = results.by_seed(other, layers, **changed)
+        return [loss_of(theirs[seed]) - loss_of(ours[seed]) for seed in ours if seed in theirs]
 
-    return margin
+    return margins
 
 
-def _needs_no_warmup(scheme: str) -> Margin:
-    """How much of the tolerance is left when warm-up is left out."""
+def _needs_no_warmup(scheme: str) -> Margins:
+    """By how much the loss is lower without a warm-up than with one."""
 
-    def margin(results: Results) -> float | None:
+    def margins(results: Results) -> list[float]:
         layers = results.study.plan.middle
-        with_it = results.loss(scheme, layers)
-        without = results.loss(scheme, layers, has_warmup=False)
-        return None if with_it is None or without is None else with_it - without + 2 * _EFFECT
+        with_it = results.by_seed(scheme, layers)
+        without = results.by_seed(scheme, layers, has_warmup=False)
+        return [
+            loss_of(with_it[seed]) - loss_of(without[seed]) for seed in without if seed in with_it
+        ]
 
-    return margin
+    return margins
 
 
-def _better_norm(norm: str, other: str, has_few_pairs: bool) -> Margin:
+def _better_norm(norm: str, other: str, has_few_pairs: bool) -> Margins:
     """By how much the loss with a norm is lower than that with another."""
 
-    def margin(results: Results) -> float | None:
+    def margins(results: Results) -> list[float]:
         ours, theirs = (results.norm_losses(name)[has_few_pairs] for name in (norm, other))
-        return None if ours is None or theirs is None else theirs - ours
+        return [] if ours is None or theirs is None else [theirs - ours]
 
-    return margin
+    return margins
 
 
 CLAIMS = (
-    Claim("Pre-LN needs no warm-up (Xiong et al., 2020)", _needs_no_warmup("pre_ln")),
+    Claim("Pre-LN needs no warm-up (Xiong et al., 2020)", _needs_no_warmup("pre_ln"), -_EFFECT),
     Claim(
         "Post-LN does (the same): it is worse than Pre-LN without",
         _better("pre_ln", "post_ln", has_warmup=False),
@@ -336,7 +360,7 @@ CLAIMS = (
     Claim("A norm on both sides beats Pre-LN (Peri-LN, 2025)", _better("sandwich_ln", "pre_ln")),
     Claim("LN-scaling beats Pre-LN in deep models (2025)", _better("ln_scaling", "pre_ln", 2)),
     Claim("Mix-LN beats Pre-LN in deep models (2024)", _better("mix_ln", "pre_ln", 2)),
-    Claim("Keel needs no warm-up (2026)", _needs_no_warmup("keel")),
+    Claim("Keel needs no warm-up (2026)", _needs_no_warmup("keel"), -_EFFECT),
     Claim("Keel beats Pre-LN in deep models (the same)", _better("keel", "pre_ln", 2)),
     Claim("ResiDual beats Pre-LN (Xie et al., 2023)", _better("resi_dual", "pre_ln")),
     Claim("ResiDual beats Post-LN (the same)", _better("resi_dual", "post_ln")),
@@ -357,6 +381,7 @@ CLAIMS = (
     Claim(
         "Dynamic tanh can take the place of LayerNorm, on all pairs (Zhu et al., 2025)",
         _better_norm("dynamic_tanh", "layer_norm", has_few_pairs=False),
+        -_EFFECT,
     ),
     Claim(
         "Dynamic tanh helps where data is scarce",
@@ -376,16 +401,18 @@ CLAIMS = (
 def _findings(results: Results) -> str:
     rows = []
     for claim in CLAIMS:
-        margin = claim.margin(results)
-        if margin is not None:
-            rows.append([claim.text, _verdict(margin), number(margin, 3)])
-    return table(["claim", "here", "advantage, nats"], rows) if rows else "None was tried yet."
-
-
-def _verdict(margin: float) -> str:
-    if abs(margin) < _EFFECT:
-        return "no difference"
-    return "yes" if margin > 0 else "no"
+        margins = claim.margins(results)
+        if margins:
+            advantages = ", ".join(f"{margin:+.3f}" for margin in margins)
+            rows.append([claim.text, claim.verdict(margins), advantages])
+    if not rows:
+        return "None was tried yet."
+    return (
+        "Two losses are compared, seed by seed; the last column has the differences. *Yes* and "
+        f"*no* are those of more than {_EFFECT} nats that all seeds agree on. Where the claim is "
+        "that nothing is lost, smaller differences are a *yes*.\n\n"
+        + table(["claim", "here", "advantage, nats"], rows)
+    )
 
 
 def _missing(results: Results) -> str:
@@ -403,8 +430,12 @@ def _spread(losses: Sequence[float]) -> str:
     """The mean, and the values by seed where there are several."""
     if not losses:
         return ""
-    mean = number(statistics.mean(losses), 3)
-    return mean if len(losses) == 1 else f"{mean} ({', '.join(number(x, 3) for x in losses)})"
+    mean = _nats(statistics.mean(losses))
+    return mean if len(losses) == 1 else f"{mean} ({', '.join(map(_nats, losses))})"
+
+
+def _nats(loss: float) -> str:
+    return f"{loss:.3f}" if loss < 100 else number(loss, 0)
 
 
 def _mean(values: Iterable[float | None]) -> str:

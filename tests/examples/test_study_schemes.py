@@ -132,11 +132,32 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     assert "(5.00 nats)" in text and "1 of 2 forecasts are right" in text
     assert "| `layer_norm` | 0.1 | 0.750 | 1.000 |" in text
     assert "| `none` | 0.1 | 0.750 | 1.000 |" in text
-    assert "| Pre-LN needs no warm-up (Xiong et al., 2020) | no |" in text
+    assert "| Pre-LN needs no warm-up (Xiong et al., 2020) | no | -0.500 |" in text
+    better = "Dynamic tanh can take the place of LayerNorm"
+    assert better not in text  # It was not tried.
     assert "| learning rates | 4 | 4 |" in text
     assert "| seed 2 | 2 | 6 |" in text
     for name in ("pareto", "skips"):
         assert (page.parent / "images" / f"study_{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("margins", "at_least", "verdict"),
+    [
+        ([0.1, 0.03], 0.02, "yes"),
+        ([0.1, 0.0], 0.02, "no clear difference"),
+        ([0.1, -0.1], 0.02, "no clear difference"),
+        ([-0.1, -0.03], 0.02, "no"),
+        ([float("inf")], 0.02, "yes"),  # The other one diverged.
+        ([-0.01], -0.02, "yes"),  # Nothing is lost.
+        ([-0.03], -0.02, "no"),
+        ([0.1, -0.03], -0.02, "no clear difference"),
+    ],
+)
+def test_a_claim_holds_where_all_seeds_agree(example, margins, at_least, verdict):
+    from study.page import Claim
+
+    assert Claim("", lambda results: margins, at_least).verdict(margins) == verdict
 
 
 def test_a_trial_that_fails_is_named_and_the_others_are_kept(example, study, monkeypatch):
