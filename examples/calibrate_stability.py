@@ -26,14 +26,14 @@ from claims.drawing import picture, style
 from claims.images import Images
 from claims.lab import FULL, QUICK, Lab, Training, final_loss
 from claims.page import number, table
+from claims.progress import TRAINED, observed, progress
 from claims.records import Records
 
 from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.diagnostics import Stability, StabilityThresholds, predict_stability
+from keras_addnorm.diagnostics import StabilityThresholds, predict_stability
 
 WARMUPS = (0, 150)
-TRAINED = 0.5  # of the way from word frequencies to the best run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +80,7 @@ class Outcome:
     @property
     def observed(self) -> str:
         """The verdict that the trainings give."""
-        if self.progress[WARMUPS[0]] >= TRAINED:
-            return Stability.TRAINS.value
-        if self.progress[WARMUPS[1]] >= TRAINED:
-            return Stability.NEEDS_WARMUP.value
-        return Stability.WILL_NOT_TRAIN.value
+        return observed(self.progress[WARMUPS[0]], self.progress[WARMUPS[1]])
 
     @property
     def hit(self) -> bool:
@@ -137,15 +133,15 @@ def _outcome(case: Case, losses: dict[Case, dict[int, float]], lab: Lab) -> Outc
     key = dataclasses.asdict(case)
     forecast = lab.measure("forecast", key, lambda: _forecast(case, lab))
     floor = lab.floor()
-    progress = {}
+    made = {}
     for warmup, loss in losses[case].items():
         best = min(
             other[warmup]
             for peer, other in losses.items()
             if peer.learning_rate == case.learning_rate
         )
-        progress[warmup] = (floor - loss) / max(floor - best, 1e-9)
-    return Outcome(case=case, losses=losses[case], progress=progress, **forecast)
+        made[warmup] = progress(loss, floor, best)
+    return Outcome(case=case, losses=losses[case], progress=made, **forecast)
 
 
 def _forecast(case: Case, lab: Lab) -> dict[str, float | str]:

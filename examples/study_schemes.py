@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import dataclasses
 import json
 import os
 import subprocess
@@ -79,6 +80,18 @@ class Study:
     def find(self, trial: Trial) -> Outcome | None:
         """What is on record of a trial."""
         return self.records.find(trial.key(self.scale))
+
+    def floor(self) -> float:
+        """What a model of word frequencies alone reaches on the built-in set, in nats a token."""
+
+        def measure() -> Outcome:
+            from study.corpus import Corpus
+
+            corpus = Corpus.load(self.data[DEMO], self.scale, self.folder)
+            return {"loss": corpus.train.floor()}
+
+        key = {"name": "floor", "corpus": DEMO, "scale": dataclasses.asdict(self.scale)}
+        return float(self.records.get_or_measure(key, measure)["loss"])
 
     def missing(self) -> list[Trial]:
         """The trials that can be done now, in the order of the plan."""

@@ -157,7 +157,7 @@ class Lab:
     def floor(self) -> float:
         """What a model reaches that knows only how frequent each token is, in nats."""
         key = {"what": "frequencies of the target tokens"}
-        return float(self.measure("floor", key, lambda: {"loss": self.task.floor()})["loss"])
+        return float(self.measure("floor", key, lambda: {"loss": self.task.train.floor()})["loss"])
 
     def fresh_model(self, training: Training) -> TrainableModel:
         """A new model with the first weights of the seed."""
@@ -307,6 +307,12 @@ class Sentences:
             for rows in groups
         ]
 
+    def floor(self) -> float:
+        """The entropy of the target tokens' frequencies: a loss, in nats."""
+        shares = np.bincount(self.labels[self.labels != 0]) / np.sum(self.labels != 0)
+        shares = shares[shares > 0]
+        return float(-np.sum(shares * np.log(shares)))
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -330,13 +336,6 @@ class Task:
             Sentences.from_dataset(make_training_dataset(train, tokenizers, **shape, **order)),
             Sentences.from_dataset(make_training_dataset(held_out, tokenizers, **shape)),
         )
-
-    def floor(self) -> float:
-        """The entropy of the target tokens' frequencies."""
-        labels = self.train.labels
-        shares = np.bincount(labels[labels != 0]) / np.sum(labels != 0)
-        shares = shares[shares > 0]
-        return float(-np.sum(shares * np.log(shares)))
 
 
 def final_loss(result: Result, over: int = 20) -> float:

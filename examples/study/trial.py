@@ -91,7 +91,7 @@ class Plan:
         rates: The grid of learning rates, the same for every scheme, in rising order. The three in
             the middle are tried first, and one further out only where its neighbour is the best.
         seeds: Seeds of the built-in set.
-        norms: Norms to compare with the reference scheme, on all pairs and on few.
+        norms: Norms to compare with layer norm in the reference scheme, on all pairs and on few.
         few_pairs: How many pairs are few.
         multi30k: Schemes to train on Multi30k, with `depths[1]` layers; none without the data.
     """
@@ -113,6 +113,12 @@ class Plan:
         """A training of the plan; it is looked into at one depth, with the first seed."""
         is_inspected = layers == self.middle and seed == self.seeds[0]
         return Trial(scheme, layers, rate, seed, is_inspected=is_inspected, **changed)
+
+    def with_few_pairs(self, norm: str, rate: float) -> Trial:
+        """A training of the reference scheme with a norm, where data is scarce."""
+        (scheme, *_), (seed, *_) = self.schemes, self.seeds
+        few = self.few_pairs
+        return Trial(scheme, self.middle, rate, seed, norm=norm, pairs=few, is_inspected=False)
 
     def grid(self, scheme: str, find: Find, norm: str = "layer_norm") -> list[Trial]:
         """The trainings that choose the rate of a scheme, as far as what is known tells."""
@@ -150,9 +156,9 @@ class Plan:
             ],
         )
         yield "Multi30k", list(self._on_multi30k(find))
+        yield "norms", list(self._norms(find))
         for seed in more:
             yield f"seed {seed}", list(self._chosen(find, seed=seed))
-        yield "norms", list(self._norms(find))
 
     def _chosen(
         self, find: Find, seed: int, depths: tuple[int, ...] | None = None
@@ -169,18 +175,11 @@ class Plan:
                 yield Trial(scheme, self.middle, rate, self.seeds[0], MULTI30K)
 
     def _norms(self, find: Find) -> Iterator[Trial]:
-        for norm in self.norms:
+        for norm in ("layer_norm", *self.norms):
             yield from self.grid(self.schemes[0], find, norm)
             rate = self.best_rate(self.schemes[0], find, norm)
             if rate is not None:
-                yield Trial(
-                    self.schemes[0],
-                    self.middle,
-                    rate,
-                    self.seeds[0],
-                    norm=norm,
-                    pairs=self.few_pairs,
-                )
+                yield self.with_few_pairs(norm, rate)
 
 
 def loss_of(outcome: Outcome | None) -> float:

@@ -12,27 +12,20 @@ for each row. For a row `x` with `c = x - mean(x)` (RMS: `c = x`),
 The array that is kept is `n`; or `x`, where `x` has 16 bits and `n` would have 32: the backward
 pass then computes `n` again.
 
-On processors, sums over a row are matrix products with a vector, and so are sums down the columns
-of each matrix in a stack: XLA's loops add numbers one after the other, its products several at a
-time. Three exceptions: The columns of a single matrix are summed plainly, because XLA makes a loop
-of that product that strides through memory, ten times as slow. Nothing is reshaped, because a
-reshape slows a loop of XLA's down; but where only the batch size is unknown, as in decoding, rows
-are flattened, because TensorFlow puts 24 shape operations around each product otherwise. Where more
-sizes are unknown, TensorFlow would copy the array, so it is reshaped for its sums alone.
-
-On accelerators a product may be rounded to fewer bits, and sums are fast: there they are plain. On
-torch, Keras calls torch's own kernels.
+On processors, sums over a row are matrix products with a vector (`basics/row_sums.py` has the
+reasons), and so are sums down the columns of each matrix in a stack. But the columns of a single
+matrix are summed plainly, because XLA makes a loop of that product that strides through memory, ten
+times as slow. On torch, Keras calls torch's own kernels.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import keras
-import numpy as np
 from keras import ops
 
+from keras_addnorm.basics.row_sums import row_means, row_sums, sums_are_products
 from keras_addnorm.norms.norm import Tensor
 
 Gradient = Callable[[Tensor], tuple[Tensor, ...]]
@@ -109,12 +102,12 @@ def _with_gradient(
 def _layer_normalize(
     epsilon: float, x: Tensor, gamma: Tensor, beta: Tensor
 ) -> tuple[Tensor, Gradient]:
-    mean = _row_means(ops.cast(x, gamma.dtype))
+    mean = row_means(ops.cast(x, gamma.dtype))
     y, reciprocal, normal = _divided_by_deviation(x, mean, gamma, epsilon)
 
     def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         upstream = ops.cast(upstream, gamma.dtype)
-        scaled = upstream * gamma - _row_sums(upstream, _shares(gamma))
+        scaled = upstream * gamma - row_sums(upstream, _shares(gamma))
         dx, dgamma = _gradients(upstream, scaled, normal(), reciprocal, gamma)
         return ops.cast(dx, x.dtype), dgamma, _column_sums(upstream)
 
@@ -142,7 +135,7 @@ def _divided_by_deviation(
         return wide if mean is None else wide - mean
 
     c = centred()
-    reciprocal = ops.rsqrt(_row_means(ops.square(c)) + epsilon)
+    reciprocal = ops.rsqrt(row_means(ops.square(c)) + epsilon)
     normal = c * reciprocal
     is_narrow = ops.dtype(x) != ops.dtype(like)
     return normal, reciprocal, lambda: centred() * reciprocal if is_narrow else normal
@@ -153,7 +146,7 @@ def _gradients(
 ) -> tuple[Tensor, Tensor]:
     """Return dx and dgamma; `scaled` is `gamma g`, less its mean where the norm has one."""
     product = upstream * normal
-    along = _row_sums(product, _shares(gamma))
+    along = row_sums(product, _shares(gamma))
     return (scaled - normal * along) * reciprocal, _column_sums(product)
 
 
@@ -162,43 +155,10 @@ def _shares(gamma: Tensor) -> Tensor:
     return gamma * (1.0 / gamma.shape[-1])
 
 
-def _row_means(x: Tensor) -> Tensor:
-    # (..., D) -> (..., 1)
-    width = x.shape[-1]
-    if not _sums_as_products():
-        return ops.sum(x * (1.0 / width), axis=-1, keepdims=True)
-    # A NumPy array becomes one constant for all norms of a program, and no operation.
-    return _product(x, np.full((width, 1), 1.0 / width, ops.dtype(x)))
-
-
-def _row_sums(x: Tensor, weights: Tensor) -> Tensor:
-    # (..., D), (D,) -> (..., 1)
-    if not _sums_as_products():
-        return ops.sum(x * weights, axis=-1, keepdims=True)
-    return _product(x, ops.expand_dims(weights, -1))
-
-
-def _product(x: Tensor, column: Tensor) -> Tensor:
-    # (..., D), (D, 1) -> (..., 1)
-    *leading, width = x.shape
-    if None not in leading or len(leading) == 1:
-        return ops.matmul(x, column)
-    # TensorFlow's `matmul` copies an array of unknown sizes in order to transpose it.
-    sums = ops.matmul(ops.reshape(x, (-1, width)), column)
-    return ops.reshape(sums, (*ops.shape(x)[:-1], 1))
-
-
 def _column_sums(x: Tensor) -> Tensor:
     # (..., D) -> (D,)
     rank = len(x.shape)
-    if _sums_as_products() and rank > 2:
+    if sums_are_products() and rank > 2:
         ones = ops.ones_like(x[..., :1])
         x = ops.matmul(ops.swapaxes(ones, -1, -2), x)
     return ops.sum(x, axis=tuple(range(rank - 1)))
-
-
-@functools.cache
-def _sums_as_products() -> bool:
-    return keras.backend.backend() in ("tensorflow", "jax") and all(
-        device.startswith("cpu") for device in keras.distribution.list_devices()
-    )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.row_sums import row_means, row_sums
 from keras_addnorm.schemes.mixing import precise, shares, total, weigh
 from keras_addnorm.schemes.scheme import (
     LearnedArray,
@@ -144,6 +145,6 @@ def _attention(sources: tuple[Tensor, ...], query: Tensor) -> Tensor:
     query = precise(query)
     logits = []
     for source in map(precise, sources):
-        scale = ops.rsqrt(ops.mean(ops.square(source), axis=-1) + _EPSILON)
-        logits.append(ops.sum(source * query, axis=-1) * scale)
-    return shares(ops.stack(logits, axis=-1))
+        scale = ops.rsqrt(row_means(ops.square(source)) + _EPSILON)
+        logits.append(row_sums(source, query) * scale)
+    return shares(ops.concatenate(logits, axis=-1))

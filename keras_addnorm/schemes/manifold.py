@@ -6,6 +6,7 @@ import dataclasses
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_finite
+from keras_addnorm.basics.row_sums import row_means
 from keras_addnorm.schemes.mixing import (
     basis_vector,
     logit,
@@ -144,6 +145,6 @@ def _projected(streams: tuple[Tensor, ...], projection: Tensor) -> Tensor:
     projection = precise(projection)
     streams = tuple(precise(x) for x in streams)
     products = [ops.matmul(x, projection[i]) for i, x in enumerate(streams)]
-    squares = [ops.mean(ops.square(x), axis=-1, keepdims=True) for x in streams]
+    squares = [row_means(ops.square(x)) for x in streams]
     # The division follows the product: k numbers instead of n D.
     return sum(products[1:], products[0]) * ops.rsqrt(mean(squares) + _EPSILON)

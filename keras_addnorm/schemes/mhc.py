@@ -9,8 +9,9 @@ from keras_addnorm.schemes.manifold import ManifoldScheme
 from keras_addnorm.schemes.mixing import identity
 from keras_addnorm.schemes.scheme import Tensor, Values
 
-_SMALLEST_LOGIT = -80.0
-"""Below the largest. Its exponential, 2e-35, is one of float32 still."""
+_SMALLEST_LOGIT = -40.0
+"""Below the largest. Gradients have the square of a sum's reciprocal, which is one of float32 still
+where all that is summed is the exponential of this."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_addnorm.basics.row_sums import row_means
 from keras_addnorm.schemes.scheme import Tensor
 
 _EPSILON = 1e-6
@@ -50,9 +51,10 @@ def mix(matrix: Tensor, streams: Sequence[Tensor]) -> tuple[Tensor, ...]:
 def seen(x: Tensor, projection: Tensor) -> Tensor:
     """Return `tanh(N(x) W)`, `(..., D)` -> `(..., k)`, with N a layer norm without weights."""
     x = precise(x)
-    x = x - ops.mean(x, axis=-1, keepdims=True)
-    x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + _EPSILON)
-    return ops.tanh(ops.matmul(x, precise(projection)))
+    x = x - row_means(x)
+    scale = ops.rsqrt(row_means(ops.square(x)) + _EPSILON)
+    # The division follows the product: k numbers instead of D.
+    return ops.tanh(ops.matmul(x, precise(projection)) * scale)
 
 
 def basis_vector(index: int, size: int, others: float = 0.0) -> tuple[float, ...]:

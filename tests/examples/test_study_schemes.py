@@ -103,7 +103,9 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     losses = {"pre_ln": {2: 1.0, 4: 0.75, 8: 0.5}, "post_ln": {2: 1.5, 4: 1.25, 8: None}}
     while missing := [trial for trial in study.missing() if trial.seed == 1]:
         for trial in missing:
-            worse = 0.3 * (trial.learning_rate == 0.2) + 0.5 * (not trial.has_warmup)
+            worse = 0.3 * (trial.learning_rate == 0.2) + 0.25 * (trial.pairs is not None)
+            if not trial.has_warmup:
+                worse += 3.5 if trial.scheme == "post_ln" else 0.5
             loss = losses[trial.scheme][trial.layers]
             slower = 30.0 if trial.scheme == "post_ln" else 10.0
             loss = None if loss is None else loss + worse
@@ -114,6 +116,8 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     for scheme, slower in (("pre_ln", 2.0), ("post_ln", 10.0)):
         key = study.plan.trial(scheme, 4, 0.1, seed=2).key(study.scale)
         study.records.keep(key, outcome(losses[scheme][4] + 0.25, slower, "another"))
+    scale = dataclasses.asdict(study.scale)
+    study.records.keep({"name": "floor", "corpus": "demo", "scale": scale}, {"loss": 5.0})
     from study.page import write
 
     page = tmp_path / "docs" / "study.md"
@@ -122,14 +126,38 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     assert "| `pre_ln` | 0.1 | 1.000 | 10.0 | 0.875 (0.750, 1.000) | 8.8 | 0.500 | 5.0 |" in text
     assert "| `post_ln` | 0.1 | 1.500 | 15.0 | 1.375 (1.250, 1.500) | 13.8 | diverged |  |" in text
     assert "| `post_ln` | 4.00 | 1.00 | 2.0 | 2.0 | 0.5 | 0.5 | 3.5 |" in text
-    assert "| `pre_ln` | 0.750 | 1.250 | needs warm-up |" in text
-    assert "| `layer_norm` | 0.1 | 0.750 |  |" in text
-    assert "| `none` | 0.1 | 0.750 | 0.750 |" in text
-    assert "| Pre-LN needs no warm-up (Xiong et al., 2020) | no |" in text
+    miss = "| `pre_ln` | 0.750 | 1.250 | needs warm-up | trains without warm-up | **miss** |"
+    assert miss in text
+    assert "| `post_ln` | 1.250 | 4.750 | needs warm-up | needs warm-up |  |" in text
+    assert "(5.00 nats)" in text and "1 of 2 forecasts are right" in text
+    assert "| `layer_norm` | 0.1 | 0.750 | 1.000 |" in text
+    assert "| `none` | 0.1 | 0.750 | 1.000 |" in text
+    assert "| Pre-LN needs no warm-up (Xiong et al., 2020) | no | -0.500 |" in text
+    better = "Dynamic tanh can take the place of LayerNorm"
+    assert better not in text  # It was not tried.
     assert "| learning rates | 4 | 4 |" in text
     assert "| seed 2 | 2 | 6 |" in text
     for name in ("pareto", "skips"):
         assert (page.parent / "images" / f"study_{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("margins", "at_least", "verdict"),
+    [
+        ([0.1, 0.03], 0.02, "yes"),
+        ([0.1, 0.0], 0.02, "no clear difference"),
+        ([0.1, -0.1], 0.02, "no clear difference"),
+        ([-0.1, -0.03], 0.02, "no"),
+        ([float("inf")], 0.02, "yes"),  # The other one diverged.
+        ([-0.01], -0.02, "yes"),  # Nothing is lost.
+        ([-0.03], -0.02, "no"),
+        ([0.1, -0.03], -0.02, "no clear difference"),
+    ],
+)
+def test_a_claim_holds_where_all_seeds_agree(example, margins, at_least, verdict):
+    from study.page import Claim
+
+    assert Claim("", lambda results: margins, at_least).verdict(margins) == verdict
 
 
 def test_a_trial_that_fails_is_named_and_the_others_are_kept(example, study, monkeypatch):

@@ -321,6 +321,20 @@ def test_one_stream_has_nothing_to_mix(scheme):
     np.testing.assert_allclose(array(found), array(Stack("pre_ln", "float32")(X)), atol=1e-6)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_sums_over_the_width_are_products(case):
+    """XLA computes what a plain sum reads anew in each loop that needs it (`row_sums.py`)."""
+    stack = Stack(CASES[case], "float32")
+    spec = tf.TensorSpec((B, T, D))
+    traced = tf.function(stack, (spec,), autograph=False).get_concrete_function()
+    sums = [
+        operation.name
+        for operation in traced.graph.get_operations()
+        if operation.type in ("Mean", "Sum") and operation.inputs[0].shape.rank == 3
+    ]
+    assert not sums
+
+
 def test_mhc_lite_takes_any_logits():
     scheme = schemes.get("mhc_lite")
     matrix = array(scheme._matrix(ops.cast(30 * random(5, 24), "float64")))
