@@ -62,15 +62,15 @@ class Results:
 
         return sorted(self.study.plan.schemes, key=rank)
 
-    def norm_losses(self, norm: str) -> list[float | None]:
-        """The loss of the reference scheme with a norm: trained on all pairs, and on few."""
+    def norm_losses(self, norm: str) -> dict[str, float]:
+        """The loss of the reference scheme with a norm, trained on `"all"` pairs and on `"few"`."""
         plan, find = self.study.plan, self.study.find
         rate = plan.best_rate(self.reference, find, norm)
         if rate is None:
-            return [None, None]
+            return {}
         whole = Trial(self.reference, plan.middle, rate, plan.seeds[0], norm=norm)
-        found = map(find, (whole, plan.with_few_pairs(norm, rate)))
-        return [None if outcome is None else loss_of(outcome) for outcome in found]
+        found = {"all": find(whole), "few": find(plan.with_few_pairs(norm, rate))}
+        return {pairs: loss_of(one) for pairs, one in found.items() if one is not None}
 
     def ratio(self, scheme: str, layers: int, name: str) -> float | None:
         """A number of a scheme over that of the reference, on the same machine, at one depth."""
@@ -288,7 +288,7 @@ def _norms(results: Results) -> str:
         rate = study.plan.best_rate(results.reference, study.find, norm)
         if rate is not None:
             losses = results.norm_losses(norm)
-            shown = ("" if loss is None else _nats(loss) for loss in losses)
+            shown = (_nats(losses[pairs]) if pairs in losses else "" for pairs in ("all", "few"))
             rows.append([f"`{norm}`", f"{rate:g}", *shown])
     header = ["norm", "rate", "loss, all pairs", f"loss, {study.plan.few_pairs} pairs"]
     return f"`{results.reference}`, {study.plan.middle} layers.\n\n" + table(header, rows)
@@ -347,12 +347,12 @@ def _needs_no_warmup(scheme: str) -> Margins:
     return margins
 
 
-def _better_norm(norm: str, other: str, has_few_pairs: bool) -> Margins:
-    """By how much the loss with a norm is lower than that with another."""
+def _better_norm(norm: str, other: str, pairs: str) -> Margins:
+    """By how much the loss with a norm is lower than that with another, on all or few pairs."""
 
     def margins(results: Results) -> list[float]:
-        ours, theirs = (results.norm_losses(name)[has_few_pairs] for name in (norm, other))
-        return [] if ours is None or theirs is None else [theirs - ours]
+        ours, theirs = results.norm_losses(norm), results.norm_losses(other)
+        return [theirs[pairs] - ours[pairs]] if pairs in ours and pairs in theirs else []
 
     return margins
 
@@ -392,20 +392,20 @@ CLAIMS = (
     Claim("HybridNorm beats Pre-LN (2025)", _better("hybrid_norm", "pre_ln")),
     Claim(
         "Dynamic tanh can take the place of LayerNorm, on all pairs (Zhu et al., 2025)",
-        _better_norm("dynamic_tanh", "layer_norm", has_few_pairs=False),
+        _better_norm("dynamic_tanh", "layer_norm", pairs="all"),
         -_EFFECT,
     ),
     Claim(
         "Dynamic tanh helps where data is scarce",
-        _better_norm("dynamic_tanh", "layer_norm", has_few_pairs=True),
+        _better_norm("dynamic_tanh", "layer_norm", pairs="few"),
     ),
     Claim(
         "Derf beats LayerNorm, on all pairs (2025)",
-        _better_norm("derf", "layer_norm", has_few_pairs=False),
+        _better_norm("derf", "layer_norm", pairs="all"),
     ),
     Claim(
         "SeeDNorm beats RMSNorm, on all pairs (2025)",
-        _better_norm("seed_norm", "rms_norm", has_few_pairs=False),
+        _better_norm("seed_norm", "rms_norm", pairs="all"),
     ),
 )
 
