@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_addnorm.basics.row_sums import row_means
+from keras_addnorm.basics.row_sums import row_means, sums_are_products
 from keras_addnorm.schemes.scheme import Tensor
 
 _EPSILON = 1e-6
@@ -44,8 +44,16 @@ def shares(logits: Tensor) -> Tensor:
 
 
 def mix(matrix: Tensor, streams: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return the streams `sum_j matrix[..., i, j] * streams[j]`, one for each row i."""
-    return tuple(weigh(matrix[..., i, :], streams) for i in range(matrix.shape[-2]))
+    """Return the streams `sum_j matrix[..., i, j] * streams[j]`, one for each row i.
+
+    On processors they are one product: XLA keeps what it multiplies, while it computes what is only
+    added anew in each loop that reads it, streams of streams of streams, 2**depth times over.
+    """
+    rows = range(matrix.shape[-2])
+    if not sums_are_products():
+        return tuple(weigh(matrix[..., i, :], streams) for i in rows)
+    mixed = ops.matmul(ops.cast(matrix, streams[0].dtype), ops.stack(streams, axis=-2))
+    return tuple(mixed[..., i, :] for i in rows)
 
 
 def seen(x: Tensor, projection: Tensor) -> Tensor:

@@ -335,6 +335,23 @@ def test_sums_over_the_width_are_products(case):
     assert not sums
 
 
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.startswith(("hyper", "frac", "mhc"))]
+)
+def test_streams_are_mixed_by_products(case):
+    """Otherwise XLA computes each stream anew wherever it is read, and so on down the stack."""
+    stack = Stack(CASES[case], "float32")
+    spec = tf.TensorSpec((B, T, D))
+    traced = tf.function(stack, (spec,), autograph=False).get_concrete_function()
+    left, seen = [traced.graph.outputs[0].op], set()
+    while left:
+        operation = left.pop()
+        if operation.name not in seen and "MatMul" not in operation.type:
+            seen.add(operation.name)
+            left += [tensor.op for tensor in operation.inputs]
+    assert traced.inputs[0].op.name not in seen
+
+
 def test_mhc_lite_takes_any_logits():
     scheme = schemes.get("mhc_lite")
     matrix = array(scheme._matrix(ops.cast(30 * random(5, 24), "float64")))
