@@ -62,7 +62,7 @@ class Settings:
     max_values: int = _setting(200_000, "the most values in the JSON of a request")
     max_text_bytes: int = _setting(100_000, "the longest text of a request, in bytes")
     max_answer_bytes: int = _setting(
-        16 * 1024 * 1024, "the largest answer, reckoned from the request before it is computed"
+        12 * 1024 * 1024, "the largest answer, reckoned from the request before it is computed"
     )
     max_held_bytes: int = _setting(
         256 * 1024 * 1024, "the most that all large requests and their answers may take together"
