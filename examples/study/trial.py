@@ -157,8 +157,10 @@ class Plan:
         )
         yield "Multi30k", list(self._on_multi30k(find))
         yield "norms", list(self._norms(find))
+        # The depth at which most claims are tried comes first.
+        depths = tuple(sorted(self.depths, key=lambda depth: (depth != self.middle, depth)))
         for seed in more:
-            yield f"seed {seed}", list(self._chosen(find, seed=seed))
+            yield f"seed {seed}", list(self._chosen(find, seed=seed, depths=depths))
 
     def _chosen(
         self, find: Find, seed: int, depths: tuple[int, ...] | None = None

@@ -24,12 +24,34 @@ CALIBRATED: dict[str, int] = {
     **dict.fromkeys(
         ("plain", "no_residual", "no_norm", "post_ln", "pre_ln", "deep_norm", "rezero"), 24
     ),
-    **dict.fromkeys(("layer_scale", "res_post_norm", "mix_ln"), 12),
-    "b2t": 6,
+    **dict.fromkeys(
+        (
+            "sandwich_ln",
+            "res_post_norm",
+            "sub_ln",
+            "ln_scaling",
+            "hybrid_norm",
+            "ds_init",
+            "keel",
+            "gpas",
+            "t_fixup",
+            "layer_scale",
+            "orthogonal",
+            "b2t",
+            "hyper_connections",
+            "mhc_lite",
+            "mhc",
+            "attention_residuals",
+            "residual_scalars",
+            "dense_former",
+            "frac_connections",
+        ),
+        12,
+    ),
 }
-"""Schemes of whose short trainings, with default fields and layer norm, there is a record in
-`docs/stability.md` on which forecasts were right, and the deepest of them: layers of encoder and
-decoder together."""
+"""Schemes of whose forecasts, with default fields and layer norm, at least half were right in
+`docs/stability.md` and `docs/study_schemes.md`, and their deepest trainings there: layers of
+encoder and decoder together."""
 _CALIBRATED_NORM = "layer_norm"
 
 
@@ -128,10 +150,10 @@ class StabilityForecast:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether forecasts of such models were right more often than not, in `docs/stability.md`.
+        """Whether at least half of the forecasts of such models were right, as far as is on record.
 
-        Such models have the same scheme, with its default fields, layer norm, and no fewer layers
-        than this one.
+        The records are `docs/stability.md` and `docs/study_schemes.md`. Such models have the same
+        scheme, with its default fields, layer norm, and no fewer layers than this one.
         """
         return _missing_record(self.looked_at) is None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_addnorm import schemes
 from keras_addnorm.diagnostics import stability
 
 PAGE = Path(__file__).parents[2] / "docs" / "stability.md"
@@ -69,18 +70,25 @@ def test_the_page_holds_the_records(example, tmp_path):
     assert "forecast *will not train*, observed *trains without warm-up*" in text.split("Misses")[1]
     assert "It came 50% of the way without warm-up and 19% with it." in text
     # `sandwich_ln` has two names, and both are others.
-    others = text.split("## Not calibrated")[1]
+    others = text.split("## What is calibrated")[1].split("[The study]")[0]
     assert "`peri_ln`" in others and "`mhc`" in others and "`pre_ln`" not in others
     assert (tmp_path / "images" / "stability_signal.png").exists()
 
 
-def test_calibrated_is_what_the_page_and_the_example_have(example):
+def test_calibrated_is_what_the_pages_and_the_example_have(example):
     page = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)`, (\d+), .*\|(.*) \|$", page, re.MULTILINE)
     on_page = {(scheme, int(depth)) for scheme, depth, _ in rows}
     assert on_page == {(c.scheme, c.depth) for part in example.PARTS.values() for c in part}
+    study = PAGE.with_name("study_schemes.md").read_text(encoding="utf-8")
+    depth, table = re.search(
+        r"^## Without warm-up$\s+At (\d+) layers(.*?)^## ", study, re.MULTILINE | re.DOTALL
+    ).groups()
+    more = re.findall(r"^\| `(\w+)` \|.*\|(.*) \|$", table, re.MULTILINE)
+    rows += [(scheme, depth, last) for scheme, last in more]
+    assert {scheme for scheme, _ in more} == set(schemes.names()) - {"peri_ln"}
     expected = {}
-    for scheme in {scheme for scheme, _ in on_page}:
+    for scheme in {scheme for scheme, _, _ in rows}:
         own = [(int(depth), "miss" in last) for name, depth, last in rows if name == scheme]
         # More forecasts wrong than right: no word on that scheme.
         if 2 * sum(miss for _, miss in own) <= len(own):
