@@ -22,8 +22,8 @@ FOLDER = "repository"
 
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".sh": "bash", ".json": "json"}
 _PICTURES = (".png", ".svg", ".jpg", ".gif")
-# Characters of code, or of what a cell prints, that fit beside the site's two menus.
-_WIDTH = 90
+# Characters of what a cell prints that fit between the site's menus, beside the button to copy it.
+_WIDTH = 86
 # Code is left alone; of a link, the part from its closing bracket on is enough.
 _CODE_OR_LINK = re.compile(
     r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$"
