@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ FOLDER = "repository"
 
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".sh": "bash", ".json": "json"}
 _PICTURES = (".png", ".svg", ".jpg", ".gif")
+# Characters of what a cell prints that fit between the site's menus, beside the button to copy it.
+_WIDTH = 86
 # Code is left alone; of a link, the part from its closing bracket on is enough.
 _CODE_OR_LINK = re.compile(
     r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$"
@@ -133,9 +136,15 @@ def _shown(file: Path, path: str, text: str) -> dict[str, str | bytes]:
 
 def _notebook(file: Path, path: str) -> dict[str, str | bytes]:
     """Make the page of a notebook with its stored outputs."""
+    import nbformat
     from nbconvert import MarkdownExporter
 
-    text, resources = MarkdownExporter().from_filename(str(file))
+    notebook = nbformat.read(file, as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if "text" in output:
+                output["text"] = wrap(output["text"])
+    text, resources = MarkdownExporter().from_notebook_node(notebook)
     parts = sorted((file.parent / "src" / "parts").glob("*.py"))
     text = fold_cells(text, {part.stem: part.read_text("utf-8") for part in parts})
     folder = posixpath.basename(place(path)).removesuffix(".md")
@@ -164,6 +173,26 @@ def fold_cells(text: str, shared: Mapping[str, str]) -> str:
         summary = f"<summary>{name.capitalize()}, a cell that all notebooks share</summary>"
         text = text.replace(cell, f'<details markdown="1">{summary}\n\n{cell}\n\n</details>')
     return text
+
+
+def wrap(printed: str) -> str:
+    """Break long sentences that a cell has printed, whose end nobody would see on the site.
+
+    Args:
+        printed: The text.
+
+    Returns:
+        The text with lines that fit. A line with columns stays whole: one with two spaces in it or
+        a bar before it.
+    """
+    found: list[str] = []
+    for line in printed.split("\n"):
+        has_columns = line.startswith("|") or "  " in line.strip()
+        if len(line) <= _WIDTH or has_columns:
+            found.append(line)
+        else:
+            found += textwrap.wrap(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join(found)
 
 
 def notebooks(root: Path) -> list[dict[str, str]]:

@@ -160,6 +160,16 @@ def test_cells_that_all_notebooks_share_are_folded(site):
     assert folded.endswith("</details>\n\n```python\ny = 2\n```\n")
 
 
+def test_long_sentences_of_notebooks_are_broken_and_columns_are_not(site):
+    wrap = site["repository_files"].wrap
+    sentence = "Exercise 1: not yet. " + "word " * 20 + "end."
+    first, second, last = wrap(f"{sentence}\n").split("\n")
+    assert len(first) <= 90 and second.startswith("    ") and last == ""
+    assert f"{first} {second.strip()}" == sentence
+    columns = f"name{'   1.0' * 20}\n| a | {'b ' * 50}|\nshort\n"
+    assert wrap(columns) == columns
+
+
 def test_the_menu_has_the_notebooks_by_their_titles(site):
     titles = [next(iter(entry)) for entry in site["repository_files"].notebooks(ROOT)]
     assert titles[:3:2] == ["Translate with fit", "Add & Norm from scratch"] and len(titles) == 7
