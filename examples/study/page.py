@@ -12,6 +12,7 @@ from claims.drawing import picture
 from claims.images import Images
 from claims.page import number, table
 from claims.progress import TRAINED, observed, progress
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from keras_addnorm.basics import atomic_file
 from study.trial import MULTI30K, Outcome, Trial, loss_of
@@ -74,13 +75,17 @@ class Results:
 
     def ratio(self, scheme: str, layers: int, name: str) -> float | None:
         """A number of a scheme over that of the reference, on the same machine, at one depth."""
-        theirs = {one["machine"]: one[name] for one in self.of(self.reference, layers) if one[name]}
-        ours = [
-            one[name] / theirs[one["machine"]]
-            for one in self.of(scheme, layers)
-            if one[name] and one["machine"] in theirs
-        ]
-        return statistics.median(ours) if ours else None
+        ours, theirs = (self._medians(each, layers, name) for each in (scheme, self.reference))
+        ratios = [value / theirs[machine] for machine, value in ours.items() if machine in theirs]
+        return statistics.median(ratios) if ratios else None
+
+    def _medians(self, scheme: str, layers: int, name: str) -> dict[str, float]:
+        """The median of a number over the seeds, by machine."""
+        values: dict[str, list[float]] = {}
+        for one in self.of(scheme, layers):
+            if one[name]:
+                values.setdefault(one["machine"], []).append(one[name])
+        return {machine: statistics.median(some) for machine, some in values.items()}
 
 
 def write(study: Study, page: Path) -> None:
@@ -144,7 +149,7 @@ def _losses(results: Results) -> str:
         row = [f"`{scheme}`", "" if rate is None else f"{rate:g}"]
         for layers in plan.depths:
             found = results.of(scheme, layers)
-            row += [_spread([loss_of(one) for one in found]), _mean(one["bleu"] for one in found)]
+            row += [_spread([loss_of(one) for one in found]), _bleu(found)]
         rows.append(row)
     return table(header, rows)
 
@@ -221,6 +226,9 @@ def _pictures(results: Results, images: Images) -> list[str]:
             xlabel=f"time of an update, {results.reference} = 1",
             ylabel=f"validation loss, {plan.middle} layers, nats a token",
         )
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3)))
+        axis.xaxis.set_major_formatter(ScalarFormatter())
+        axis.xaxis.set_minor_locator(NullLocator())
     what = (
         "Validation loss against the time of an update. Blue: no scheme is both faster and better"
     )
@@ -234,6 +242,7 @@ def _pictures(results: Results, images: Images) -> list[str]:
                 costs = [cost for name, cost in skips.items() if name.startswith(side)]
                 axis.plot(range(1, len(costs) + 1), costs, marker=marker, label=scheme)
             axis.set(title=side, xlabel="sublayer", ylabel="increase of the loss without it")
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.legend(fontsize=8)
     blocks.append(
         images.markdown(path, "What skipping each sublayer costs, for the six best schemes")
@@ -273,13 +282,19 @@ def _warmup(results: Results) -> str:
 
 
 def _multi30k(results: Results) -> str:
-    plan, rows = results.study.plan, []
-    for scheme in plan.multi30k:
-        found = results.of(scheme, plan.middle, corpus=MULTI30K)
-        if found:
-            losses = [loss_of(one) for one in found]
-            rows.append([f"`{scheme}`", _spread(losses), _mean(one["bleu"] for one in found)])
-    return table(["scheme", "loss", "BLEU"], rows) if rows else "Not trained yet."
+    plan, scale = results.study.plan, results.study.scale
+    found = {s: results.of(s, plan.middle, corpus=MULTI30K) for s in plan.multi30k}
+    losses = {s: [loss_of(one) for one in some] for s, some in found.items() if some}
+    if not losses:
+        return "Not trained yet."
+    best_first = sorted(losses, key=lambda scheme: statistics.mean(losses[scheme]))
+    rows = [[f"`{s}`", _spread(losses[s]), _bleu(found[s])] for s in best_first]
+    return (
+        f"At {plan.middle} layers and the rate of each scheme on the built-in set. "
+        f"{scale.updates} updates of {scale.batch_size} pairs are less than half of the corpus "
+        "once: how fast a scheme begins shows here, not how well it ends.\n\n"
+        + table(["scheme", "loss", "BLEU"], rows)
+    )
 
 
 def _norms(results: Results) -> str:
@@ -419,11 +434,30 @@ def _findings(results: Results) -> str:
             rows.append([claim.text, claim.verdict(margins), advantages])
     if not rows:
         return "None was tried yet."
-    return (
+    return _ahead_and_behind(results) + (
         "Two losses are compared, seed by seed; the last column has the differences. *Yes* and "
         f"*no* are those of more than {_EFFECT} nats that all seeds agree on. Where the claim is "
         "that nothing is lost, smaller differences are a *yes*.\n\n"
         + table(["claim", "here", "advantage, nats"], rows)
+    )
+
+
+def _ahead_and_behind(results: Results) -> str:
+    """Which schemes are better, or worse, than the reference at every depth and with every seed."""
+    plan, reference = results.study.plan, results.reference
+    ahead, behind = [], []
+    for scheme in (name for name in results.best_first() if name != reference):
+        margins = [_better(scheme, reference, which)(results) for which in range(len(plan.depths))]
+        every = [margin for some in margins for margin in some]
+        if all(margins) and min(every) > _EFFECT:
+            ahead.append(f"`{scheme}`")
+        elif all(margins) and max(every) < -_EFFECT:
+            behind.append(f"`{scheme}`")
+    return "".join(
+        f"{title} `{reference}` at every depth, by more than {_EFFECT} nats with each seed: "
+        f"{', '.join(names)}.\n\n"
+        for title, names in (("Better than", ahead), ("Worse than", behind))
+        if names
     )
 
 
@@ -448,6 +482,12 @@ def _spread(losses: Sequence[float]) -> str:
 
 def _nats(loss: float) -> str:
     return f"{loss:.3f}" if loss < 100 else number(loss, 0)
+
+
+def _bleu(outcomes: Iterable[Outcome]) -> str:
+    """The mean BLEU; nothing where a training diverged."""
+    known = [one["bleu"] for one in outcomes if one["bleu"] is not None]
+    return f"{statistics.mean(known):.1f}" if known else ""
 
 
 def _mean(values: Iterable[float | None]) -> str:

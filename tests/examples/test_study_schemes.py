@@ -130,6 +130,8 @@ def test_the_page_holds_the_records(example, study, tmp_path):
     assert miss in text
     assert "| `post_ln` | 1.250 | 4.750 | needs warm-up | needs warm-up |  |" in text
     assert "(5.00 nats)" in text and "1 of 2 forecasts are right" in text
+    worse = "Worse than `pre_ln` at every depth, by more than 0.02 nats with each seed: `post_ln`."
+    assert worse in text and "Better than" not in text
     assert "| `layer_norm` | 0.1 | 0.750 | 1.000 |" in text
     assert "| `none` | 0.1 | 0.750 | 1.000 |" in text
     assert "| Pre-LN needs no warm-up (Xiong et al., 2020) | no | -0.500 |" in text
