@@ -281,8 +281,8 @@ def _calibrated(outcomes: list[Outcome]) -> str:
         "A forecast is calibrated if at least half of those of its scheme, on both pages, are "
         "right. That holds for the scheme's default fields, `layer_norm`, and no more layers than "
         "those trainings have. Any other forecast says that it is not calibrated, and its "
-        "`is_calibrated` is `False`: take it as a hint. More forecasts are wrong than right of "
-        f"{', '.join(wrong)}.",
+        "`is_calibrated` is `False`: take it as a hint."
+        + (f" More forecasts are wrong than right of {', '.join(wrong)}." if wrong else ""),
         "Schemes with several streams or a memory are forecast by what a lone layer leaves: the "
         "mean of the streams, for instance, the Post-LN stream of `resi_dual`, and the sum of the "
         "sources of `attention_residuals`.",
