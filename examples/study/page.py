@@ -176,22 +176,22 @@ def _losses(results: Results) -> str:
 def _failed(results: Results) -> str:
     """Which trainings came to nothing."""
     plan, failed = results.study.plan, []
-    losses = {
-        (scheme, layers): loss
+    found = {
+        (scheme, layers): [loss_of(one) for one in results.of(scheme, layers)]
         for scheme in results.best_first()
         for layers in plan.depths
-        if (loss := results.loss(scheme, layers)) is not None
     }
-    if not losses:
+    if not any(found.values()):
         return ""
     floor = results.study.floor()
-    for scheme in results.best_first():
-        where = [str(layers) for layers in plan.depths if losses.get((scheme, layers), 0) >= floor]
-        if where:
-            failed.append(f"`{scheme}` with {', '.join(where)} layers")
+    for (scheme, layers), losses in found.items():
+        count = sum(loss >= floor for loss in losses)
+        if count:
+            some = "" if count == len(losses) else f" ({count} of {len(losses)} seeds)"
+            failed.append(f"`{scheme}` with {layers} layers{some}")
     return (
         f"Diverged, or no better than word frequencies alone ({floor:.2f} nats): "
-        f"{'; '.join(failed) or 'none'}."
+        f"{', '.join(failed) or 'none'}."
     )
 
 
@@ -532,22 +532,22 @@ def _chance(results: Results) -> str:
     """By how much the loss of a scheme changes with the seed."""
     plan = results.study.plan
     found = {
-        scheme: [loss_of(one) for one in results.of(scheme, plan.middle)] for scheme in plan.schemes
+        (scheme, layers): [loss_of(one) for one in results.of(scheme, layers)]
+        for scheme in plan.schemes
+        for layers in plan.depths
     }
     several = {
-        scheme: losses
-        for scheme, losses in found.items()
-        if len(losses) > 1 and max(losses) < _DRAWN
+        case: losses for case, losses in found.items() if len(losses) > 1 and max(losses) < _DRAWN
     }
     if not several:
         return ""
     differences = [max(losses) - min(losses) for losses in several.values()]
-    factors = {scheme: max(losses) / min(losses) for scheme, losses in several.items()}
-    widest = max(factors, key=lambda scheme: factors[scheme])
+    factors = {case: max(losses) / min(losses) for case, losses in several.items()}
+    scheme, layers = max(factors, key=lambda case: factors[case])
     return (
         f" Seeds of one scheme differ by {statistics.median(differences):.3f} nats at the median, "
-        f"and at most by a factor of {factors[widest]:.1f} (`{widest}`): where a few hundredths "
-        "of one seed decide, *yes* and *no* are weak."
+        f"and at most by a factor of {factors[scheme, layers]:.1f} (`{scheme}` with {layers} "
+        "layers): where a few hundredths of one seed decide, *yes* and *no* are weak."
     )
 
 
