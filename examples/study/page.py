@@ -255,7 +255,7 @@ def _pictures(results: Results, images: Images) -> list[str]:
     }
     path = images.path("pareto")
     with picture(path, width=8.5, height=5.5) as axis:
-        fastest = float("inf")
+        fastest, is_left = float("inf"), False
         for scheme, (time, loss) in points.items():  # The best one first.
             is_ahead = time < fastest
             fastest = min(time, fastest)
@@ -263,7 +263,10 @@ def _pictures(results: Results, images: Images) -> list[str]:
             axis.plot([time], [loss], marker="o", color=color, linestyle="none")
             if is_ahead or scheme == results.reference:
                 style = {"textcoords": "offset points", "fontsize": 9, "color": color}
-                axis.annotate(scheme, (time, loss), (6, -3), **style)
+                # To the left and to the right in turn: neighbours are often close.
+                place = {"xytext": (-6, -3), "ha": "right"} if is_left else {"xytext": (6, -3)}
+                axis.annotate(scheme, (time, loss), **place, **style)
+                is_left = not is_left
         axis.set(
             xscale="log",
             yscale="log",
