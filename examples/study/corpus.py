@@ -13,9 +13,9 @@ from claims.lab import Batch, Sentences
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.data import TokenizerPair, load_translation, make_training_dataset
-from study.trial import Scale
+from study.trial import PAIRS, Scale
 
-_PAIRS, _HELD_OUT = 20_000, 500
+_HELD_OUT = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _batch(sentences: Sentences, rows: Any) -> Batch:
 
 
 def _prepare(data: str, scale: Scale, file: Path, vocabulary: Path) -> None:
-    train = load_translation(data, split=f"train[:{_PAIRS}]", source="en", target="de")
+    train = load_translation(data, split=f"train[:{PAIRS}]", source="en", target="de")
     held_out = load_translation(data, split=f"validation[:{_HELD_OUT}]", source="en", target="de")
     tokenizers = TokenizerPair.train(train, vocabulary_size=scale.vocabulary_size, kind="bpe")
     tokenizers.save(vocabulary)

@@ -15,13 +15,14 @@ from claims.progress import TRAINED, observed, progress
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from keras_addnorm.basics import atomic_file
-from study.trial import MULTI30K, Outcome, Trial, loss_of
+from study.trial import MULTI30K, PAIRS, Outcome, Trial, loss_of
 
 if TYPE_CHECKING:
     from study_schemes import Study
 
 _MARKERS = "osD^vP"
 _EFFECT = 0.02  # nats: smaller differences of the loss are taken for chance
+_DRAWN = 100  # nats: larger losses are left out of pictures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,16 +74,29 @@ class Results:
         found = {"all": find(whole), "few": find(plan.with_few_pairs(norm, rate))}
         return {pairs: loss_of(one) for pairs, one in found.items() if one is not None}
 
-    def ratio(self, scheme: str, layers: int, name: str) -> float | None:
-        """A number of a scheme over that of the reference, on the same machine, at one depth."""
-        ours, theirs = (self._medians(each, layers, name) for each in (scheme, self.reference))
+    def time(self, scheme: str) -> float | None:
+        """The time of an update, as a factor of that of the reference.
+
+        It is that of the trainings without warm-up: their stage has one of each scheme, one after
+        the other. Rates and seeds are trained hours apart, with other programs beside them, or
+        before a scheme became faster.
+        """
+        return self._ratio(scheme, "milliseconds", has_warmup=False)
+
+    def memory(self, scheme: str) -> float | None:
+        """How much memory it takes, as a factor of that of the reference."""
+        return self._ratio(scheme, "memory_mib")
+
+    def _ratio(self, scheme: str, name: str, **changed: Any) -> float | None:
+        """A number of a scheme over that of the reference, on the same machine."""
+        ours, theirs = (self._medians(each, name, **changed) for each in (scheme, self.reference))
         ratios = [value / theirs[machine] for machine, value in ours.items() if machine in theirs]
         return statistics.median(ratios) if ratios else None
 
-    def _medians(self, scheme: str, layers: int, name: str) -> dict[str, float]:
+    def _medians(self, scheme: str, name: str, **changed: Any) -> dict[str, float]:
         """The median of a number over the seeds, by machine."""
         values: dict[str, list[float]] = {}
-        for one in self.of(scheme, layers):
+        for one in self.of(scheme, self.study.plan.middle, **changed):
             if one[name]:
                 values.setdefault(one["machine"], []).append(one[name])
         return {machine: statistics.median(some) for machine, some in values.items()}
@@ -126,11 +140,12 @@ def _introduction(results: Results) -> str:
 `python examples/study_schemes.py` made this page from `examples/study/records.jsonl`; it goes on
 where it was stopped.
 
-Every scheme is trained alike on the built-in set, English to German: width {scale.hidden_dim},
-{scale.num_heads} heads, feed-forward layers twice as wide, one vocabulary of
-{scale.vocabulary_size} pieces, dropout 0.1, {scale.updates} updates of {scale.batch_size} pairs,
-Adam, a rate that rises over {scale.warmup} updates and then falls linearly to 0. The highest rate
-is chosen for each scheme from {rates} by the validation loss at {plan.middle} layers, first seed;
+Every scheme is trained alike on the built-in set, English to German, the first {PAIRS:,} pairs,
+those of at most {scale.length} tokens: width {scale.hidden_dim}, {scale.num_heads} heads,
+feed-forward layers twice as wide, one vocabulary of {scale.vocabulary_size} pieces, dropout 0.1,
+{scale.updates} updates of {scale.batch_size} pairs, Adam, a rate that rises over {scale.warmup}
+updates and then falls linearly to 0. The highest rate is chosen for each scheme from
+{rates} by the validation loss at {plan.middle} layers, first seed;
 the three in the middle are tried, and one further out where its neighbour is the best.
 Layers are counted in encoder and decoder together, half of them each. Losses are those of
 validation pairs, in nats a token; BLEU is that of {scale.scored} of them, translated greedily. No
@@ -151,7 +166,33 @@ def _losses(results: Results) -> str:
             found = results.of(scheme, layers)
             row += [_spread([loss_of(one) for one in found]), _bleu(found)]
         rows.append(row)
-    return table(header, rows)
+    return (
+        "The mean over the seeds, in brackets that of each. The rate is that of "
+        f"{plan.middle} layers at every depth: a scheme that trains badly at another one might do "
+        f"better with a rate chosen there. {_failed(results)}\n\n{table(header, rows)}"
+    )
+
+
+def _failed(results: Results) -> str:
+    """Which trainings came to nothing."""
+    plan, failed = results.study.plan, []
+    found = {
+        (scheme, layers): [loss_of(one) for one in results.of(scheme, layers)]
+        for scheme in results.best_first()
+        for layers in plan.depths
+    }
+    if not any(found.values()):
+        return ""
+    floor = results.study.floor()
+    for (scheme, layers), losses in found.items():
+        count = sum(loss >= floor for loss in losses)
+        if count:
+            some = "" if count == len(losses) else f" ({count} of {len(losses)} seeds)"
+            failed.append(f"`{scheme}` with {layers} layers{some}")
+    return (
+        f"Diverged, or no better than word frequencies alone ({floor:.2f} nats): "
+        f"{', '.join(failed) or 'none'}."
+    )
 
 
 def _inner(results: Results) -> str:
@@ -161,9 +202,9 @@ def _inner(results: Results) -> str:
         "time of an update",
         "memory",
         "stream growth, encoder",
-        "decoder",
+        "stream growth, decoder",
         "gradient first / last, encoder",
-        "decoder",
+        "gradient first / last, decoder",
         "effective depth",
     ]
     rows = []
@@ -174,10 +215,8 @@ def _inner(results: Results) -> str:
         rows.append(
             [
                 f"`{scheme}`",
-                *(
-                    _factor(results.ratio(scheme, plan.middle, name))
-                    for name in ("milliseconds", "memory_mib")
-                ),
+                _factor(results.time(scheme)),
+                _factor(results.memory(scheme)),
                 *(
                     _mean(one[side]["stream_growth"] for one in ends)
                     for side in ("encoder", "decoder")
@@ -192,26 +231,31 @@ def _inner(results: Results) -> str:
     sublayers = 5 * plan.middle // 2
     return (
         f"At {plan.middle} layers, {sublayers} sublayers. Time and memory are factors of those of "
-        f"`{results.reference}`, measured on the same machine with all cores busy; memory is "
-        "by how much the process grew, compiling included. Stream growth is the root mean square "
-        "of the stream behind the last sublayer over that in front of the first, after training; "
-        "the gradient is that at the stream, before training. [Effective "
-        "depth](diagnostics.md#effective-depth) is after training.\n\n" + table(header, rows)
+        f"`{results.reference}`, measured on the same machine with all cores busy. Time is that of "
+        "the trainings without warm-up, which are done one after the other; differences of a few "
+        "hundredths are chance. Memory is by how much the process grew, compiling included.\n\n"
+        f"The rest is of the first seed and one batch of {results.study.scale.batch_size} "
+        "validation pairs. Stream growth is the root mean square of the stream behind the last "
+        "sublayer over that in front of the first, after training. The gradient is that of the "
+        "loss at the stream, in front of the first sublayer over in front of the last, before "
+        "training; 0.0 if none reaches the first. The [effective "
+        "depth](diagnostics.md#effective-depth), after training, is n if skipping any of n "
+        "sublayers costs the same and skipping the others costs nothing.\n\n" + table(header, rows)
     )
 
 
 def _pictures(results: Results, images: Images) -> list[str]:
     plan, blocks = results.study.plan, []
     losses = {scheme: results.loss(scheme, plan.middle) for scheme in results.best_first()}
-    known = {scheme: loss for scheme, loss in losses.items() if loss is not None and loss < 100}
+    known = {scheme: loss for scheme, loss in losses.items() if loss is not None and loss < _DRAWN}
     points = {
         scheme: (time, loss)
         for scheme, loss in known.items()
-        if (time := results.ratio(scheme, plan.middle, "milliseconds")) is not None
+        if (time := results.time(scheme)) is not None
     }
     path = images.path("pareto")
     with picture(path, width=8.5, height=5.5) as axis:
-        fastest = float("inf")
+        fastest, is_left = float("inf"), False
         for scheme, (time, loss) in points.items():  # The best one first.
             is_ahead = time < fastest
             fastest = min(time, fastest)
@@ -219,7 +263,10 @@ def _pictures(results: Results, images: Images) -> list[str]:
             axis.plot([time], [loss], marker="o", color=color, linestyle="none")
             if is_ahead or scheme == results.reference:
                 style = {"textcoords": "offset points", "fontsize": 9, "color": color}
-                axis.annotate(scheme, (time, loss), (6, -3), **style)
+                # To the left and to the right in turn: neighbours are often close.
+                place = {"xytext": (-6, -3), "ha": "right"} if is_left else {"xytext": (6, -3)}
+                axis.annotate(scheme, (time, loss), **place, **style)
+                is_left = not is_left
         axis.set(
             xscale="log",
             yscale="log",
@@ -229,10 +276,12 @@ def _pictures(results: Results, images: Images) -> list[str]:
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3)))
         axis.xaxis.set_major_formatter(ScalarFormatter())
         axis.xaxis.set_minor_locator(NullLocator())
-    what = (
-        "Validation loss against the time of an update. Blue: no scheme is both faster and better"
-    )
-    blocks.append(images.markdown(path, what))
+    what = "Validation loss against the time of an update"
+    blocks += [
+        images.markdown(path, what),
+        f"{what}. Blue: no scheme is both faster and better. Losses of {_DRAWN} nats or more are "
+        "left out.",
+    ]
     path = images.path("skips")
     best = list(known)[: len(_MARKERS)]
     with picture(path, panels=2, width=11.0) as axes:
@@ -243,10 +292,16 @@ def _pictures(results: Results, images: Images) -> list[str]:
                 axis.plot(range(1, len(costs) + 1), costs, marker=marker, label=scheme)
             axis.set(title=side, xlabel="sublayer", ylabel="increase of the loss without it")
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axis.legend(fontsize=8)
-    blocks.append(
-        images.markdown(path, "What skipping each sublayer costs, for the six best schemes")
-    )
+        if best:
+            # One for both, beside them: the lines leave no free corner.
+            lines = axes[0].get_legend_handles_labels()
+            axes[0].figure.legend(*lines, loc="outside lower center", ncols=len(best), fontsize=8)
+    what = f"What skipping each sublayer costs, for the {len(best)} schemes with the lowest loss"
+    blocks += [
+        images.markdown(path, what),
+        f"{what}: the sublayers in the order in which they run. Encoder and decoder have scales "
+        "of their own.",
+    ]
     return blocks
 
 
@@ -290,23 +345,28 @@ def _multi30k(results: Results) -> str:
     best_first = sorted(losses, key=lambda scheme: statistics.mean(losses[scheme]))
     rows = [[f"`{s}`", _spread(losses[s]), _bleu(found[s])] for s in best_first]
     return (
-        f"At {plan.middle} layers and the rate of each scheme on the built-in set. "
-        f"{scale.updates} updates of {scale.batch_size} pairs are less than half of the corpus "
-        "once: how fast a scheme begins shows here, not how well it ends.\n\n"
+        f"At {plan.middle} layers and the rate of each scheme on the built-in set, first seed. "
+        f"{scale.updates} updates of {scale.batch_size} pairs do not go over the pairs once: how "
+        "fast a scheme begins shows here, not how well it ends.\n\n"
         + table(["scheme", "loss", "BLEU"], rows)
     )
 
 
 def _norms(results: Results) -> str:
-    study, rows = results.study, []
+    study, few, rows = results.study, results.study.plan.few_pairs, []
     for norm in ("layer_norm", *study.plan.norms):
         rate = study.plan.best_rate(results.reference, study.find, norm)
         if rate is not None:
             losses = results.norm_losses(norm)
             shown = (_nats(losses[pairs]) if pairs in losses else "" for pairs in ("all", "few"))
             rows.append([f"`{norm}`", f"{rate:g}", *shown])
-    header = ["norm", "rate", "loss, all pairs", f"loss, {study.plan.few_pairs} pairs"]
-    return f"`{results.reference}`, {study.plan.middle} layers.\n\n" + table(header, rows)
+    header = ["norm", "rate", "loss, all pairs", f"loss, {few} pairs"]
+    seen = study.scale.updates * study.scale.batch_size
+    return (
+        f"`{results.reference}`, {study.plan.middle} layers, first seed. The rate is the one "
+        f"chosen on all pairs. All trainings are equally long: they go {seen / few:.2g} times over "
+        f"{few} pairs, and {seen / PAIRS:.2g} times over all.\n\n{table(header, rows)}"
+    )
 
 
 Margins = Callable[[Results], list[float]]
@@ -348,7 +408,7 @@ def _better(scheme: str, other: str, which: int = 1, **changed: Any) -> Margins:
     return margins
 
 
-def _needs_no_warmup(scheme: str) -> Margins:
+def _loses_nothing_without_warmup(scheme: str) -> Margins:
     """By how much the loss is lower without a warm-up than with one."""
 
     def margins(results: Results) -> list[float]:
@@ -373,21 +433,42 @@ def _better_norm(norm: str, other: str, pairs: str) -> Margins:
 
 
 CLAIMS = (
-    Claim("Pre-LN needs no warm-up (Xiong et al., 2020)", _needs_no_warmup("pre_ln"), -_EFFECT),
     Claim(
-        "Post-LN does (the same): it is worse than Pre-LN without",
+        "Pre-LN loses nothing without warm-up (Xiong et al., 2020)",
+        _loses_nothing_without_warmup("pre_ln"),
+        -_EFFECT,
+    ),
+    Claim(
+        "Without warm-up Pre-LN beats Post-LN (the same)",
         _better("pre_ln", "post_ln", has_warmup=False),
     ),
+    Claim(
+        "ReZero loses nothing without warm-up (Bachlechner et al., 2020)",
+        _loses_nothing_without_warmup("rezero"),
+        -_EFFECT,
+    ),
+    Claim(
+        "T-Fixup loses nothing without warm-up (Huang et al., 2020)",
+        _loses_nothing_without_warmup("t_fixup"),
+        -_EFFECT,
+    ),
+    Claim("DS-Init beats Post-LN (Zhang et al., 2019)", _better("ds_init", "post_ln")),
+    Claim("DS-Init beats Post-LN in deep models (the same)", _better("ds_init", "post_ln", 2)),
+    Claim("Admin beats Post-LN in deep models (Liu et al., 2020)", _better("admin", "post_ln", 2)),
     Claim(
         "DeepNorm beats Post-LN in deep models (Wang et al., 2022)",
         _better("deep_norm", "post_ln", 2),
     ),
-    Claim("DeepNorm beats Pre-LN (the same)", _better("deep_norm", "pre_ln", 2)),
+    Claim("DeepNorm beats Pre-LN in deep models (the same)", _better("deep_norm", "pre_ln", 2)),
     Claim("Sub-LN beats Pre-LN (Wang et al., 2022, Magneto)", _better("sub_ln", "pre_ln")),
     Claim("A norm on both sides beats Pre-LN (Peri-LN, 2025)", _better("sandwich_ln", "pre_ln")),
     Claim("LN-scaling beats Pre-LN in deep models (2025)", _better("ln_scaling", "pre_ln", 2)),
     Claim("Mix-LN beats Pre-LN in deep models (2024)", _better("mix_ln", "pre_ln", 2)),
-    Claim("Keel needs no warm-up (2026)", _needs_no_warmup("keel"), -_EFFECT),
+    Claim(
+        "Keel loses nothing without warm-up (2026)",
+        _loses_nothing_without_warmup("keel"),
+        -_EFFECT,
+    ),
     Claim("Keel beats Pre-LN in deep models (the same)", _better("keel", "pre_ln", 2)),
     Claim("ResiDual beats Pre-LN (Xie et al., 2023)", _better("resi_dual", "pre_ln")),
     Claim("ResiDual beats Post-LN (the same)", _better("resi_dual", "post_ln")),
@@ -397,14 +478,14 @@ CLAIMS = (
         "Hyper-connections beat Pre-LN, at the smallest depth here (2024)",
         _better("hyper_connections", "pre_ln", 0),
     ),
-    Claim(
-        "Constrained mixing beats free mixing (mHC, 2025; mHC-lite, 2026)",
-        _better("mhc_lite", "hyper_connections"),
-    ),
+    Claim("mHC beats hyper-connections (2025)", _better("mhc", "hyper_connections")),
+    Claim("mHC-lite beats hyper-connections (2026)", _better("mhc_lite", "hyper_connections")),
+    Claim("Frac-connections beat Pre-LN (2025)", _better("frac_connections", "pre_ln")),
     Claim("Attention residuals beat Pre-LN (2026)", _better("attention_residuals", "pre_ln")),
     Claim("DenseFormer beats Pre-LN (2024)", _better("dense_former", "pre_ln")),
     Claim("Removing what is parallel to the stream helps (2025)", _better("orthogonal", "pre_ln")),
     Claim("HybridNorm beats Pre-LN (2025)", _better("hybrid_norm", "pre_ln")),
+    Claim("GPAS around Pre-LN beats Pre-LN (2025)", _better("gpas", "pre_ln")),
     Claim(
         "Dynamic tanh can take the place of LayerNorm, on all pairs (Zhu et al., 2025)",
         _better_norm("dynamic_tanh", "layer_norm", pairs="all"),
@@ -431,14 +512,45 @@ def _findings(results: Results) -> str:
         margins = claim.margins(results)
         if margins:
             advantages = ", ".join(f"{margin:+.3f}" for margin in margins)
-            rows.append([claim.text, claim.verdict(margins), advantages])
+            seeds = " (one seed)" if len(margins) == 1 else ""
+            rows.append([claim.text, claim.verdict(margins) + seeds, advantages])
     if not rows:
         return "None was tried yet."
+    depths = results.study.plan.depths
     return _ahead_and_behind(results) + (
-        "Two losses are compared, seed by seed; the last column has the differences. *Yes* and "
-        f"*no* are those of more than {_EFFECT} nats that all seeds agree on. Where the claim is "
-        "that nothing is lost, smaller differences are a *yes*.\n\n"
-        + table(["claim", "here", "advantage, nats"], rows)
+        "Two losses are compared, seed by seed; the last column has the differences, one a seed. "
+        f"Claims about deep models are tried at {depths[-1]} layers, that about the smallest depth "
+        f"at {depths[0]}, all others at {results.study.plan.middle}. *Yes* and *no* are "
+        f"differences of more than {_EFFECT} nats that all seeds agree on. Where the claim is that "
+        "nothing is lost, smaller differences are a *yes*; trainings without warm-up have the rate "
+        "that was chosen with it, and a model that loses something may still [train "
+        f"well](#without-warm-up).{_chance(results)}\n\n"
+        "A *no* is about models of this size and trainings of this length; most claims are about "
+        "larger ones. A *yes* does not say that the scheme is worth its [time and "
+        "memory](#cost-and-inner-life).\n\n" + table(["claim", "here", "advantage, nats"], rows)
+    )
+
+
+def _chance(results: Results) -> str:
+    """By how much the loss of a scheme changes with the seed."""
+    plan = results.study.plan
+    found = {
+        (scheme, layers): [loss_of(one) for one in results.of(scheme, layers)]
+        for scheme in plan.schemes
+        for layers in plan.depths
+    }
+    several = {
+        case: losses for case, losses in found.items() if len(losses) > 1 and max(losses) < _DRAWN
+    }
+    if not several:
+        return ""
+    differences = [max(losses) - min(losses) for losses in several.values()]
+    factors = {case: max(losses) / min(losses) for case, losses in several.items()}
+    scheme, layers = max(factors, key=lambda case: factors[case])
+    return (
+        f" Seeds of one scheme differ by {statistics.median(differences):.3f} nats at the median, "
+        f"and at most by a factor of {factors[scheme, layers]:.1f} (`{scheme}` with {layers} "
+        "layers): where a few hundredths of one seed decide, *yes* and *no* are weak."
     )
 
 
@@ -462,14 +574,38 @@ def _ahead_and_behind(results: Results) -> str:
 
 
 def _missing(results: Results) -> str:
-    study = results.study
-    rows = []
+    study, rows, left = results.study, [], []
     for title, trials in study.plan.stages(study.find):
-        done = sum(study.find(trial) is not None for trial in trials)
-        rows.append([title, str(done), str(len(trials))])
-    return "Trials by stage. Those of later stages are known when the rates are.\n\n" + table(
-        ["stage", "done", "of"], rows
-    )
+        missing = [trial for trial in trials if study.find(trial) is None]
+        rows.append([title, str(len(trials) - len(missing)), str(len(trials))])
+        by_layers: dict[int, list[str]] = {}
+        for trial in missing:
+            name = f"`{trial.scheme}`" if title != "norms" else f"`{trial.norm}`"
+            by_layers.setdefault(trial.layers, []).append(name)
+        for layers, names in by_layers.items():
+            left.append(f"- {title}, {layers} layers: {', '.join(dict.fromkeys(names))}")
+    hours = study.records.seconds() / 3600
+    blocks = [
+        "Trials by stage. Those of later stages are known when the rates are. The updates of all "
+        f"trials on record took {hours:.1f} hours of one core; compiling, translating and looking "
+        "inside come on top.",
+        table(["stage", "done", "of"], rows),
+    ]
+    if left:
+        blocks.append("Not trained:\n\n" + "\n".join(left))
+    blocks.append(_LIMITS)
+    return "\n\n".join(blocks)
+
+
+_LIMITS = """\
+What a study of this size cannot show:
+
+- Wide models and long trainings. Each scheme has few updates, so one that begins fast is ahead.
+- Great depth, which several schemes are made for.
+- Each scheme at its best: the rate is chosen at one depth and with one seed, and width, optimiser,
+  dropout and the form of the schedule are the same for all.
+- Scarce data in the sense of a training that goes on until a model has learnt its pairs by heart.
+- Language models without an encoder, in which most of the newer schemes were tried."""
 
 
 def _spread(losses: Sequence[float]) -> str:
@@ -481,7 +617,7 @@ def _spread(losses: Sequence[float]) -> str:
 
 
 def _nats(loss: float) -> str:
-    return f"{loss:.3f}" if loss < 100 else number(loss, 0)
+    return f"{loss:.3f}" if loss < _DRAWN else number(loss, 0)
 
 
 def _bleu(outcomes: Iterable[Outcome]) -> str:

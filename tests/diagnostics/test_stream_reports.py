@@ -81,7 +81,15 @@ def test_records_have_states_and_coefficients():
 
 
 def test_a_forecast_of_several_streams_is_about_the_one_that_they_collapse_to():
-    found = predict_stability(config("resi_dual"), max_width=8, batch_size=2, length=4)
-    assert found.sublayers[0] == "encoder/0/self_attention"
-    for profile in (found.activations, found.gradients, found.token_signal):
-        assert len(profile) == len(found.sublayers) and min(profile) > 0
+    """That of ResiDual is the stream of Post-LN, in the encoder, which the end does not reach."""
+    found, expected = (
+        predict_stability(config(scheme), max_width=8, batch_size=2, length=4)
+        for scheme in ("resi_dual", "post_ln")
+    )
+    assert found.sublayers == expected.sublayers
+    assert found.sublayers[:2] == ("encoder/0/self_attention", "encoder/0/feed_forward")
+    for profile in ("activations", "branch_ratios", "token_signal"):
+        ours, theirs = getattr(found, profile), getattr(expected, profile)
+        np.testing.assert_allclose(ours[:2], theirs[:2], rtol=1e-4, err_msg=profile)
+        assert len(ours) == len(theirs) == len(found.sublayers)
+    assert len(found.gradients) == len(found.sublayers) and min(found.gradients) > 0

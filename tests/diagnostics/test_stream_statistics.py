@@ -35,6 +35,8 @@ SCHEMES = {
     "static": {"name": "hyper_connections", "num_streams": 2, "dynamic": False},
     "dense": "dense_former",
     "dual": "resi_dual",
+    "parts": {"name": "frac_connections", "num_streams": 2, "dynamic": True},
+    "sinkhorn": {"name": "mhc", "num_streams": 2, "iterations": 1},
 }
 
 
@@ -131,7 +133,7 @@ def test_a_report_has_them_and_comes_back_from_json(report):
 
 
 def test_what_each_scheme_has():
-    mixing, depth, static, dense, dual = (
+    mixing, depth, static, dense, dual, parts, sinkhorn = (
         checked(scheme)["decoder/0/feed_forward"] for scheme in SCHEMES
     )
     assert len(mixing.rms) == len(mixing.mixing) == len(mixing.mixing[0]) == 3
@@ -141,6 +143,11 @@ def test_what_each_scheme_has():
     assert sum(depth.depth) == pytest.approx(1) and depth.depth_entropy < np.log(3)
     assert len(dense.rms) == 1 and len(dense.depth) == 2 and dense.mean_cosine is None
     assert dual.mean_cosine == pytest.approx(dual.cosine[0][1]) and dual.read is None
+    # Frac-connections read with a matrix, not with a weight a stream.
+    assert parts.read is None and len(parts.write) == len(parts.mixing) == len(parts.rms) == 2
+    # One round of Sinkhorn ends with one of the two: the other sum is not yet 1.
+    errors = sorted((sinkhorn.row_error, sinkhorn.column_error))
+    assert errors[0] < 1e-6 and errors[1] > 1e-3
 
 
 def test_a_report_of_one_stream_has_no_such_part(report):
