@@ -165,6 +165,7 @@ CASES = {
         "logits_bias": True,
         "use_bias": False,
     },
+    "ds_init, which is Post-LN once it is made": {"scheme": "ds_init", "num_encoder_layers": 2},
 }
 
 
