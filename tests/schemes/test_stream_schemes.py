@@ -434,13 +434,13 @@ def test_a_deep_layer_of_dense_former_alone_has_its_last_weights(dilation, kept)
     np.testing.assert_array_equal(array(found), weights)
 
 
-def test_attention_residuals_have_eight_blocks_unless_told_otherwise():
-    scheme = schemes.get("attention_residuals")
-    for sublayers, size in ((("self_attention", "feed_forward"), 2), (SUBLAYERS, 3)):
-        layers = [StackPosition(6, 6, "decoder", index) for index in range(6)]
-        places = [layer.at(name, sublayers) for layer in layers for name in sublayers]
-        ends = [scheme.plan(place).settings.ends_block for place in places]
-        assert ends == [(index + 1) % size == 0 for index in range(6 * len(sublayers))]
+@pytest.mark.parametrize(("depth", "count", "size"), [(6, 2, 2), (6, 3, 3), (16, 2, 4), (11, 3, 5)])
+def test_attention_residuals_have_eight_blocks_unless_told_otherwise(depth, count, size):
+    scheme, sublayers = schemes.get("attention_residuals"), SUBLAYERS[-count:]
+    layers = [StackPosition(depth, depth, "decoder", index) for index in range(depth)]
+    places = [layer.at(name, sublayers) for layer in layers for name in sublayers]
+    ends = [scheme.plan(place).settings.ends_block for place in places]
+    assert ends == [(index + 1) % size == 0 for index in range(depth * count)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
