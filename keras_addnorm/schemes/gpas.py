@@ -27,7 +27,8 @@ class GPAS(ResidualScheme):
     start a model computes what it would without, to the bit.
 
     Each sublayer has its gate here, where the authors' code has one for both sublayers of a layer.
-    For models of a billion weights the authors clip the gates' gradients at 0.01.
+    The authors clip the gates' gradients at 0.01 around Sandwich-LN of a billion weights, and of
+    any model of seven; their embeddings start with a standard deviation of `sqrt(2 / 5)`.
 
     Args:
         of: The scheme inside, one of one stream; in a config its name, or a dict with its fields:
@@ -66,6 +67,11 @@ class GPAS(ResidualScheme):
     def needs_embedding_norm(self) -> bool:
         """Whether the scheme inside needs a norm at the start of the stack."""
         return self.of.needs_embedding_norm
+
+    @property
+    def needs_scale_invariant_norm(self) -> bool:
+        """Whether norms have to undo factors on the stream of the scheme inside."""
+        return self.of.needs_scale_invariant_norm
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for what the scheme inside needs, and a gate."""

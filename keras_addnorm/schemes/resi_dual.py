@@ -13,6 +13,8 @@ class ResiDual(StreamScheme):
     Both streams start as the embedding. The sublayers read p, which is a Post-LN stack; d, which
     only the top of the stack reads, carries gradients past the norms, as in Pre-LN.
 
+    All norms have the epsilon of the stack; the authors' code gives 1e-7 to the one at the top.
+
     Reference:
         Xie et al., "ResiDual: Transformer with Dual Residual Connections", 2023
         (arXiv:2304.14802); the authors' code.

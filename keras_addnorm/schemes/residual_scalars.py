@@ -27,7 +27,8 @@ class ResidualScalars(StreamScheme):
     """`x = a x + b x0` in front of each layer, whose sublayers are Pre-LN's; a and b are learned.
 
     x0 is the normed embedding, where the stream starts as well: the stack begins with a norm. Two
-    numbers a layer, and one multiply-add.
+    numbers a layer, and one multiply-add. nanochat's embeddings of values, and its subtraction of a
+    middle layer's stream at the end, are left out.
 
     Args:
         start: `"pre_ln"`: a = 1 and b = 0 everywhere. `"decreasing"`: from layer to layer a falls

@@ -51,8 +51,15 @@ def check_rows(ids):
         assert len(own) == len(row) or own[-1] == IDS.end_id
 
 
+# Each scheme is searched in one of two ways; those with operations of their own in both.
+SEARCHES = [
+    *covering(SCHEMES, (1, 3), strength=1),
+    *(("keel", 3), ("orthogonal", 3), ("gpas", 3), ("hybrid_norm", 1)),
+]
+
+
 @pytest.mark.fast_cases(2)
-@pytest.mark.parametrize(("scheme", "num_beams"), covering(SCHEMES, (1, 3), strength=1))
+@pytest.mark.parametrize(("scheme", "num_beams"), SEARCHES)
 def test_scores_are_those_of_the_full_pass(scheme, num_beams):
     model = tiny_model(scheme=scheme)
     ids, scores = run(model, SOURCE, num_beams=num_beams, length_penalty=0.6, max_length=L)

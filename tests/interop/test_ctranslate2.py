@@ -12,6 +12,7 @@ import numpy as np
 import pretrained_vocabularies as families
 import pytest
 
+from keras_addnorm import schemes
 from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
 from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
 from keras_addnorm.decoding import translate
@@ -164,6 +165,7 @@ CASES = {
         "logits_bias": True,
         "use_bias": False,
     },
+    "ds_init, which is Post-LN once it is made": {"scheme": "ds_init", "num_encoder_layers": 2},
 }
 
 
@@ -378,6 +380,19 @@ def test_what_cannot_be_said_is_named(case, separate, tmp_path):
     fields, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         export_ctranslate2(make_model(separate, **fields), separate, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+SAID = ("post_ln", "ds_init", "deep_norm", "pre_ln", "layer_scale", "sandwich_ln", "peri_ln")
+
+
+@pytest.mark.parametrize("scheme", [name for name in schemes.names() if name not in SAID])
+def test_every_other_scheme_is_refused_by_name(scheme, untrained, joint, tmp_path, monkeypatch):
+    config = dataclasses.replace(untrained.config, scheme=scheme)
+    monkeypatch.setattr(untrained, "config", config)
+    name = type(schemes.get(scheme)).__name__
+    with pytest.raises(ValueError, match=f"cannot say this model's scheme.*Received: '{name}'"):
+        export_ctranslate2(untrained, joint, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -52,6 +52,8 @@ CASES = {
         "scheme": {"name": "gpas", "of": "hybrid_norm"},
         "norm": "seed_norm",
     },
+    "several streams": {"scheme": {"name": "mhc_lite", "num_streams": 3, "off_diagonal": -1.0}},
+    "a memory of depth": {"scheme": {"name": "attention_residuals", "block_size": 2}},
     "sub_ln, rotary, grouped heads": {
         "scheme": "sub_ln",
         "activation": "gelu",
@@ -379,6 +381,13 @@ def test_what_cannot_be_said_is_named(name, small, monkeypatch, tmp_path):
     monkeypatch.setattr(f"keras_addnorm.interop.{name}.trace", lambda *_: (graph,))
     with pytest.raises(ValueError, match=r"cannot say this model.*Erfinv.*export_saved_model"):
         RUNTIMES[name].export(small, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_litert_has_no_error_function(tmp_path):
+    model = make_model(small_config(norm="derf"))
+    with pytest.raises(ValueError, match=r"LiteRT.*Erf.*export_saved_model"):
+        export_litert(model, tmp_path / "model", **FIXED_SIZES)
     assert list(tmp_path.iterdir()) == []
 
 

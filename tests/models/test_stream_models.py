@@ -84,6 +84,33 @@ def test_a_layer_alone_opens_and_collapses(scheme):
     assert np.isfinite(array(deep(X))).all()
 
 
+def test_residual_scalars_start_as_pre_ln_of_normed_embeddings_to_the_bit():
+    ours, pre_ln = (TransformerEncoder(2, 2, 5, scheme=s) for s in ("residual_scalars", "pre_ln"))
+    for stack in (ours, pre_ln):
+        stack.build(X.shape)
+    scalars = [w for w in ours.weights if w.name in ("stream_weight", "start_weight")]
+    assert [float(array(w)) for w in scalars] == [1.0, 0.0] * 2
+    own = {id(w) for w in (*scalars, *ours.embedding_norm.weights)}
+    others = [w for w in ours.weights if id(w) not in own]
+    for weight, other in zip(others, pre_ln.weights, strict=True):
+        other.assign(weight)
+    np.testing.assert_array_equal(array(ours(X)), array(pre_ln(ours.embedding_norm(X))))
+
+
+@pytest.mark.parametrize("has_memory", [False, True])
+def test_decoder_layers_count_the_sublayers_that_they_have(has_memory):
+    """Attention residuals in blocks of 2 have a query in all sublayers but a stack's first."""
+    decoder = TransformerDecoder(2, 2, 5, scheme={"name": "attention_residuals", "block_size": 2})
+    decoder.build(X.shape, *([X.shape] if has_memory else []))
+    names = ("self_attention", *(["cross_attention"] if has_memory else []), "feed_forward")
+    places = [layer.position_of(name) for layer in decoder.layers for name in names]
+    assert [place.sublayer_index for place in places] == list(range(2 * len(names)))
+    assert {place.num_sublayers for place in places} == {2 * len(names)}
+    queries = [w for w in decoder.weights if w.name == "query"]
+    assert len(queries) == 2 * len(names)  # the stack's end has one, too
+    assert np.isfinite(array(decoder(X, *([X] if has_memory else [])))).all()
+
+
 @pytest.mark.parametrize("scheme", ["attention_residuals", "residual_scalars"])
 def test_norms_that_keep_factors_are_another_model(scheme):
     for norm in ("none", "derf", "seed_norm"):

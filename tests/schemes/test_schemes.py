@@ -228,11 +228,23 @@ def test_hybrid_norms_attention_has_norms_inside(sublayer):
     assert starred.plan(second) == scheme.plan(second) == plan
 
 
+@dataclasses.dataclass(frozen=True)
+class Needy(schemes.PreLN):
+    """A scheme that needs all that a stack can give."""
+
+    needs_embedding_norm = True
+    needs_scale_invariant_norm = True
+
+
 def test_gpas_holds_another_scheme_by_its_name():
     scheme = schemes.get({"name": "gpas", "of": "post_ln"})
     assert scheme == GPAS(schemes.PostLN()) != GPAS()
     assert schemes.serialize(scheme)["of"] == schemes.serialize(schemes.PostLN())
     assert not scheme.needs_final_norm
+    assert not scheme.needs_embedding_norm and not scheme.needs_scale_invariant_norm
+    needy = GPAS(Needy())
+    assert needy.needs_final_norm and needy.needs_embedding_norm
+    assert needy.needs_scale_invariant_norm
     with pytest.raises(ValueError, match=r"no such residual scheme.*Received: 'postln'"):
         schemes.get({"name": "gpas", "of": "postln"})
 

@@ -250,6 +250,18 @@ def test_b2t_without_branches_and_without_its_skip():
     np.testing.assert_array_equal(array(state.streams[0]), array(y))
 
 
+def test_b2t_of_one_sublayer_has_its_input_twice():
+    place = StackPosition(0, 1, "decoder").at("feed_forward", ("feed_forward",))
+    add_norm, post_ln = (
+        AddNorm(name, position=place, dtype="float64") for name in ("b2t", "post_ln")
+    )
+    f = random(B, T, D, seed=5)
+    for each in (add_norm, post_ln):
+        each.build(X.shape)
+    found, expected = (array(each(x, f)) for each, x in ((add_norm, X), (post_ln, 2 * X)))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_b2t_starts_all_kernels_smaller():
     plan = schemes.get("b2t").plan(LAST)
     assert plan.init_gain == plan.query_key_init_gain == pytest.approx(2**-0.5)
@@ -420,6 +432,96 @@ def test_a_deep_layer_of_dense_former_alone_has_its_last_weights(dilation, kept)
     np.testing.assert_allclose(array(add_norm(X, f)), expected, rtol=1e-10)
     found = scheme.coefficients(scheme.open(X), add_norm._parts(None, None))["depth"]
     np.testing.assert_array_equal(array(found), weights)
+
+
+@pytest.mark.parametrize(("depth", "count", "size"), [(6, 2, 2), (6, 3, 3), (16, 2, 4), (11, 3, 5)])
+def test_attention_residuals_have_eight_blocks_unless_told_otherwise(depth, count, size):
+    scheme, sublayers = schemes.get("attention_residuals"), SUBLAYERS[-count:]
+    layers = [StackPosition(depth, depth, "decoder", index) for index in range(depth)]
+    places = [layer.at(name, sublayers) for layer in layers for name in sublayers]
+    ends = [scheme.plan(place).settings.ends_block for place in places]
+    assert ends == [(index + 1) % size == 0 for index in range(depth * count)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 6])
+def test_blocks_of_any_size_start_as_pre_ln_but_for_the_norms_epsilon(size):
+    found, expected = (
+        Stack(scheme, epsilon=1e-30)
+        for scheme in ({"name": "attention_residuals", "block_size": size}, "pre_ln")
+    )
+    for stack in (found, expected):
+        stack.final_norm.epsilon = 1e-30
+    np.testing.assert_allclose(array(found(X)), array(expected(X)), rtol=0, atol=1e-6)
+
+
+def starts_of(scheme, place=LAST):
+    """The initial values of a plan's arrays, as arrays of their shapes for D = 8."""
+    return {
+        each.name: np.broadcast_to(np.asarray(each.initial_value, "float64"), each.sizes(D))
+        for each in schemes.get(scheme).plan(place).arrays
+    }
+
+
+def assert_starts(scheme, expected, place=LAST):
+    found = starts_of(scheme, place)
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        wanted = np.broadcast_to(values, found[name].shape)
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-6, err_msg=name)
+
+
+DYNAMIC = {
+    **dict.fromkeys(("read_projection", "mixing_projection", "write_projection"), 0.0),
+    **dict.fromkeys(("read_and_mixing_scale", "write_scale"), 0.01),
+}
+
+
+@pytest.mark.parametrize(("layer", "sublayer"), [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2)])
+def test_hyper_connections_start_with_one_stream_after_the_other(layer, sublayer):
+    place = StackPosition(3, 2, "decoder", layer).at(SUBLAYERS[sublayer], SUBLAYERS)
+    static = {
+        "read_weights": np.eye(4)[(3 * layer + sublayer) % 4],
+        "mixing_weights": np.eye(4),
+        "write_weights": 1.0,
+    }
+    assert_starts("hyper_connections", static | DYNAMIC, place)
+    assert_starts({"name": "hyper_connections", "dynamic": False}, static, place)
+
+
+def test_frac_connections_start_with_each_part_by_itself():
+    static = {"read_weights": np.eye(4), "mixing_weights": np.eye(4), "write_weights": 1.0}
+    scheme = {"name": "frac_connections", "num_streams": 4}
+    assert_starts(scheme, static)
+    assert_starts({**scheme, "dynamic": True}, static | DYNAMIC)
+
+
+@pytest.mark.parametrize("off_diagonal", [None, -3.0])
+@pytest.mark.parametrize("start", ["mean", "one_hot"])
+@pytest.mark.parametrize("scheme", ["mhc", "mhc_lite"])
+def test_manifold_schemes_start_near_the_identity(scheme, start, off_diagonal):
+    fields = {} if off_diagonal is None else {"off_diagonal": off_diagonal}
+    identity = np.eye(4).ravel() if scheme == "mhc" else np.eye(24)[0]
+    # The last sublayer is the sixth of its stack: 5 mod 4.
+    one_hot = [-1.0, 1.0, -1.0, -1.0]
+    expected = {
+        **dict.fromkeys(("read_projection", "mixing_projection", "write_projection"), 0.0),
+        "mixing_bias": np.where(identity, 0.0, -8.0 if off_diagonal is None else off_diagonal),
+        "read_bias": -np.log(3) if start == "mean" else one_hot,
+        "write_bias": [-1.0, -1 / 3, 1 / 3, 1.0] if start == "mean" else one_hot,
+        "scales": 0.01,
+    }
+    assert_starts({"name": scheme, "start": start, **fields}, expected)
+
+
+def test_manifold_schemes_read_the_mean_and_write_with_a_mean_of_one():
+    stack = Stack("mhc_lite")
+    add_norm, state = stack.add_norms[0], stack.states(X)[0]
+    found = add_norm.scheme.coefficients(state, add_norm._parts(None, None))
+    shape = (B, T, 4)
+    np.testing.assert_allclose(array(found["read"]), np.full(shape, 0.25), rtol=1e-6)
+    writes = np.broadcast_to([0.5379, 0.8349, 1.1651, 1.4621], shape)
+    np.testing.assert_allclose(array(found["write"]), writes, atol=5e-5)
+    np.testing.assert_allclose(array(found["write"]).mean(-1), 1, rtol=1e-6)
 
 
 def test_residual_scalars_decrease_with_depth():
