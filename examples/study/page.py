@@ -164,12 +164,13 @@ def _losses(results: Results) -> str:
         row = [f"`{scheme}`", "" if rate is None else f"{rate:g}"]
         for layers in plan.depths:
             found = results.of(scheme, layers)
-            row += [_spread([loss_of(one) for one in found]), _bleu(found)]
+            row += [_by_seed([loss_of(one) for one in found]), _bleu(found)]
         rows.append(row)
     return (
-        "The mean over the seeds, in brackets that of each. The rate is that of "
-        f"{plan.middle} layers at every depth: a scheme that trains badly at another one might do "
-        f"better with a rate chosen there. {_failed(results)}\n\n{table(header, rows)}"
+        f"The loss of each seed, and the mean of BLEU; the best at {plan.middle} layers first. The "
+        f"rate is that of {plan.middle} layers at every depth: a scheme that trains badly at "
+        "another depth might do better with a rate chosen there. "
+        f"{_failed(results)}\n\n{table(header, rows)}"
     )
 
 
@@ -343,7 +344,7 @@ def _multi30k(results: Results) -> str:
     if not losses:
         return "Not trained yet."
     best_first = sorted(losses, key=lambda scheme: statistics.mean(losses[scheme]))
-    rows = [[f"`{s}`", _spread(losses[s]), _bleu(found[s])] for s in best_first]
+    rows = [[f"`{s}`", _by_seed(losses[s]), _bleu(found[s])] for s in best_first]
     return (
         f"At {plan.middle} layers and the rate of each scheme on the built-in set, first seed. "
         f"{scale.updates} updates of {scale.batch_size} pairs do not go over the pairs once: how "
@@ -608,12 +609,8 @@ What a study of this size cannot show:
 - Language models without an encoder, in which most of the newer schemes were tried."""
 
 
-def _spread(losses: Sequence[float]) -> str:
-    """The mean, and the values by seed where there are several."""
-    if not losses:
-        return ""
-    mean = _nats(statistics.mean(losses))
-    return mean if len(losses) == 1 else f"{mean} ({', '.join(map(_nats, losses))})"
+def _by_seed(losses: Sequence[float]) -> str:
+    return ", ".join(map(_nats, losses))
 
 
 def _nats(loss: float) -> str:
