@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MARKERS = "osD^vP"
 _EFFECT = 0.02  # nats: smaller differences of the loss are taken for chance
-_DRAWN = 100  # nats: larger losses are left out of pictures
+_HUGE = 100  # nats: such losses are not drawn, need no decimals, and say nothing about chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +50,13 @@ class Results:
         """The same, one a seed, without the seeds."""
         return list(self.by_seed(scheme, layers, **changed).values())
 
+    def losses(self, scheme: str, layers: int, **changed: Any) -> list[float]:
+        """The validation losses, one a seed; infinite where one diverged."""
+        return [loss_of(outcome) for outcome in self.of(scheme, layers, **changed)]
+
     def loss(self, scheme: str, layers: int, **changed: Any) -> float | None:
-        """The mean validation loss over the seeds; infinite where one diverged."""
-        found = [loss_of(outcome) for outcome in self.of(scheme, layers, **changed)]
+        """The mean of the same."""
+        found = self.losses(scheme, layers, **changed)
         return statistics.mean(found) if found else None
 
     def best_first(self) -> list[str]:
@@ -163,8 +167,7 @@ def _losses(results: Results) -> str:
         rate = plan.best_rate(scheme, results.study.find)
         row = [f"`{scheme}`", "" if rate is None else f"{rate:g}"]
         for layers in plan.depths:
-            found = results.of(scheme, layers)
-            row += [_by_seed([loss_of(one) for one in found]), _bleu(found)]
+            row += [_by_seed(results.losses(scheme, layers)), _bleu(results.of(scheme, layers))]
         rows.append(row)
     return (
         f"The loss of each seed, and the mean of BLEU; the best at {plan.middle} layers first. The "
@@ -178,7 +181,7 @@ def _failed(results: Results) -> str:
     """Which trainings came to nothing."""
     plan, failed = results.study.plan, []
     found = {
-        (scheme, layers): [loss_of(one) for one in results.of(scheme, layers)]
+        (scheme, layers): results.losses(scheme, layers)
         for scheme in results.best_first()
         for layers in plan.depths
     }
@@ -248,7 +251,7 @@ def _inner(results: Results) -> str:
 def _pictures(results: Results, images: Images) -> list[str]:
     plan, blocks = results.study.plan, []
     losses = {scheme: results.loss(scheme, plan.middle) for scheme in results.best_first()}
-    known = {scheme: loss for scheme, loss in losses.items() if loss is not None and loss < _DRAWN}
+    known = {scheme: loss for scheme, loss in losses.items() if loss is not None and loss < _HUGE}
     points = {
         scheme: (time, loss)
         for scheme, loss in known.items()
@@ -280,7 +283,7 @@ def _pictures(results: Results, images: Images) -> list[str]:
     what = "Validation loss against the time of an update"
     blocks += [
         images.markdown(path, what),
-        f"{what}. Blue: no scheme is both faster and better. Losses of {_DRAWN} nats or more are "
+        f"{what}. Blue: no scheme is both faster and better. Losses of {_HUGE} nats or more are "
         "left out.",
     ]
     path = images.path("skips")
@@ -403,10 +406,14 @@ def _better(scheme: str, other: str, which: int = 1, **changed: Any) -> Margins:
         depths = results.study.plan.depths
         layers = depths[min(which, len(depths) - 1)]
         ours = results.by_seed(scheme, layers, **changed)
-        theirs = results.by_seed(other, layers, **changed)
-        return [loss_of(theirs[seed]) - loss_of(ours[seed]) for seed in ours if seed in theirs]
+        return _lower(ours, results.by_seed(other, layers, **changed))
 
     return margins
+
+
+def _lower(ours: dict[int, Outcome], theirs: dict[int, Outcome]) -> list[float]:
+    """By how much our losses are lower than theirs, of each seed that both have."""
+    return [loss_of(theirs[seed]) - loss_of(ours[seed]) for seed in ours if seed in theirs]
 
 
 def _loses_nothing_without_warmup(scheme: str) -> Margins:
@@ -414,11 +421,8 @@ def _loses_nothing_without_warmup(scheme: str) -> Margins:
 
     def margins(results: Results) -> list[float]:
         layers = results.study.plan.middle
-        with_it = results.by_seed(scheme, layers)
         without = results.by_seed(scheme, layers, has_warmup=False)
-        return [
-            loss_of(with_it[seed]) - loss_of(without[seed]) for seed in without if seed in with_it
-        ]
+        return _lower(without, results.by_seed(scheme, layers))
 
     return margins
 
@@ -536,12 +540,12 @@ def _chance(results: Results) -> str:
     """By how much the loss of a scheme changes with the seed."""
     plan = results.study.plan
     found = {
-        (scheme, layers): [loss_of(one) for one in results.of(scheme, layers)]
+        (scheme, layers): results.losses(scheme, layers)
         for scheme in plan.schemes
         for layers in plan.depths
     }
     several = {
-        case: losses for case, losses in found.items() if len(losses) > 1 and max(losses) < _DRAWN
+        case: losses for case, losses in found.items() if len(losses) > 1 and max(losses) < _HUGE
     }
     if not several:
         return ""
@@ -614,7 +618,7 @@ def _by_seed(losses: Sequence[float]) -> str:
 
 
 def _nats(loss: float) -> str:
-    return f"{loss:.3f}" if loss < _DRAWN else number(loss, 0)
+    return f"{loss:.3f}" if loss < _HUGE else number(loss, 0)
 
 
 def _bleu(outcomes: Iterable[Outcome]) -> str:

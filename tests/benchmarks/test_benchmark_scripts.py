@@ -1,13 +1,13 @@
 """The scripts under benchmarks/ run; what they count is checked, what they time is not."""
 
+import functools
 import json
-import os
 import re
-import subprocess
 import sys
 import types
 from pathlib import Path
 
+import new_process
 import numpy as np
 import pytest
 
@@ -27,17 +27,8 @@ def epochs():
         del sys.modules[name]
 
 
-def run_on(backend, *arguments):
-    """Run Python on a backend, with the benchmarks at hand."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+# With the benchmarks at hand.
+run_on = functools.partial(new_process.run_on, folders=[ROOT / "benchmarks"])
 
 
 def sentences(count):

@@ -1,14 +1,12 @@
 """The monitor logs what NumPy finds in the same batch, and training does not notice it."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 from filled_models import LABELS, array, batch, tiny_model
+from new_process import run_on
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from keras_addnorm.diagnostics import (
@@ -21,7 +19,6 @@ from keras_addnorm.diagnostics import (
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[1]
 SUBLAYERS = (
     "encoder/0/self_attention",
     "encoder/0/feed_forward",
@@ -231,10 +228,4 @@ assert monitor.traces == (1 if keras.backend.backend() == "jax" else 3)
 @pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_other_backends(backend, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(HERE), str(tmp_path / "r.csv")],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": f"{ROOT}:{HERE.parent}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_on(backend, "-c", SCRIPT, HERE, tmp_path / "r.csv", folders=[HERE.parent])

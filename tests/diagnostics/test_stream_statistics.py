@@ -3,16 +3,14 @@
 import dataclasses
 import functools
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 from filled_models import LABELS, array, batch, tiny_model
+from new_process import run_on
 
 from keras_addnorm.diagnostics import (
     Report,
@@ -305,15 +303,4 @@ t.check_monitor(pathlib.Path(sys.argv[2]))
 @pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_other_backends(backend, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(HERE), str(tmp_path / "r.csv")],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "PYTHONPATH": f"{HERE.parents[1]}:{HERE.parent}",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_on(backend, "-c", SCRIPT, HERE, tmp_path / "r.csv", folders=[HERE.parent])

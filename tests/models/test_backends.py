@@ -4,19 +4,16 @@ Each backend has a process of its own, since Keras chooses its backend when it i
 read one file of weights, written by the first.
 """
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from new_process import run_on
 
 pytestmark = pytest.mark.slow
 
 BACKENDS = ("tensorflow", "jax", "torch")
 HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[1]
 
 SCRIPT = """
 import sys
@@ -176,14 +173,7 @@ def results(tmp_path_factory):
     found = {}
     for backend in BACKENDS:
         path = folder / f"{backend}.npz"
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, HERE, folder / "m.weights.h5", path],
-            env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{backend}: {done.stderr[-3000:]}"
+        run_on(backend, "-c", SCRIPT, HERE, folder / "m.weights.h5", path)
         found[backend] = dict(np.load(path))
     return found
 

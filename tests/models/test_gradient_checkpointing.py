@@ -1,16 +1,11 @@
 """Gradient checkpointing changes memory and time, and no number."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import checkpointing_on_backend as program
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from new_process import run_on
 
 
 def assert_same(kept, again):
@@ -31,14 +26,7 @@ def test_the_same_training_on_tensorflow(jit_compile):
 @pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_same_training_on_other_backends(backend):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", program.__file__],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend},
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(run_on(backend, "-W", "ignore", program.__file__).splitlines()[-1])
     assert_same(found["kept"], found["again"])
     if backend == "jax":
         bytes_kept = found["kept bytes"]

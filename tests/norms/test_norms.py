@@ -1,13 +1,11 @@
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from new_process import run_on
 from norms_reference import (
     EPSILON,
     FORMULAS,
@@ -84,16 +82,8 @@ def test_gradients_of_half_precision_are_those_of_the_formula(name):
 @pytest.mark.release
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_same_on_other_backends(backend):
-    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_ENABLE_X64": "1"}
-    environment["PYTHONPATH"] = str(HERE.parents[1])
-    done = subprocess.run(
-        [sys.executable, "norms_reference.py"],
-        cwd=HERE,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["checked", *NAMES], done.stderr
+    said = run_on(backend, HERE / "norms_reference.py", JAX_ENABLE_X64="1")
+    assert said.split() == ["checked", *NAMES]
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])

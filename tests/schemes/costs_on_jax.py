@@ -100,18 +100,16 @@ def cost(scheme, layers, width):
 
 
 def layer(scheme, index, width):
-    """Return what layer `index` costs more than one of Pre-LN."""
-    ours, theirs = (
-        cost(one, index, width) - cost(one, index - 1, width) for one in (scheme, "pre_ln")
-    )
-    return ours - theirs
+    """Return what the last of `index` layers costs."""
+    return cost(scheme, index, width) - cost(scheme, index - 1, width)
 
 
 if __name__ == "__main__":
     wide, narrow, index = 128, 64, 3
+    pre_ln = {width: layer("pre_ln", index, width) for width in (wide, narrow)}
     found = {}
     for case, scheme in json.loads(sys.argv[1]).items():
-        at_wide, at_narrow = (layer(scheme, index, width) for width in (wide, narrow))
+        at_wide, at_narrow = (layer(scheme, index, w) - pre_ln[w] for w in (wide, narrow))
         operations, _ = (at_wide - at_narrow) / (wide - narrow)
         found[case] = {"operations a channel": operations, "weights": float(at_narrow[1])}
     print(json.dumps(found))

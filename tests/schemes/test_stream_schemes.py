@@ -3,16 +3,14 @@
 What a whole model adds (layers, caches, files) is in `tests/models/test_stream_models.py`.
 """
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from new_process import run_on
 from streams_reference import (
     CASES,
     KINDS,
@@ -164,14 +162,7 @@ def test_all_under_xla_and_in_a_saved_model(tmp_path):
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_numbers_and_gradients_are_those_of_tensorflow(backend, tmp_path):
     path = tmp_path / "found.npz"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", HERE / "streams_on_backend.py", path],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(HERE.parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_on(backend, "-W", "ignore", HERE / "streams_on_backend.py", path)
     found = dict(np.load(path))
     for case, scheme in (KINDS | ONE_STREAM).items():
         value, of_weights = gradients(Stack(scheme, "float32", noise=0.3, layers=1), X)

@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -9,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fit_on_backend import VOCABULARY_SIZE, compiled_model, pairs, run
+from new_process import run_on
 from training_reference import weights
 
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
@@ -16,16 +14,8 @@ from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 HERE = Path(__file__).parent
 
 
-def in_new_process(program, **environment):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *program],
-        capture_output=True,
-        text=True,
-        cwd=HERE.parents[1],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1]), **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def found_on(backend, *program):
+    return json.loads(run_on(backend, "-W", "ignore", *program).splitlines()[-1])
 
 
 def assert_same_run(one, other, rtol):
@@ -82,7 +72,7 @@ def test_xla_equals_eager(expected):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_other_backends_run_the_same_and_without_tensorflow(backend, expected):
-    other = in_new_process([str(HERE / "fit_on_backend.py")], KERAS_BACKEND=backend)
+    other = found_on(backend, HERE / "fit_on_backend.py")
     assert_same_run(other, expected, rtol=1e-5)
     assert other["padding only"] == [[0.0], [0.0], [1.0]]
     assert other["moved by padding"] == 0.0
@@ -141,7 +131,7 @@ print(json.dumps([float(strategy.reduce("SUM", each, axis=None)), float(loss(lab
 @pytest.mark.slow
 def test_replicas_share_the_loss():
     """Gradients of replicas are summed: each contributes its mean divided by their number."""
-    together, alone = in_new_process(["-c", REPLICAS], KERAS_BACKEND="tensorflow")
+    together, alone = found_on("tensorflow", "-c", REPLICAS)
     assert together == pytest.approx(alone, rel=1e-12)
 
 
