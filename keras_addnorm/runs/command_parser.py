@@ -1,12 +1,28 @@
-"""The parser of the command line: no abbreviations, short errors, the nearest flag."""
+"""The parser of the command line: no abbreviations, short errors, the nearest name."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any, NoReturn
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from keras_addnorm.basics.suggestions import did_you_mean
+
+
+class RunOption(NamedTuple):
+    """What a command with `--run-dir` takes in its place.
+
+    Attributes:
+        may_stand_first: Whether the run directory may stand before all other arguments, without
+            the flag.
+        or_else: Another argument that makes it needless, such as `"model"`.
+    """
+
+    may_stand_first: bool = True
+    or_else: str | None = None
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -28,16 +44,40 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses a command line; an unknown flag is named with the nearest, and who has it."""
-        options, unknown = self.parse_known_args(args, namespace)
+        words = list(sys.argv[1:] if args is None else args)
+        options, unknown = self.parse_known_args(words, namespace)
+        if flags := [word for word in unknown if word.startswith("-")]:
+            options.parser.error(options.parser.refusal(flags[0], self.commands))
+        run: RunOption | None = getattr(options, "run_option", None)
+        if run is not None and _is_missing(run, options):
+            first = options.parser.first_word(options, unknown)
+            if first is None or not _is_meant(first, run, options.parser):
+                options.parser.error(_how_to_name_a_run(run, first, words, unknown))
+            # One of equal words is as good as another.
+            words.remove(next(word for word in words[1:] if Path(word) == first))
+            return self.parse_args([words[0], "--run-dir", str(first), *words[1:]], namespace)
         if unknown:
-            options.parser.error(options.parser.refusal(unknown[0], self.commands))
+            options.parser.error(f"received {unknown[0]!r}, for which there is no use")
         return options
 
+    def first_word(self, options: argparse.Namespace, unknown: Iterable[str]) -> Path | None:
+        """Returns the first argument that is no flag; None if there is none."""
+        for action in self._get_positional_actions():
+            if found := getattr(options, action.dest, None):
+                return Path(found[0] if isinstance(found, list) else found)
+        return next(map(Path, unknown), None)
+
     def refusal(self, unknown: str, commands: Mapping[str, Any]) -> str:
-        """Returns the reason why something on the command line is refused."""
+        """Returns the reason why a flag is refused."""
         flag = unknown.partition("=")[0]
-        if not flag.startswith("-"):
-            return f"received {unknown!r}, for which there is no use"
+        name = flag.lstrip("-").replace("_", "-")
+        meant = [
+            f"--{own} ({one.help})"
+            for own, one in (self.get_default("flags") or {}).items()
+            if name in (own, one.flag, *one.known_as)
+        ]
+        if meant:
+            return f"it has no {flag}. Did you mean {' or '.join(meant)}?"
         others = [name for name, other in commands.items() if flag in other._option_string_actions]
         if others:
             listed = " and ".join(filter(None, (", ".join(others[:-1]), others[-1])))
@@ -48,3 +88,39 @@ class CommandParser(argparse.ArgumentParser):
         """Ends the process with a line and the status 2."""
         end = "" if message.endswith("?") else "."
         self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help.\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuses a name that is none of the choices, with the nearest."""
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                action,
+                f"there is no {value!r}.{did_you_mean([value], action.choices)} Expected one of "
+                f"{', '.join(action.choices)}",
+            )
+
+
+def _is_missing(run: RunOption, options: argparse.Namespace) -> bool:
+    found = (getattr(options, name) for name in ("run_dir", run.or_else) if name is not None)
+    return not any(found)
+
+
+def _is_meant(first: Path, run: RunOption, parser: CommandParser) -> bool:
+    """Whether a word stands for the run: nothing else can, or it is one."""
+    if not run.may_stand_first:
+        return False
+    return not parser._get_positional_actions() or (first / "config.toml").is_file()
+
+
+def _how_to_name_a_run(
+    run: RunOption, first: Path | None, words: Sequence[str], unknown: Sequence[str]
+) -> str:
+    message = "the following arguments are required: --run-dir"
+    if run.or_else is not None:
+        message += f" or --{run.or_else}"
+    if unknown:  # There is a word too many: the run.
+        meant = str(first) if run.may_stand_first else unknown[-1]
+        others = list(words)
+        others.remove(next(word for word in others[1:] if Path(word) == Path(meant)))
+        written = shlex.join([others[0], "--run-dir", meant, *others[1:]])
+        message += f". Write: keras-addnorm {written}"
+    return message

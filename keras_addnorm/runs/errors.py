@@ -44,19 +44,22 @@ def _without_number(error: OSError) -> str:
     return str(error).removeprefix(f"[Errno {error.errno}] ")
 
 
-def unknown_name(what: str, name: Any, known: Iterable[str]) -> UserError:
+def unknown_name(
+    what: str, name: Any, known: Iterable[str], meant: Iterable[str] = ()
+) -> UserError:
     """Builds the error for a name that is not in a list, with the nearest ones that are.
 
     Args:
         what: What the name stands for, such as `"key"`.
         name: The name that was received.
         known: The names there are.
+        meant: Those of them that are surely meant; none for the nearest in spelling.
 
     Returns:
         The error, to be raised by the caller.
     """
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
+    near = list(meant) or difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return UserError(f"Unknown {what} {name!r}.{hint} Expected one of: {', '.join(known)}.")
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.settings import SEARCH_SETTINGS
 from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.runs.translate import translate_texts
@@ -119,14 +120,7 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
     scores = {
         **found.to_dict(),
         "weights": run.directory.weights().name,
-        "num_beams": run.config.evaluation.num_beams,
-        "length_penalty": run.config.evaluation.length_penalty,
-        "length_penalty_kind": run.config.evaluation.length_penalty_kind,
-        "beam_stopping": run.config.evaluation.beam_stopping,
-        "shortlist": run.config.evaluation.shortlist,
-        "splitting": run.config.evaluation.splitting,
-        "min_length": run.config.evaluation.min_length,
-        "no_repeat_ngram": run.config.evaluation.no_repeat_ngram,
+        **{name: getattr(run.config.evaluation, name) for name in SEARCH_SETTINGS},
     }
     run.directory.add_scores(found.split, scores)
     # One a line, also where a source has line breaks, which its translation keeps.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.runs.errors import as_user_errors
+from keras_addnorm.runs.settings import SEARCH_SETTINGS
 
 if TYPE_CHECKING:
     from keras_addnorm.runs.trained_run import TrainedRun
@@ -140,17 +141,19 @@ class Format:
 
     Attributes:
         write: Takes the run, the folder, and arguments of its own; returns the folder that it made.
-        choices: The arguments and settings that it takes, as beginnings of their keys.
+        arguments: Its own arguments.
+        search: The settings of `[evaluation]` that the export has inside.
     """
 
     write: Callable[..., Path]
-    choices: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
 
 
 # The ONE table of formats.
 FORMATS = {
-    "saved_model": Format(export, choices=("version", "licence", "storage", "evaluation.")),
+    "saved_model": Format(export, ("version", "licence", "storage"), SEARCH_SETTINGS),
     "ctranslate2": Format(export_for_ctranslate2),
-    "onnx": Format(export_for_onnx, choices=("evaluation.max_length",)),
-    "litert": Format(export_for_litert, choices=("evaluation.max_length",)),
+    "onnx": Format(export_for_onnx, search=("max_length",)),
+    "litert": Format(export_for_litert, search=("max_length",)),
 }

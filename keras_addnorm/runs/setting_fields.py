@@ -82,6 +82,7 @@ def setting(
     flag: str | None = None,
     alias: str | None = None,
     metavar: str | None = None,
+    known_as: tuple[str, ...] = (),
     **limits: Any,
 ) -> Any:
     """Makes the dataclass field of a setting.
@@ -92,6 +93,8 @@ def setting(
         flag: The name of its flag, where it differs from the field's.
         alias: An older name of its flag, which is still understood.
         metavar: What stands for its value in the help; by default it follows from the type.
+        known_as: Names that other programs have for it, or for what a user takes it for, as flags
+            without dashes: they are refused with its name.
         **limits: Fields of `Limits`.
 
     Returns:
@@ -102,6 +105,7 @@ def setting(
         "flag": flag,
         "alias": alias,
         "metavar": metavar,
+        "known_as": known_as,
         "limits": Limits(**limits) if limits else None,
     }
     return field(default=default, metadata=metadata)
@@ -172,6 +176,7 @@ class Setting:
         limits: The values that it may have; None for all of its type.
         alias: An older name of its flag.
         metavar: What stands for its value in the help; None if it follows from the type.
+        known_as: Names that it has elsewhere, as flags without dashes.
     """
 
     key: str
@@ -182,6 +187,7 @@ class Setting:
     limits: Limits | None = None
     alias: str | None = None
     metavar: str | None = None
+    known_as: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:
@@ -225,6 +231,7 @@ def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
                 metadata.get("limits"),
                 metadata.get("alias"),
                 metadata.get("metavar"),
+                metadata.get("known_as", ()),
             )
     if hasattr(config_class, "more_settings"):
         yield from config_class.more_settings()
@@ -254,7 +261,12 @@ def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
         key = f"{prefix}{name}"
         try:
             if name not in kinds:
-                raise unknown_name("setting", key, (f"{prefix}{known}" for known in kinds))
+                meant = (
+                    f"{prefix}{item.name}"
+                    for item in dataclasses.fields(config_class)
+                    if name.replace("_", "-") in item.metadata.get("known_as", ())
+                )
+                raise unknown_name("setting", key, (f"{prefix}{known}" for known in kinds), meant)
             kind = kinds[name]
             is_table = dataclasses.is_dataclass(kind)
             values[name] = (

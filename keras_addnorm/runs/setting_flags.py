@@ -7,8 +7,8 @@ import itertools
 import re
 import types
 import typing
-from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.suggestions import did_you_mean
@@ -23,6 +23,8 @@ _TITLES = {
     "training": "training",
     "evaluation": "search for translations",
 }
+# The tables that say how something is done; the others say of what: data, tokenizer, model.
+_JOBS = {"training", "evaluation"}
 # More names than this stand in the help text, not in place of the value.
 _FEW_CHOICES = 7
 
@@ -30,8 +32,8 @@ _FEW_CHOICES = 7
 def flags_of(settings: Iterable[Setting], own_table: str) -> dict[str, Setting]:
     """Names the flags of a command.
 
-    A flag has the name of its setting. Where two tables have a setting of one name, that of the
-    command's own table has it, and the others begin with the name of their table.
+    A flag has the name of its setting. In a command that does one job, the settings of another
+    begin with the name of their table: `train --batch-size` would be taken for the training's.
 
     Args:
         settings: The settings that the command offers.
@@ -40,14 +42,8 @@ def flags_of(settings: Iterable[Setting], own_table: str) -> dict[str, Setting]:
     Returns:
         The settings by flag, without dashes.
     """
-    settings = list(settings)
-    counts = Counter(one.flag for one in settings)
-    return {
-        one.flag
-        if counts[one.flag] == 1 or one.table == own_table
-        else f"{one.table}-{one.flag}": one
-        for one in settings
-    }
+    others = _JOBS - {own_table}
+    return {f"{one.table}-{one.flag}" if one.table in others else one.flag: one for one in settings}
 
 
 def add_flags(
@@ -126,6 +122,38 @@ def number(text: str) -> float:
     return float(text)
 
 
+def some_text(text: str) -> str:
+    """Reads a name, which is not empty: it may come from a variable of the shell that is not set.
+
+    Args:
+        text: What was typed.
+
+    Returns:
+        The same.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is empty.
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"expected a name or a path, received {text!r}")
+    return text
+
+
+def some_path(text: str) -> Path:
+    """Reads a path, which is not empty: that would be the current folder.
+
+    Args:
+        text: What was typed.
+
+    Returns:
+        The path.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is empty.
+    """
+    return Path(some_text(text))
+
+
 whole_number.__name__ = "whole number"
 
 
@@ -181,11 +209,10 @@ def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
         The message for people who have typed a command.
     """
     flags: dict[str, Setting] = getattr(options, "flags", {})
-    own = {name for name in vars(options) if "." not in name}
     for flag, one in flags.items():
         if one.table and one.key in vars(options):
             message = re.sub(rf"(?<![\w.]){re.escape(one.key)}(?![\w.])", f"--{flag}", message)
-    arguments = {name: name.replace("_", "-") for name in own & _FLAGS_OF_COMMANDS}
+    arguments = _own_flags(options)
     for flag, one in flags.items():
         # Of two settings of one name, the command is about the one that has the plain flag.
         if one.name not in arguments or flag == one.flag:
@@ -195,11 +222,14 @@ def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
     return message
 
 
-# Flags of commands that are arguments of functions, too.
-_FLAGS_OF_COMMANDS = {
-    *("version", "storage", "licence", "batch_size", "pair", "split"),
-    *("source", "target", "max_chars", "source_language", "target_language"),
-}
+def _own_flags(options: argparse.Namespace) -> dict[str, str]:
+    """The flags of a command that are no settings and take a value, by what they are in Python."""
+    actions = options.parser._actions if "parser" in options else ()
+    return {
+        action.dest: action.option_strings[-1].removeprefix("--")
+        for action in actions
+        if action.option_strings and action.nargs != 0 and "." not in action.dest
+    }
 
 
 def _as_flag(message: str, argument: str, flag: str) -> str:

@@ -151,7 +151,10 @@ class TrainingConfig:
 
     epochs: int = setting(20, "passes over the training pairs", minimum=1)
     tokens_per_batch: int = setting(
-        4096, "tokens in a batch, padding included, on its longer side", minimum=1
+        4096,
+        "tokens in a batch, padding included, on its longer side",
+        known_as=("batch-size",),
+        minimum=1,
     )
     num_buckets: int = setting(
         6, "number of lengths that batches are padded to; chosen for the least padding", minimum=1
@@ -182,6 +185,7 @@ class TrainingConfig:
     peak_learning_rate: float = setting(
         0.002,
         "learning rate at the end of the warm-up; with noam, a factor of the rate",
+        known_as=("learning-rate", "lr"),
         above=0,
         below=math.inf,
     )
@@ -227,7 +231,10 @@ class TrainingConfig:
         below=1,
     )
     early_stopping: int = setting(
-        0, "stop after N epochs in a row without a better best_metric; 0 = never", minimum=0
+        0,
+        "stop after N epochs in a row without a better best_metric; 0 = never",
+        known_as=("patience",),
+        minimum=0,
     )
     score_every: int = setting(
         0,
@@ -317,7 +324,9 @@ class TrainingConfig:
 class EvaluationConfig:
     """How translations are searched for and how many are shown."""
 
-    num_beams: int = setting(NUM_BEAMS, "width of the beam search; 1 = greedy", minimum=1)
+    num_beams: int = setting(
+        NUM_BEAMS, "width of the beam search; 1 = greedy", known_as=("beam-size",), minimum=1
+    )
     length_penalty: float = setting(LENGTH_PENALTY, "exponent of the length penalty; 0 = none")
     length_penalty_kind: str = setting(
         "gnmt",
@@ -398,6 +407,13 @@ class EvaluationConfig:
         }
         return tuple({"name": name, **rule} for name, rule in rules.items() if any(rule.values()))
 
+
+# The settings of [evaluation] that translations depend on.
+SEARCH_SETTINGS = tuple(
+    item.name
+    for item in dataclasses.fields(EvaluationConfig)
+    if item.name not in ("batch_size", "samples", "bleu_tokenizer")
+)
 
 # How files are read, and which parts of the data are used: they say nothing about other data.
 FILE_SETTINGS = ("data_format", "source_column", "target_column")

@@ -1,5 +1,6 @@
 """The command: what it prints, what it hands on, and how it says no."""
 
+import argparse
 import dataclasses
 import io
 import json
@@ -75,7 +76,7 @@ def test_a_command_offers_only_what_means_something_to_it():
         | {"--bleu-tokenizer", "--no-verify"},
         "translate": {*search, *rules, "--batch-size", "--run-dir", "--model", "--scores"}
         | {"--n-best", "--output", "--source-language", "--target-language", "--no-verify"},
-        "export": {*search, "--run-dir", "--format", "--version", "--licence", "--storage"}
+        "export": {*search, *rules, "--run-dir", "--format", "--version", "--licence", "--storage"}
         | {"--no-verify"},
         "import": {*search, *rules, "--run-dir", "--family", "--source-language"}
         | {
@@ -90,8 +91,9 @@ def test_a_command_offers_only_what_means_something_to_it():
         }
         | {"--data-format", "--source-column", "--target-column", "--samples", "--bleu-tokenizer"},
         "prune": {"--run-dir", "--split", "--pairs", "--save", "--no-verify"},
-        "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size", "--no-verify"},
-        "explain": {"--html", "--sentence"},
+        "inspect": {"--html", "--json", "--sentence", "--split", "--batch-size", "--no-verify"}
+        | {"--run-dir"},
+        "explain": {"--html", "--sentence", "--run-dir"},
         "data": {"--source", "--target", "--test", "--out", "--keep", "--max-chars"}
         | {"--data-format", "--source-column", "--target-column"},
         "demo": {"--pair", "--run-dir", "--export-dir", "--quick"},
@@ -111,6 +113,8 @@ def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
             name_of_setting = one.name.replace("_", "-")
             assert flag in (name_of_setting, f"{one.table}-{name_of_setting}"), one.key
             assert flag == name_of_setting or one.table != own, one.key
+            # `train --batch-size` once set that of evaluations.
+            assert flag.startswith("evaluation-") == (one.table == "evaluation" != own), one.key
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
         (["train", "--run-dir", "r", "--dropout", "x"], "invalid number value: 'x'"),
         (
             ["translate", "--run-dir", "r", "--samples", "3"],
-            "flag of train, import and evaluate. See",
+            "flag of import and evaluate. See",
         ),
         (
             ["translate", "--run-dir", "r", "--split", "x"],
@@ -131,16 +135,134 @@ def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
         (["export", "--run-dir", "r", "d", "--hidden-dim", "4"], "--hidden-dim, which is a flag"),
         (["inspect", "r", "more"], "received 'more', for which there is no use"),
         (["evaluate"], "required: --run-dir"),
+        (["translate", "A dog."], "required: --run-dir or --model. See"),
+        (["trian"], "there is no 'trian'. Did you mean 'train'?"),
+        (["train", "r", "--epochs", "4"], "Write: keras-addnorm train --run-dir r --epochs 4."),
+        (["import", "opus", "runs/opus"], "Write: keras-addnorm import --run-dir runs/opus opus."),
+        (["export", "r", "d e"], "Write: keras-addnorm export --run-dir r 'd e'."),
+        (["explain", "--html", "page.html"], "required: RUN_DIR"),
         (["export", "--run-dir", "r", "d", "--storage", "int4"], "'int8'"),
     ],
 )
 def test_an_unknown_flag_is_named_in_a_line(capsys, arguments, words):
     with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
+        cli.build_parser().parse_args(arguments)
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert words in line and line.startswith(f"keras-addnorm {arguments[0]}: ")
-    assert line.endswith(f"See keras-addnorm {arguments[0]} --help.")
+    program = " ".join(["keras-addnorm", *({arguments[0]} & {*cli.COMMANDS})])
+    assert words in line and line.startswith(f"{program}: ")
+    assert line.endswith(f"See {program} --help.")
+
+
+@pytest.mark.parametrize(
+    ("guess", "meant"),
+    [
+        ("--batch-size", ["--tokens-per-batch", "--evaluation-batch-size"]),
+        ("--batch_size=64", ["--tokens-per-batch", "--evaluation-batch-size"]),
+        ("--num-beams", ["--evaluation-num-beams"]),
+        ("--beam-size", ["--evaluation-num-beams"]),
+        ("--no_repeat_ngram", ["--evaluation-no-repeat-ngram"]),
+        ("--lr", ["--peak-learning-rate"]),
+        ("--patience", ["--early-stopping"]),
+        ("--peak_learning_rate", ["--peak-learning-rate"]),
+    ],
+)
+def test_train_answers_a_guess_with_all_that_may_be_meant(capsys, guess, meant):
+    """What each of them is stands beside it."""
+    with pytest.raises(SystemExit):
+        cli.build_parser().parse_args(["train", "--run-dir", "r", guess, "64"])
+    line = capsys.readouterr().err
+    flags = cli.build_parser().commands["train"].get_default("flags")
+    named = [f"{flag} ({flags[flag.removeprefix('--')].help})" for flag in meant]
+    assert f"it has no {guess.partition('=')[0]}. Did you mean {' or '.join(named)}?" in line
+
+
+@pytest.mark.parametrize("table", [{"batch_size": 64}, {"lr": 0.1}])
+def test_a_file_is_answered_likewise(table):
+    with pytest.raises(UserError, match=r"Did you mean 'training.(tokens_per|peak_lea)[a-z_]*'\?"):
+        RunConfig.from_dict({"training": table})
+
+
+def _parsed(*arguments):
+    options = cli.build_parser().parse_args(list(map(str, arguments)))
+    return {name: value for name, value in vars(options).items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "RUN", "--num-beams", 2],
+        ["inspect", "--split", "test", "RUN"],
+        ["prune", "RUN", "encoder/2/self_attention"],
+        ["prune", "RUN"],
+        ["export", "RUN", "exports"],
+        ["export", "RUN", "--format", "onnx", "exports"],
+        ["translate", "RUN", "A dog.", "Two dogs."],
+    ],
+)
+def test_the_run_directory_may_stand_first(tmp_path, arguments):
+    run = tmp_path / "run"
+    RunDirectory(run).write_config(RunConfig())
+    place = arguments.index("RUN")
+    bare = [run if one == "RUN" else one for one in arguments]
+    with_flag = [*bare[:place], "--run-dir", run, *bare[place + 1 :]]
+    bare, with_flag = _parsed(*bare), _parsed(*with_flag)
+    differing = {name for name in bare if bare[name] != with_flag[name]}
+    assert differing <= {"parser", "flags"} and bare["run_dir"] == run
+
+
+def test_a_text_that_is_no_run_is_not_taken_for_one(tmp_path):
+    options = _parsed("translate", "--model", "exports", "A dog.")
+    assert (options["texts"], "run_dir" in options) == (["A dog."], False)
+
+
+def test_explain_takes_runs_either_way(capsys, tmp_path):
+    arguments = ("explain", "--html", tmp_path / "page.html")
+    for runs in ([tmp_path], ["--run-dir", tmp_path]):
+        status, _, err = _main(capsys, *arguments, *runs)
+        assert status == 2 and f"{str(tmp_path)!r} is not a run directory" in err
+
+
+def _named_places():
+    """The arguments that are paths, files or names, but for settings: those have rules."""
+    for name, parser in cli.build_parser().commands.items():
+        for action in parser._actions:
+            is_place = action.metavar in ("DIR", "FILE", "RUN_DIR", "DIRECTORY", "INPUT", "NAME")
+            settings = {one.key for one in (parser.get_default("flags") or {}).values()}
+            if is_place and action.dest not in settings and "language" not in action.dest:
+                yield name, action
+
+
+def test_no_path_is_empty():
+    """`--run-dir "$RUN"` of a variable that is not set was the current folder."""
+    places = list(_named_places())
+    assert len(places) >= 20
+    for name, action in places:
+        for text in ("", " "):
+            with pytest.raises(argparse.ArgumentTypeError, match="expected a name or a path"):
+                action.type(text)
+        assert str(action.type("a")) == "a", name
+    for name in ("evaluate", "inspect", "prune"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            cli.build_parser().commands[name]._option_string_actions["--split"].type("")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "RUN", "--html", "DIR"],
+        ["inspect", "RUN", "--json", "DIR"],
+        ["explain", "RUN", "--html", "DIR"],
+        ["demo", "--export-dir", "RUN/config.toml"],
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(capsys, tmp_path, arguments):
+    run = tmp_path / "run"
+    RunDirectory(run).write_config(RunConfig())
+    given = [one.replace("RUN", str(run)).replace("DIR", str(tmp_path)) for one in arguments]
+    options = cli.build_parser().parse_args(given)
+    with pytest.raises(UserError, match=r"is a (folder|file)"):
+        options.command.check(options)
 
 
 def test_the_search_is_the_same_in_exports_and_runs():

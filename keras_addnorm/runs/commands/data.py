@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_fields import list_settings
-from keras_addnorm.runs.setting_flags import add_flags, given, whole_number
+from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
 
 _DESCRIPTION = """\
@@ -29,13 +28,20 @@ examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file, folder, archive or name")
     parser.add_argument(
-        "--test", nargs="+", default=[], metavar="INPUT", help="test sets beside those of INPUT"
+        "inputs", type=some_text, nargs="+", metavar="INPUT", help="file, folder, archive or name"
+    )
+    parser.add_argument(
+        "--test",
+        type=some_text,
+        nargs="+",
+        default=[],
+        metavar="INPUT",
+        help="test sets beside those of INPUT",
     )
     parser.add_argument("--source", metavar="LANGUAGE", help="by default what INPUT says")
     parser.add_argument("--target", metavar="LANGUAGE", help="by default what INPUT says")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write a clean copy")
+    parser.add_argument("--out", type=some_path, metavar="DIR", help="write a clean copy")
     parser.add_argument(
         "--keep",
         nargs="+",

@@ -8,7 +8,8 @@ from pathlib import Path
 from keras_addnorm.runs.choices import DEMO_PAIRS
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import verbosity
-from keras_addnorm.runs.errors import unknown_name
+from keras_addnorm.runs.errors import UserError, unknown_name
+from keras_addnorm.runs.setting_flags import some_path
 
 _DESCRIPTION = """\
 Trains a small Pre-LN Transformer on the built-in data set (dates, prices, distances and the like
@@ -29,11 +30,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the languages (default: %(default)s)",
     )
     parser.add_argument(
-        "--run-dir", type=Path, metavar="DIR", help="run directory (default: runs/demo-PAIR)"
+        "--run-dir", type=some_path, metavar="DIR", help="run directory (default: runs/demo-PAIR)"
     )
     parser.add_argument(
         "--export-dir",
-        type=Path,
+        type=some_path,
         metavar="DIR",
         default=Path("saved_models/demo"),
         help="where the SavedModel goes (default: %(default)s)",
@@ -46,6 +47,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _check(options: argparse.Namespace) -> None:
     if options.pair not in DEMO_PAIRS:
         raise unknown_name("--pair", options.pair, DEMO_PAIRS)
+    # Before the training: the export comes last.
+    if options.export_dir.exists() and not options.export_dir.is_dir():
+        raise UserError(f"--export-dir {options.export_dir} is a file. Expected a folder.")
 
 
 def _run(options: argparse.Namespace, _: None) -> None:

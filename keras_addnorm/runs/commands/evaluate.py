@@ -13,6 +13,7 @@ from keras_addnorm.runs.commands.run_options import (
     load,
     verbosity,
 )
+from keras_addnorm.runs.setting_flags import some_text
 from keras_addnorm.runs.settings import RunConfig
 
 _DESCRIPTION = """\
@@ -28,7 +29,9 @@ examples:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_dir(parser)
     add_verification(parser)
-    parser.add_argument("--split", default="test", help="split to translate (default: test)")
+    parser.add_argument(
+        "--split", type=some_text, default="test", help="split to translate (default: test)"
+    )
     add_search_settings(parser)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.directory import RunDirectory, require_writable
+from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.terminal import StatusLine
 
 _DESCRIPTION = """\
@@ -26,10 +26,24 @@ examples:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="run directories of small models"
+        "run_dirs",
+        type=some_path,
+        nargs="*",
+        metavar="RUN_DIR",
+        help="run directories of small models",
     )
     parser.add_argument(
-        "--html", type=Path, required=True, metavar="FILE", help="the page to write"
+        "--run-dir",
+        type=some_path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="DIR",
+        dest="more_run_dirs",
+        help="the same, as other commands have it",
+    )
+    parser.add_argument(
+        "--html", type=some_path, required=True, metavar="FILE", help="the page to write"
     )
     parser.add_argument(
         "--sentence",
@@ -41,8 +55,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
+    options.run_dirs += options.more_run_dirs
+    if not options.run_dirs:
+        options.parser.error("the following arguments are required: RUN_DIR")
     for directory in options.run_dirs:
         RunDirectory(directory).read_config()
+    require_writable(options.html)
 
 
 def _run(options: argparse.Namespace, checked: None) -> None:

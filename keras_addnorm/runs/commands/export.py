@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from keras_addnorm.runs.choices import STORAGES
@@ -17,9 +16,9 @@ from keras_addnorm.runs.commands.run_options import (
     load,
 )
 from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.export import FORMATS
-from keras_addnorm.runs.setting_flags import given, whole_number
-from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.export import FORMATS, Format
+from keras_addnorm.runs.setting_flags import given, some_path, whole_number
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 
 _DESCRIPTION = """\
@@ -42,11 +41,16 @@ examples:
   keras-addnorm export --run-dir runs/mine onnx/mine --format onnx --max-length 64
 """
 
+# Arguments of the function that writes a SavedModel.
+_OWN = ("version", "licence", "storage")
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_dir(parser)
     add_verification(parser)
-    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
+    parser.add_argument(
+        "directory", type=some_path, metavar="DIRECTORY", help="folder of the versions"
+    )
     parser.add_argument(
         "--format",
         choices=tuple(FORMATS),
@@ -65,46 +69,58 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=STORAGES,
         help="how weights are stored; it computes as before (default: float32)",
     )
-    add_search_settings(
-        parser, without=("samples", "bleu_tokenizer", "batch_size", "min_length", "no_repeat_ngram")
-    )
+    add_search_settings(parser, SEARCH_SETTINGS)
 
 
 def _check(options: argparse.Namespace) -> RunConfig:
     """The configuration of the run, if the format can have what was given."""
     config = config_of_run(options)
     chosen = FORMATS[options.format]
-    flags = {one.key: flag for flag, one in options.flags.items()}
-    keys = [*_own_arguments(options), *given(options)]
-    if refused := [key for key in keys if not key.startswith(chosen.choices)]:
-        taken = [
-            f"--{flags.get(key, key)}"
-            for key in ("version", "licence", "storage", *flags)
-            if chosen.choices and key.startswith(chosen.choices)
-        ]
+    flags = {one.key: f"--{flag}" for flag, one in options.flags.items()}
+    flags |= {name: f"--{name}" for name in _OWN}
+    taken = [key for key in flags if key in (*chosen.arguments, *map(_key, chosen.search))]
+    if refused := [key for key in (*_own_arguments(options), *given(options)) if key not in taken]:
         raise UserError(
             f"An export with --format {options.format} has no "
-            f"{', '.join(f'--{flags.get(key, key)}' for key in refused)} inside. "
-            f"Expected {' or '.join(taken) or 'neither a version nor a setting'}. "
+            f"{', '.join(flags[key] for key in refused)} inside. Expected "
+            f"{' or '.join(flags[key] for key in taken) or 'neither a version nor a setting'}. "
             "Give the search to the runtime when you translate."
         )
     return config
 
 
+def _key(name: str) -> str:
+    return f"evaluation.{name}"
+
+
 def _own_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    own = {key: getattr(options, key) for key in ("version", "licence", "storage")}
+    own = {name: getattr(options, name) for name in _OWN}
     return {name: value for name, value in own.items() if value is not None}
+
+
+def _left_to_the_runtime(config: RunConfig, chosen: Format) -> str | None:
+    """Says which settings of the run's search a format has no place for; None if it has for all."""
+    search, default = config.evaluation, EvaluationConfig()
+    lost = [
+        f"{_key(name)} = {getattr(search, name)}"
+        for name in SEARCH_SETTINGS
+        if name not in chosen.search and getattr(search, name) != getattr(default, name)
+    ]
+    return ", ".join(lost) or None
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
     run = load(options, config)
-    for rule in config.evaluation.constraints:
+    chosen = FORMATS[options.format]
+    if lost := _left_to_the_runtime(config, chosen):
         print(
-            f"Note: the export translates without evaluation.{rule['name']}, which this run has.",
+            f"Note: with --format {options.format} the search is the runtime's, and the export "
+            f"does not hold what this run asks for: {lost}. Ask the runtime for it when you "
+            "translate.",
             file=sys.stderr,
         )
     with StatusLine.saying(f"Exporting to {options.directory} ..."):
-        written = FORMATS[options.format].write(run, options.directory, **_own_arguments(options))
+        written = chosen.write(run, options.directory, **_own_arguments(options))
     print(written)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, add_verification
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_fields import list_settings
-from keras_addnorm.runs.setting_flags import given
+from keras_addnorm.runs.setting_flags import given, some_text
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 from keras_addnorm.runs.toml_files import parse_value
@@ -35,8 +36,10 @@ examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a folder or file, or a name at the hub")
-    add_run_dir(parser)
+    parser.add_argument(
+        "name", type=some_text, metavar="NAME", help="a folder or file, or a name at the hub"
+    )
+    add_run_dir(parser, RunOption(may_stand_first=False))
     add_verification(parser)
     parser.add_argument(
         "--family",

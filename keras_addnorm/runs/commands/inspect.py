@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.commands.run_options import add_verification, load, run_directory
-from keras_addnorm.runs.setting_flags import whole_number
+from keras_addnorm.runs.commands.run_options import (
+    add_run_dir,
+    add_verification,
+    load,
+    run_directory,
+)
+from keras_addnorm.runs.directory import require_writable
+from keras_addnorm.runs.setting_flags import some_path, some_text, whole_number
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 
@@ -34,15 +39,18 @@ examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
+    add_run_dir(parser)
     add_verification(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers")
+    parser.add_argument("--html", type=some_path, metavar="FILE", help="write a page with charts")
+    parser.add_argument("--json", type=some_path, metavar="FILE", help="write all numbers")
     parser.add_argument(
         "--sentence", metavar="TEXT", help="draw its attention maps (default: the first pair)"
     )
     parser.add_argument(
-        "--split", default="validation", help="split of the pairs (default: %(default)s)"
+        "--split",
+        type=some_text,
+        default="validation",
+        help="split of the pairs (default: %(default)s)",
     )
     parser.add_argument(
         "--batch-size",
@@ -54,7 +62,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> RunConfig:
-    return run_directory(options).read_config()
+    config = run_directory(options).read_config()
+    for path in (options.html, options.json):
+        if path is not None:
+            require_writable(path)
+    return config
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:

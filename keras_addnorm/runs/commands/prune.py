@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -13,7 +12,7 @@ from keras_addnorm.runs.commands.run_options import (
     run_directory,
 )
 from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.setting_flags import whole_number
+from keras_addnorm.runs.setting_flags import some_path, some_text, whole_number
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 
@@ -39,7 +38,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "sublayers", nargs="*", metavar="SUBLAYER", help="such as encoder/2/self_attention"
     )
     parser.add_argument(
-        "--split", default="validation", help="split of the pairs (default: %(default)s)"
+        "--split",
+        type=some_text,
+        default="validation",
+        help="split of the pairs (default: %(default)s)",
     )
     parser.add_argument(
         "--pairs",
@@ -49,7 +51,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of sentence pairs (default: %(default)s)",
     )
     parser.add_argument(
-        "--save", type=Path, metavar="DIR", help="write the pruned model as a run directory"
+        "--save", type=some_path, metavar="DIR", help="write the pruned model as a run directory"
     )
 
 

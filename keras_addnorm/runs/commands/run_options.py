@@ -6,24 +6,33 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.setting_fields import Setting, list_settings
-from keras_addnorm.runs.setting_flags import add_flags, given
+from keras_addnorm.runs.setting_flags import add_flags, given, some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 
 if TYPE_CHECKING:
     from keras_addnorm.runs.trained_run import TrainedRun
 
+_MAY_STAND_FIRST = RunOption()
 
-def add_run_dir(parser: argparse.ArgumentParser) -> None:
-    """Adds `--run-dir`, which has to be given."""
-    parser.add_argument(
-        "--run-dir", type=Path, required=True, metavar="DIR", help="the run directory"
-    )
+
+def add_run_dir(parser: Any, run: RunOption = _MAY_STAND_FIRST) -> None:
+    """Adds `--run-dir`, which has to be given.
+
+    Args:
+        parser: The parser of a command, or a group in it.
+        run: What may stand in its place.
+    """
+    help = "the run directory"
+    if run.may_stand_first:
+        help += ", which may also stand before all other arguments, without the flag"
+    parser.add_argument("--run-dir", type=some_path, metavar="DIR", help=help)
+    parser.set_defaults(run_option=run)
 
 
 def add_verification(parser: argparse.ArgumentParser) -> None:
@@ -62,10 +71,12 @@ def add_settings(
     )
 
 
-def add_search_settings(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
-    """Adds the settings of `[evaluation]`, but for those that mean nothing to the command."""
+def add_search_settings(
+    parser: argparse.ArgumentParser, names: Sequence[str] | None = None
+) -> None:
+    """Adds settings of `[evaluation]`: all, or those that mean something to the command."""
     settings = (one for one in list_settings(RunConfig) if one.table == "evaluation")
-    chosen = [one for one in settings if one.name not in without]
+    chosen = [one for one in settings if names is None or one.name in names]
     add_settings(parser, chosen, "evaluation", "evaluation.num_beams=2")
 
 

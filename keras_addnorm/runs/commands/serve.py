@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from keras_addnorm.runs.commands.command import Command, nothing_to_check
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 from keras_addnorm.runs.serve import serve_settings
-from keras_addnorm.runs.setting_flags import add_flags, given
+from keras_addnorm.runs.setting_flags import add_flags, given, some_path
 
 _DESCRIPTION = """\
 Serves an exported model over REST and gRPC, with the APIs of TensorFlow Serving, and a page to try
@@ -25,7 +24,9 @@ examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIRECTORY", help="folder of the versions")
+    parser.add_argument(
+        "directory", type=some_path, metavar="DIRECTORY", help="folder of the versions"
+    )
     add_flags(parser, serve_settings(), titles={"": "settings"})
 
 

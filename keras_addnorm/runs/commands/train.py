@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
     add_run_dir,
@@ -16,7 +16,7 @@ from keras_addnorm.runs.commands.run_options import (
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.process_startup import prepare_for_training
 from keras_addnorm.runs.setting_fields import list_settings
-from keras_addnorm.runs.setting_flags import given
+from keras_addnorm.runs.setting_flags import given, some_path
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml
 
@@ -28,9 +28,9 @@ Without a validation set some training pairs are held out. See docs/data.md.
 
 Settings come from --config, from the flags below, and from --set for any other field of the model;
 later ones win: run directory, then file, then flags, then --set. A flag has the name of its setting
-in the file; where two tables have one of the same name, that of [training] has it, and the other
-begins with its table (--evaluation-max-length). RUN_DIR/config.toml records all
-of them. The same command again (or --resume without settings) resumes a run that was stopped or
+in the file. Those of [evaluation], which are about translations and not about the training, begin
+with its name: --evaluation-batch-size, --evaluation-num-beams. RUN_DIR/config.toml records all of
+them. The same command again (or --resume without settings) resumes a run that was stopped or
 killed, and
 
   keras-addnorm train --run-dir runs/mine --epochs 30
@@ -51,9 +51,10 @@ examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run_dir(parser)
+    # A new folder is named with the flag: a word too many would become one.
+    add_run_dir(parser, RunOption(may_stand_first=False))
     add_verification(parser)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
+    parser.add_argument("--config", type=some_path, metavar="FILE", help="settings as TOML")
     parser.add_argument(
         "--resume",
         action="store_true",

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
+    add_run_dir,
     add_search_settings,
     add_verification,
     config_of_run,
@@ -20,8 +22,8 @@ from keras_addnorm.runs.commands.run_options import (
 )
 from keras_addnorm.runs.directory import require_writable, text_file
 from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.setting_flags import given, whole_number
-from keras_addnorm.runs.settings import RunConfig
+from keras_addnorm.runs.setting_flags import given, some_path, whole_number
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 from keras_addnorm.runs.terminal import StatusLine, bar
 
 # Lines of a file translated at once: enough that lines of similar length share batches.
@@ -46,9 +48,9 @@ examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    origin = parser.add_mutually_exclusive_group(required=True)
-    origin.add_argument("--run-dir", type=Path, metavar="DIR", help="a trained run")
-    origin.add_argument("--model", type=Path, metavar="DIR", help="an exported model")
+    origin = parser.add_mutually_exclusive_group()
+    add_run_dir(origin, RunOption(or_else="model"))
+    origin.add_argument("--model", type=some_path, metavar="DIR", help="an exported model")
     add_verification(parser)
     parser.add_argument("--scores", action="store_true", help="print the score and a tab first")
     parser.add_argument(
@@ -59,7 +61,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="write to a file, which appears when all is translated",
     )
@@ -70,7 +72,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"the {side} language, where the model is told it: as its vocabulary names it",
         )
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="by default the lines of stdin")
-    add_search_settings(parser, without=("samples", "bleu_tokenizer"))
+    add_search_settings(parser, (*SEARCH_SETTINGS, "batch_size"))
 
 
 def _check(options: argparse.Namespace) -> RunConfig | None:
