@@ -1,0 +1,100 @@
+"""What an export holds of a run's search, and what the command's note says of the rest."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from keras_addnorm import cli
+from keras_addnorm.runs import RunConfig, RunDirectory
+from keras_addnorm.runs.choices import BEAM_STOPPINGS
+from keras_addnorm.runs.export import FORMATS
+from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig
+
+DEFAULT = EvaluationConfig()
+OTHER = {
+    "num_beams": 3,
+    "length_penalty": 0.25,
+    "length_penalty_kind": "average",
+    "beam_stopping": next(name for name in BEAM_STOPPINGS if name != DEFAULT.beam_stopping),
+    "max_length": 7,
+    "min_length": 2,
+    "no_repeat_ngram": 5,
+    "shortlist": 11,
+    "splitting": "long_texts",
+    "batch_size": 13,
+    "samples": 17,
+    "bleu_tokenizer": "char",
+}
+WRITERS = {
+    "saved_model": "keras_addnorm.serving.export_saved_model",
+    "ctranslate2": "keras_addnorm.interop.export_ctranslate2",
+    "onnx": "keras_addnorm.interop.export_onnx",
+    "litert": "keras_addnorm.interop.export_litert",
+}
+
+
+@pytest.fixture
+def exported(monkeypatch, tmp_path, capsys):
+    """Exports a run by the command; returns what the writer was given, and what was said."""
+
+    def export(name, settings, *flags):
+        given = {}
+        directory = RunDirectory(tmp_path / "run")
+        directory.write_config(RunConfig().replace(settings))
+
+        def load(options, config):
+            return SimpleNamespace(
+                model="model",
+                tokenizers="tokenizers",
+                config=config,
+                shortlist=config.evaluation.shortlist,
+                directory=SimpleNamespace(read_scores=dict),
+            )
+
+        def write(*places, **choices):
+            given.update(choices, places=places)
+            return places
+
+        monkeypatch.setattr("keras_addnorm.runs.commands.export.load", load)
+        monkeypatch.setattr(WRITERS[name], write)
+        arguments = ["export", "--run-dir", str(directory.path), "new", "--format", name, *flags]
+        assert cli.main(arguments) == 0
+        return given, capsys.readouterr().err
+
+    return export
+
+
+def test_there_is_another_value_of_every_setting():
+    assert [*OTHER] == [field.name for field in dataclasses.fields(DEFAULT)]
+    assert all(getattr(DEFAULT, name) != value for name, value in OTHER.items())
+    assert {*OTHER} - {*SEARCH_SETTINGS} == {"batch_size", "samples", "bleu_tokenizer"}
+    assert [*WRITERS] == [*FORMATS]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_setting_is_inside_of_an_export_or_in_the_note(exported, name):
+    """Once, the note said of a SavedModel with `min_length` that it translates without."""
+    plain, note = exported(name, {})
+    assert note == ""
+    for setting, value in OTHER.items():
+        key = f"evaluation.{setting}"
+        given, note = exported(name, {key: value})
+        is_inside = setting in FORMATS[name].search
+        assert (given != plain) == is_inside, setting
+        is_lost = setting in SEARCH_SETTINGS and not is_inside
+        assert (f": {key} = {value}. Ask" in note) == is_lost and bool(note) == is_lost, setting
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_flags_that_a_format_takes_are_those_that_it_has_inside(exported, capsys, name):
+    for setting in SEARCH_SETTINGS:
+        flags = (f"--{setting.replace('_', '-')}", str(OTHER[setting]))
+        if setting in FORMATS[name].search:
+            given, note = exported(name, {}, *flags)
+            assert (given, note) == exported(name, {f"evaluation.{setting}": OTHER[setting]})
+        else:
+            with pytest.raises(AssertionError):
+                exported(name, {}, *flags)
+            said = capsys.readouterr().err
+            assert f"An export with --format {name} has no {flags[0]} inside. Expected" in said
