@@ -26,19 +26,19 @@ from keras_addnorm.training import (
 
 
 def _inverse_square_root(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
-    return InverseSquareRootSchedule(training.peak_learning_rate, training.warmup_steps)
+    return InverseSquareRootSchedule(training.peak_learning_rate, training.warmup(total_steps))
 
 
 def _noam(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
-    return NoamSchedule(hidden_dim, training.warmup_steps, training.peak_learning_rate)
+    return NoamSchedule(hidden_dim, training.warmup(total_steps), training.peak_learning_rate)
 
 
 def _cosine(training: TrainingConfig, hidden_dim: int, total_steps: int) -> Any:
     return keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0,
-        decay_steps=max(1, total_steps - training.warmup_steps),
+        decay_steps=max(1, total_steps - training.warmup(total_steps)),
         warmup_target=training.peak_learning_rate,
-        warmup_steps=training.warmup_steps,
+        warmup_steps=training.warmup(total_steps),
     )
 
 

@@ -37,7 +37,7 @@ from keras_addnorm.runs.text_data import (
     run_pairs,
 )
 from keras_addnorm.runs.trained_run import model_config, save_model_config
-from keras_addnorm.runs.updates import about_updates
+from keras_addnorm.runs.updates import about_updates, with_warmup
 from keras_addnorm.training.checkpoint_file import TrainingState
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def prepare(
     data, validation_data = _datasets(training, tokenizers, pairs, devices)
     epochs, report = data.epochs, data.report
     require_shareable_batches(report, devices)
+    config, about_warmup = with_warmup(config, directory, report)
+    training = config.training
     compile_model(model, training, report.batches, devices)
     state = resume_or_start(model, training, directory, place, devices, epochs, report, say)
     if is_first():  # All that is there has been found to belong together.
@@ -124,6 +126,8 @@ def prepare(
     say(f"Training data: {report}.")
     for line in about_updates(training, report):
         say(line)
+    if about_warmup is not None:
+        say(about_warmup)
     _check_pairs(config, pairs, report, say)
     say(f"Validation data: {validation_data.report}.")
     say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")

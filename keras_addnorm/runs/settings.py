@@ -145,6 +145,10 @@ class ModelChoice:
         return cls(preset, overrides)
 
 
+# Updates of a warm-up, where there are enough of them.
+WARMUP = 1000
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
     """How the model is trained."""
@@ -189,7 +193,12 @@ class TrainingConfig:
         above=0,
         below=math.inf,
     )
-    warmup_steps: int = setting(1000, "updates until the learning rate is at its peak", minimum=1)
+    warmup_steps: int | None = setting(
+        None,
+        "updates until the learning rate is at its peak; by default 1000, or a quarter of all "
+        "updates if that is less (noam: always 1000, as its peak depends on them)",
+        minimum=1,
+    )
     cooldown_epochs: int = setting(
         0,
         "let the learning rate fall to 0 over the last N epochs; 0 = leave it to the schedule",
@@ -304,6 +313,20 @@ class TrainingConfig:
                 ),
             ],
         )
+
+    def warmup(self, updates: int) -> int:
+        """Returns the updates of the warm-up: `warmup_steps`, or what fits the training.
+
+        Args:
+            updates: Number of updates of the whole training.
+
+        Returns:
+            The number.
+        """
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        # The peak of noam depends on it.
+        return WARMUP if self.schedule == "noam" else max(1, min(WARMUP, updates // 4))
 
     @property
     def bucketing(self) -> Bucketing:

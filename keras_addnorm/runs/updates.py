@@ -5,11 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from keras_addnorm.data.pipeline_report import PipelineReport
-from keras_addnorm.runs.settings import TrainingConfig
+from keras_addnorm.runs.directory import RunDirectory
+from keras_addnorm.runs.settings import WARMUP, RunConfig, TrainingConfig
 
 
 def _updates(number: int) -> str:
     return "update is" if number == 1 else "updates are"
+
+
+def _counts(training: TrainingConfig, report: PipelineReport) -> tuple[int, int]:
+    """The updates of an epoch and of the whole training."""
+    an_epoch = report.batches // training.batches_per_update
+    return an_epoch, an_epoch * training.epochs
+
+
+def with_warmup(
+    config: RunConfig, directory: RunDirectory, report: PipelineReport
+) -> tuple[RunConfig, str | None]:
+    """Chooses the warm-up of a run that was given none; a run that goes on keeps its own.
+
+    Args:
+        config: The configuration.
+        directory: The run.
+        report: What an epoch holds.
+
+    Returns:
+        The configuration with it, and a line for the user if it is shorter than usual.
+    """
+    training, (_, total) = config.training, _counts(config.training, report)
+    if training.warmup_steps is not None:
+        return config, None
+    before = directory.read_config().training if directory.config.exists() else training
+    steps = before.warmup_steps or training.warmup(total)
+    said = f"Warm-up: {steps:,} updates, as there are few and no --warmup-steps is given."
+    is_less = steps < WARMUP and training.schedule != "constant"
+    return config.replace({"training.warmup_steps": steps}), said if is_less else None
 
 
 def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[str]:
@@ -22,12 +52,12 @@ def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[
     Yields:
         A line, and one more for each warning.
     """
-    an_epoch = report.batches // training.batches_per_update
-    total = an_epoch * training.epochs
+    an_epoch, total = _counts(training, report)
     yield f"Updates: {total:,}, {an_epoch:,} an epoch."
-    if training.schedule != "constant" and total < training.warmup_steps:
+    warmup = training.warmup(total)
+    if training.schedule != "constant" and total < warmup:
         yield (
-            f"Warning: {total:,} {_updates(total)} fewer than the {training.warmup_steps:,} over "
+            f"Warning: {total:,} {_updates(total)} fewer than the {warmup:,} over "
             "which the learning rate rises to its peak: such a training learns little. More "
             f"--epochs and fewer --tokens-per-batch (now {training.tokens_per_batch:,}) make more "
             "updates; --warmup-steps makes the rise shorter."

@@ -22,7 +22,7 @@ from keras_addnorm.runs.progress import duration, epoch_line, summary
 from keras_addnorm.runs.resuming import _going_on, _starting_anew
 from keras_addnorm.runs.text_data import load_or_train_tokenizers
 from keras_addnorm.runs.train import train
-from keras_addnorm.runs.updates import about_updates
+from keras_addnorm.runs.updates import about_updates, with_warmup
 from keras_addnorm.training import RDropCrossentropy
 from keras_addnorm.training.checkpoint_file import TrainingState
 
@@ -105,8 +105,51 @@ def test_too_few_or_too_small_updates_are_said(settings, buckets, warnings):
         assert line.startswith("Warning: ") and words in line
 
 
+@pytest.mark.parametrize(
+    ("settings", "updates", "steps"),
+    [
+        ({}, 4003, 1000),
+        ({}, 3999, 999),
+        ({}, 3, 1),
+        ({"warmup_steps": 61}, 60, 61),
+        ({"schedule": "noam"}, 60, 1000),
+    ],
+)
+def test_the_warm_up_follows_the_number_of_updates_unless_it_is_given(settings, updates, steps):
+    """A training of twenty updates once rose for a thousand, and learned nothing."""
+    training = RunConfig.from_dict({"training": settings}).training
+    assert training.warmup(updates) == steps
+
+
+def test_a_run_keeps_the_warm_up_that_was_chosen_for_it(tmp_path):
+    report = dataclasses.replace(REPORT, buckets=((13, 7, 7),), batches=7)
+    directory = RunDirectory(tmp_path)
+    config = RunConfig().replace({"training.epochs": 5})
+    directory.write_config(config)
+    chosen, said = with_warmup(config, directory, report)
+    assert chosen == config.replace({"training.warmup_steps": 8})
+    assert said.startswith("Warm-up: 8 updates")
+    directory.write_config(chosen)
+    longer = config.replace({"training.epochs": 50})
+    found, _ = with_warmup(longer, directory, report)
+    assert found == longer.replace({"training.warmup_steps": 8})
+    given = config.replace({"training.warmup_steps": 900})
+    assert with_warmup(given, directory, report) == (given, None)
+
+
+def test_a_training_rises_over_the_warm_up_that_it_records(monkeypatch, tmp_path):
+    model, *_ = what_fit_trains(monkeypatch, tmp_path, {"epochs": 3, "tokens_per_batch": 512})
+    steps = RunDirectory(tmp_path).read_config().training.warmup_steps
+    assert 1 < steps < 100
+    peak = RunConfig().training.peak_learning_rate
+    expected = [peak * (steps - 1) / steps, peak, peak * (steps / (steps + 1)) ** 0.5]
+    np.testing.assert_allclose(rates(model, [steps - 1, steps, steps + 1]), expected, rtol=1e-6)
+
+
 def test_accumulated_batches_are_one_update():
-    training = RunConfig.from_dict({"training": {"batches_per_update": 3, "epochs": 2}}).training
+    training = RunConfig.from_dict(
+        {"training": {"batches_per_update": 3, "epochs": 2, "warmup_steps": 1000}}
+    ).training
     said, warning = about_updates(training, dataclasses.replace(REPORT, batches=6))
     assert said == "Updates: 4, 2 an epoch."
     assert warning.startswith("Warning: 4 updates are fewer")
