@@ -391,7 +391,8 @@ class EvaluationConfig:
     samples: int = setting(10, "number of translations that are shown", minimum=0)
     bleu_tokenizer: str = setting(
         "auto",
-        "how sacreBLEU splits texts into words; auto = as the target language asks for",
+        "how sacreBLEU splits texts into words; auto = as the target language asks for, or the "
+        "script of the references",
         choices=BLEU_TOKENIZERS,
     )
 

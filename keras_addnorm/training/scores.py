@@ -34,8 +34,9 @@ def evaluate_translations(
     """Scores translations against one reference each, with sacreBLEU's default settings.
 
     Both sides are plain, detokenised text, compared as they are. For BLEU, sacreBLEU splits them
-    into words itself: with 13a, or as the language asks for. Without that a language that is
-    written without spaces has BLEU near 0. chrF counts characters and needs no words.
+    into words itself: with 13a, or as the language or the script of the references asks for.
+    Without that a language that is written without spaces has BLEU near 0. chrF counts characters
+    and needs no words.
 
     Args:
         hypotheses: The translations.
@@ -78,7 +79,7 @@ def evaluate_translations(
             "Each translation is scored against one reference. Received "
             f"{len(hypotheses)} hypotheses and {len(references)} references."
         )
-    tokenize = bleu_tokenizer(language, tokenizer)
+    tokenize = bleu_tokenizer(language, tokenizer, references=references)
     bleu, chrf = BLEU(lowercase=lowercase, tokenize=tokenize), CHRF(lowercase=lowercase)
     bleu_score = bleu.corpus_score(hypotheses, [references]).score
     chrf_score = chrf.corpus_score(hypotheses, [references]).score

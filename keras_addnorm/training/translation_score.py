@@ -86,7 +86,7 @@ class TranslationScore(keras.callbacks.Callback):
         self.every = int(every)
         self.lowercase = lowercase
         # Here, too, so that a wrong name or a missing package is an error before the first epoch.
-        self.tokenizer = bleu_tokenizer(language, tokenizer)
+        self.tokenizer = bleu_tokenizer(language, tokenizer, references=self.references)
         self.scores: Scores | None = None
         self.history: list[tuple[int, Scores]] = []
         self.hypotheses: list[str] = []

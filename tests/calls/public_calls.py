@@ -898,7 +898,7 @@ TRAINING = {
     "bleu_tokenizer": Call(
         always(training.bleu_tokenizer),
         given(language="de"),
-        {"tokenizer": (None, 3, "no such", ["a"], NOTHING)},
+        {"tokenizer": (None, 3, "no such", ["a"], NOTHING), "references": (None, 3, "a", NOTHING)},
     ),
     "evaluate_translations": Call(
         always(training.evaluate_translations),

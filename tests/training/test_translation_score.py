@@ -81,6 +81,61 @@ def test_f3_a_perfect_system_has_100(language):
     assert scores.bleu == expected.score
 
 
+# Languages that have no entry, and texts in scripts without spaces between words.
+UNSPACED = {
+    "shn": ("char", ["မိူဝ်ႈၼႆႉၵႂႃႇၵၢတ်ႇ", "ၶဝ်တဵၵ်းမၢၵ်ႇပေႃး"]),
+    "ksw_Mymr": ("char", ["ပှၤတဂၤဟးဝဲလၢကျဲအပူၤ"]),
+    "nod": ("char", ["ᨣᩴᩤᨾᩮᩬᩥᨦ"]),
+    "jv": ("char", ["ꦱꦸꦒꦼꦁꦫꦮꦸꦃꦱꦼꦢꦪ"]),
+    "ban": ("char", ["ᬒᬁᬲ᭄ᬯᬲ᭄ᬢ᭄ᬬᬲ᭄ᬢᬸ"]),
+    "cdo": ("zh", ["我今天去商店买菜。", "他们在公园里打篮球。"]),
+    "en": ("zh", ["我今天去商店买菜 (OK).", "他们在公园里打篮球。"]),
+    None: ("char", ["ฉันไปตลาด", "พวกเขาเล่นบาสเกตบอล"]),
+}
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+def test_the_script_of_the_references_decides_where_the_language_says_nothing(language):
+    """BLEU of a perfect system was 0 where a language was not in the list."""
+    tokenizer, references = UNSPACED[language]
+    scores = evaluate_translations(references, references, language=language)
+    assert f"|tok:{tokenizer}|" in scores.bleu_signature
+    assert scores.bleu == sacrebleu.corpus_bleu(references, [references], tokenize=tokenizer).score
+    assert scores.bleu == pytest.approx(100)
+    callback = TranslationScore(references, references, echo, language=language)
+    assert callback.tokenizer == tokenizer
+    given = evaluate_translations(references, references, language=language, tokenizer="intl")
+    assert "|tok:intl|" in given.bleu_signature
+
+
+def test_japanese_is_told_from_chinese_by_its_kana(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    choose = bleu_tokenizers.bleu_tokenizer
+    assert choose(references=["私は今日、店に行きました。"]) == "ja-mecab"
+    assert choose(references=["我今天去の商店买菜。他们在公园里打篮球。"]) == "zh"
+    assert choose("de", references=["Das Wort 東京 steht hier."]) == "13a"
+    assert choose("ko", references=["我今天"]) == "ko-mecab"
+    assert choose("xyz-Hant") == choose("xyz_Hani") == "zh"
+
+
+def test_texts_without_spaces_in_another_script_are_warned_of(caplog):
+    bleu_tokenizers._say_that_sentences_are_words.cache_clear()
+    evaluate_translations(REFERENCES, REFERENCES, language="de")
+    evaluate_translations(["Donaudampfschiff"], ["Donaudampfschiff"])
+    assert not caplog.text
+    references = ["ᜋᜊᜓᜑᜌ᜔ᜀᜅ᜔ᜋᜄᜈ᜔ᜇᜅ᜔ᜉᜒᜎᜒᜉᜒᜈᜐ᜔"]  # Baybayin, of which nothing is known here.
+    evaluate_translations(references, references, tokenizer="13a")
+    assert not caplog.text
+    evaluate_translations(references, references, language="tl")
+    assert "'tl') have hardly any spaces" in caplog.text and "tok:13a" in caplog.text
+
+
+@pytest.mark.parametrize("references", ["abc", 3, [None], [b"a"]])
+def test_references_are_a_list_of_strings(references):
+    with pytest.raises(ValueError, match="Expected a list of strings as `references`"):
+        bleu_tokenizers.bleu_tokenizer(references=references)
+
+
 @pytest.mark.parametrize(("language", "extra"), [("ja", "ja"), ("ko-KR", "ko")])
 def test_f3_characters_stand_in_for_a_package_that_is_missing(language, extra, monkeypatch, caplog):
     bleu_tokenizers._say_that_characters_stand_in.cache_clear()
