@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import numbers
+import struct
 from typing import Any
+
+_SMALLEST_NORMAL = 2.0**-126
 
 
 def is_whole(value: Any, least: int | None = None, most: int | None = None) -> bool:
@@ -22,16 +25,31 @@ def is_number(
     below: float | None = None,
     most: float | None = None,
 ) -> bool:
-    """Return whether a value is a finite number, Python's or NumPy's but no bool, within limits."""
-    # An int that no float can hold is a number, too.
-    if not _is_a(numbers.Real, value) or not (is_whole(value) or math.isfinite(value)):
+    """Return whether a value is a number, Python's or NumPy's but no bool, within limits.
+
+    It is computed with in float32, where 1e39 is infinite, 1e-46 is 0 and 0.99999999 is 1: it has
+    to be finite there, and must not reach the limits that it is to stay above or below.
+    """
+    if not _is_a(numbers.Real, value):
         return False
+    held = in_float32(value)
     return (
-        (above is None or value > above)
+        math.isfinite(held)
+        and (above is None or (value > above and held > in_float32(above)))
         and (least is None or value >= least)
-        and (below is None or value < below)
+        and (below is None or (value < below and held < in_float32(below)))
         and (most is None or value <= most)
     )
+
+
+def in_float32(value: Any) -> float:
+    """Return what float32 holds of a number: infinity if it is too large, 0 if it is tiny."""
+    try:
+        held: float = struct.unpack("f", struct.pack("f", float(value)))[0]
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    # XLA takes smaller ones for 0.
+    return 0.0 if abs(held) < _SMALLEST_NORMAL else held
 
 
 def _is_a(kind: type, value: Any) -> bool:
@@ -77,7 +95,9 @@ def require_share(**values: Any) -> None:
     """
     for name, value in values.items():
         if not is_number(value, least=0, below=1):
-            raise ValueError(f"`{name}` is a share. Expected 0 <= share < 1. Received: {value!r}")
+            raise ValueError(
+                f"`{name}` is a share. Expected 0 <= share < 1 in float32. Received: {value!r}"
+            )
 
 
 def require_gain(**values: Any) -> None:
@@ -89,7 +109,8 @@ def require_gain(**values: Any) -> None:
     for name, value in values.items():
         if not is_number(value, least=0):
             raise ValueError(
-                f"`{name}` is a factor. Expected a finite number >= 0. Received: {value!r}"
+                f"`{name}` is a factor. Expected a number >= 0, finite in float32. "
+                f"Received: {value!r}"
             )
 
 
@@ -101,7 +122,7 @@ def require_epsilon(epsilon: Any) -> None:
     """
     if not is_number(epsilon, least=0):
         raise ValueError(
-            "`epsilon` keeps norms from dividing by 0. Expected a finite number >= 0. "
+            "`epsilon` keeps norms from dividing by 0. Expected a number >= 0, finite in float32. "
             f"Received: {epsilon!r}"
         )
 
@@ -126,4 +147,6 @@ def require_finite(what: str, **values: Any) -> None:
     """
     for name, value in values.items():
         if not is_number(value):
-            raise ValueError(f"{what} Expected a finite number {name}. Received: {value!r}")
+            raise ValueError(
+                f"{what} Expected a number {name}, finite in float32. Received: {value!r}"
+            )

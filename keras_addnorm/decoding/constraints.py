@@ -62,6 +62,10 @@ class View(NamedTuple):
         )
 
 
+# More tokens than any output has, and an int32 holds them.
+_MANY = 2.0**30
+
+
 class Constraint(abc.ABC):
     """A rule about the next token. A subclass is a frozen dataclass."""
 
@@ -106,7 +110,7 @@ class _LengthLimit(Constraint):
     def _tokens(self, source_lengths: Tensor) -> Tensor:
         # A thousandth more: 4.2 * 15 is 62.999996 in float32, and meant to be 63.
         product = self.source_factor * ops.cast(source_lengths, "float32") + (self.length + 1e-3)
-        return ops.cast(ops.floor(product), "int32")
+        return ops.cast(ops.floor(ops.minimum(product, _MANY)), "int32")
 
 
 @dataclasses.dataclass(frozen=True)

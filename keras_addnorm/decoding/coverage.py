@@ -13,6 +13,9 @@ from keras_addnorm.decoding.argument_checks import require_layer
 Tensor = Any
 # Lower bound of the attention to a token: the logarithm of 0 would exclude the hypothesis.
 _UNREAD = 1e-9
+# A token that nothing looked at costs 20.7 times the weight, and a score below -5e8 would count as
+# impossible: with this weight, that of a source of 24,000 tokens.
+_HEAVIEST = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,7 @@ class CoveragePenalty:
         layer: The decoder layer that is asked; -1 is the last.
 
     Raises:
-        ValueError: If `beta` is not a positive, finite number, or the layer is no int.
+        ValueError: If `beta` is not a number above 0 and at most 1000, or the layer is no int.
 
     Reference:
         Wu et al., "Google's Neural Machine Translation System", 2016, equation 14.
@@ -40,9 +43,9 @@ class CoveragePenalty:
     layer: int = -1
 
     def __post_init__(self) -> None:
-        if not is_number(self.beta, above=0):
+        if not is_number(self.beta, above=0, most=_HEAVIEST):
             raise ValueError(
-                "The weight of a coverage penalty has to be positive and finite. "
+                f"The weight of a coverage penalty has to be above 0 and at most {_HEAVIEST}. "
                 f"Received: beta={self.beta!r}. 0 as `coverage_penalty` means none."
             )
         require_layer(self.layer)

@@ -22,6 +22,8 @@ from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.top_k import best_first
 
 Tensor = Any
+# Beside a larger cost, times the hypotheses, float32 could not tell sums apart.
+_DEAREST = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +72,10 @@ class DiverseBeam(Strategy):
                 f"of num_groups. Received: num_beams={self.num_beams}, "
                 f"num_groups={self.num_groups}"
             )
-        if not is_number(self.diversity, least=0):
+        if not is_number(self.diversity, least=0, most=_DEAREST):
             raise ValueError(
-                "Being like the others can cost something or nothing. Expected diversity >= 0. "
-                f"Received: {self.diversity!r}"
+                "Being like the others can cost something or nothing. Expected 0 <= diversity <= "
+                f"{_DEAREST}. Received: {self.diversity!r}"
             )
         check_num_return(self.num_return, self.num_beams)
         rule_of(self.early_stopping)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.decoding import coverage, strategies
+from keras_addnorm.decoding import coverage, length_penalties, strategies
 from keras_addnorm.decoding.argument_checks import require_layer, require_positive, require_type
 from keras_addnorm.decoding.compilation import run_compiled
 from keras_addnorm.decoding.constraints import ConstraintLike, get_all, require_possible
@@ -22,7 +22,7 @@ from keras_addnorm.decoding.id_arrays import (
     pad_batch,
     padded_length,
 )
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.length_penalties import LengthPenaltyLike, require_scores
 from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import run_teacher_forced
@@ -238,6 +238,7 @@ def _check_settings(settings: SearchSettings, info: DecoderInfo, config: Any) ->
             "The model has learned positions and cannot generate past them. Expected max_length "
             f"<= {info.num_positions}. Received: {max_length}"
         )
+    require_scores(length_penalties.get(settings.strategy.length_penalty), max_length)
     if (penalty := coverage.get(settings.strategy.coverage_penalty)) is not None:
         check_layer(penalty.layer, config)
     require_possible(settings.constraints, info.target_vocabulary_size, max_length, info.ids)

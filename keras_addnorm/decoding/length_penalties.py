@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import Any
 
 from keras import ops
@@ -41,6 +42,16 @@ class LengthPenalty(abc.ABC):
         """
 
 
+class _Power(LengthPenalty):
+    """A penalty that is a power of a number, whose size can be told without computing it."""
+
+    alpha: float
+
+    @abc.abstractmethod
+    def base(self, length: Any) -> Any:
+        """Return the number, of an int or of a float32 tensor."""
+
+
 @dataclasses.dataclass(frozen=True)
 class NoPenalty(LengthPenalty):
     """Divides by 1: the score is the sum itself, and short outputs have the advantage."""
@@ -51,7 +62,7 @@ class NoPenalty(LengthPenalty):
 
 
 @dataclasses.dataclass(frozen=True)
-class GNMTPenalty(LengthPenalty):
+class GNMTPenalty(_Power):
     """Divides by `((5 + n) / 6)^alpha`.
 
     Args:
@@ -71,11 +82,15 @@ class GNMTPenalty(LengthPenalty):
 
     def divisor(self, length: int | Tensor) -> Tensor:
         """Return `((5 + n) / 6)^alpha`."""
-        return ((5.0 + ops.cast(length, "float32")) / 6.0) ** self.alpha
+        return self.base(ops.cast(length, "float32")) ** self.alpha
+
+    def base(self, length: Any) -> Any:
+        """Return `(5 + n) / 6`."""
+        return (5.0 + length) / 6.0
 
 
 @dataclasses.dataclass(frozen=True)
-class AveragePenalty(LengthPenalty):
+class AveragePenalty(_Power):
     """Divides by `n^alpha`: with 1, the score is the mean log-probability of a token.
 
     This is `length_penalty` of CTranslate2, `--normalize` of Marian and `--lenpen` of fairseq.
@@ -94,7 +109,11 @@ class AveragePenalty(LengthPenalty):
 
     def divisor(self, length: int | Tensor) -> Tensor:
         """Return `n^alpha`, and 1 for a sequence of no tokens."""
-        return ops.maximum(ops.cast(length, "float32"), 1.0) ** self.alpha
+        return self.base(ops.maximum(ops.cast(length, "float32"), 1.0)) ** self.alpha
+
+    def base(self, length: Any) -> Any:
+        """Return `n`."""
+        return length
 
 
 LengthPenaltyLike = float | str | dict[str, Any] | LengthPenalty
@@ -132,5 +151,45 @@ def get(identifier: LengthPenaltyLike) -> LengthPenalty:
 def _check_alpha(alpha: float) -> None:
     if not is_number(alpha):
         raise ValueError(
-            f"The exponent of a length penalty has to be a finite number. Received: alpha={alpha!r}"
+            "The exponent of a length penalty has to be a number, finite in float32. "
+            f"Received: alpha={alpha!r}"
         )
+
+
+# What a divisor may be, for n tokens: sums of log-probabilities are between -1e-7, float32's step
+# below 0, and some -20 n. Their quotients have to be normal numbers, and above -5e8: a score below
+# that counts as impossible.
+_LARGEST = 1e30
+_SMALLEST_OF_A_TOKEN = 4e-8
+
+
+def require_scores(penalty: LengthPenalty, max_length: int, *, may_compute: bool = True) -> None:
+    """Raise unless scores of all lengths can be told apart in float32.
+
+    Divided by 1e40 all of them are 0, and by 1e-40 minus infinity.
+
+    Args:
+        penalty: The penalty.
+        max_length: Number of tokens to generate at most.
+        may_compute: Whether the divisors of a penalty of another class may be computed, which is
+            impossible in a traced function; else they are taken as they are.
+
+    Raises:
+        ValueError: If a divisor is too large, too small, or no number.
+    """
+    for length in (1, max_length):  # It only rises or only falls.
+        if isinstance(penalty, _Power):
+            log = penalty.alpha * math.log(penalty.base(length))
+        elif may_compute:
+            divisor = float(ops.convert_to_numpy(penalty.divisor(length)))
+            log = math.log(divisor) if divisor > 0 else -math.inf if divisor == 0 else math.nan
+        else:
+            return
+        if not math.log(_SMALLEST_OF_A_TOKEN * length) < log < math.log(_LARGEST):
+            raise ValueError(
+                "Scores are sums of log-probabilities divided by the length penalty, and float32 "
+                "could not tell them apart. Expected a divisor between "
+                f"{_SMALLEST_OF_A_TOKEN * length:.0e} and {_LARGEST:.0e} for {length} tokens. "
+                f"Received: {penalty}, which divides by about 1e{log / math.log(10):+.0f} there. "
+                "Take an exponent nearer to 0, or a smaller max_length."
+            )

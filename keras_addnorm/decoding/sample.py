@@ -21,6 +21,9 @@ from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.decoding.top_k import best_first
 
 Tensor = Any
+# Divided by less, the log-probability even of the best of a million tokens could be below -5e8,
+# which is impossible.
+_COLDEST = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +66,11 @@ class Sample(Strategy):
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
-        if not is_number(self.temperature, above=0):
+        if not is_number(self.temperature, least=_COLDEST):
             raise ValueError(
-                "The temperature has to be positive and finite. Received: temperature="
-                f"{self.temperature!r}. For the most probable token at each step, use Greedy()."
+                f"The temperature has to be at least {_COLDEST} and finite in float32. Received: "
+                f"temperature={self.temperature!r}. For the most probable token at each step, use "
+                "Greedy()."
             )
         if self.top_k is not None:
             require_positive("Nothing would be left to draw from.", top_k=self.top_k)

@@ -21,7 +21,8 @@ from keras_addnorm.decoding.decoder import Decoder, DecoderInfo, require_decoder
 from keras_addnorm.decoding.engine import Engine, engine_for
 from keras_addnorm.decoding.engine.vocabulary import ListedTokens
 from keras_addnorm.decoding.indexing import take
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.length_penalties import LengthPenaltyLike, require_scores
+from keras_addnorm.decoding.length_penalties import get as get_length_penalty
 from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
 from keras_addnorm.decoding.shortlist import Shortlist, require_one
@@ -43,6 +44,9 @@ class SearchSettings:
         constraints: Rules about the next token.
         engine: The engine, which does not change the results.
         ids: The special ids; `None` for those of the decoder's `config`, or their defaults.
+
+    Raises:
+        ValueError: If float32 cannot tell scores apart that are divided by the length penalty.
     """
 
     strategy: Strategy
@@ -50,6 +54,10 @@ class SearchSettings:
     constraints: tuple[Constraint, ...] = ()
     engine: Engine = dataclasses.field(default_factory=engine_for)
     ids: SpecialIds | None = None
+
+    def __post_init__(self) -> None:
+        penalty = get_length_penalty(self.strategy.length_penalty)
+        require_scores(penalty, self.max_length, may_compute=False)
 
 
 def decode(

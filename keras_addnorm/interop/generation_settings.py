@@ -14,7 +14,7 @@ from keras_addnorm.decoding.constraints import (
     NoRepeatNgram,
 )
 from keras_addnorm.decoding.early_stopping import EarlyStopping
-from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty
+from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty, require_scores
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -38,6 +38,13 @@ _FOLLOWED: dict[str, tuple[type, ...]] = {
     "bad_words_ids": (list, tuple),
     "suppress_tokens": (list, tuple),
     "forced_bos_token_id": (int,),
+}
+# The smallest values of those that are numbers of something.
+_LEAST = {
+    "num_beams": 1,
+    "max_length": 1,
+    **dict.fromkeys(("max_new_tokens", "min_length", "min_new_tokens"), 0),
+    **dict.fromkeys(("no_repeat_ngram_size", "top_k", "forced_bos_token_id"), 0),
 }
 SPECIAL_IDS = frozenset({"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"})
 """The fields that name special ids, which are the model's."""
@@ -154,6 +161,7 @@ class GenerationSettings:
         *,
         unsaid: int | None = None,
         end_id: int | None = None,
+        vocabulary_size: int | None = None,
     ) -> GenerationSettings:
         """Make them of a checkpoint's settings.
 
@@ -162,18 +170,21 @@ class GenerationSettings:
             longest: The most tokens that the model is meant to generate.
             unsaid: The most tokens where the settings do not say it; `None` for `longest`.
             end_id: The end token, which `bad_words_ids` cannot forbid.
+            vocabulary_size: Number of target tokens; `None` if it is not known.
 
         Returns:
             The settings.
 
         Raises:
-            ValueError: If settings that are followed are of another type: all of them at once.
+            ValueError: If settings that are followed are of another type or out of range: all of
+                them at once.
         """
         values = {name: value for name, value in settings.items() if value is not None}
-        _require_types(values)
+        _require_types(values, vocabulary_size)
         strategy = _strategy(values)
         asked = _asked_length(values, longest if unsaid is None else unsaid)
         max_length = max(1, min(asked, longest))
+        require_scores(getattr(strategy, "length_penalty", NoPenalty()), max_length)
         constraints = _constraints(values, end_id)
         not_followed = list(_not_followed(values, strategy))
         if not constraints and not_followed == [_RENORMALIZES]:
@@ -292,8 +303,8 @@ def special_ids(config: Seq2SeqConfig) -> dict[str, Any]:
     }
 
 
-def _require_types(values: Mapping[str, Any]) -> None:
-    """Refuse followed settings of another type."""
+def _require_types(values: Mapping[str, Any], vocabulary_size: int | None) -> None:
+    """Refuse followed settings of another type, or out of range."""
     problems = []
     for name, types in _FOLLOWED.items():
         value = values.get(name)
@@ -301,6 +312,12 @@ def _require_types(values: Mapping[str, Any]) -> None:
         if value is not None and (is_other_bool or not isinstance(value, types)):
             expected = " or ".join(kind.__name__ for kind in types)
             problems.append(f"{name} = {value!r:.60}; expected {expected}")
+        elif value is not None and (least := _LEAST.get(name)) is not None and value < least:
+            problems.append(f"{name} = {value!r:.60}; expected {least} or more")
+    num_beams = values.get("num_beams")
+    if vocabulary_size and isinstance(num_beams, int) and num_beams > vocabulary_size:
+        # There are as many first tokens to begin with.
+        problems.append(f"num_beams = {num_beams}; expected at most {vocabulary_size} tokens")
     stopping = values.get("early_stopping")
     if isinstance(stopping, str) and stopping not in _STOPPING:
         problems.append(f"early_stopping = {stopping!r}; expected bool or 'never'")

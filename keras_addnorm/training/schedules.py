@@ -13,6 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
+
 
 def _warmup_then_inverse_square_root(step: Any, warmup_steps: int) -> Any:
     """min(step / warmup, sqrt(warmup / step)): 1 at its peak, finite at step 0."""
@@ -34,8 +36,10 @@ def _positive_int(value: Any, name: str, hint: str) -> int:
 
 def _positive_float(value: Any, name: str, hint: str) -> float:
     """The value as a plain finite float above 0."""
-    if not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number above 0. Received {value!r}. {hint}")
+    if not is_number(value, above=0):
+        raise ValueError(
+            f"{name} must be a number above 0, finite in float32. Received {value!r}. {hint}"
+        )
     return float(value)
 
 

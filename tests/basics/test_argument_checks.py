@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_addnorm.basics.argument_checks import (
+    in_float32,
     is_number,
     is_whole,
     require_epsilon,
@@ -27,12 +28,15 @@ def test_what_is_no_whole_number(value):
     assert not is_whole(value)
 
 
-@pytest.mark.parametrize("value", [0.5, -0.5, np.float32(0.5), 1e300])
+@pytest.mark.parametrize("value", [0.5, -0.5, np.float32(0.5), 3e38, -3e38, 1e-300])
 def test_numbers(value):
     assert is_number(value) and not is_whole(value)
 
 
-@pytest.mark.parametrize("value", [True, math.nan, math.inf, -math.inf, "0.5", None, 1j, [0.5]])
+@pytest.mark.parametrize(
+    "value",
+    [True, math.nan, math.inf, -math.inf, 1e39, -1e39, 10**400, "0.5", None, 1j, [0.5]],
+)
 def test_what_is_no_number(value):
     assert not is_number(value)
 
@@ -42,6 +46,16 @@ def test_limits():
     assert is_number(2, least=2, most=2)
     assert not is_number(2, above=2) and not is_number(2, below=2)
     assert not is_number(2, least=3) and not is_number(2, most=1)
+
+
+def test_limits_hold_for_what_float32_makes_of_a_number():
+    """Dropout of 0.99999999 once divided by 0, and a temperature of 1e-46 was one of 0."""
+    assert is_number(1 - 2e-7, below=1) and not is_number(1 - 1e-9, below=1)
+    assert is_number(1e-37, above=0) and not is_number(1e-39, above=0)
+    assert is_number(np.float64(0.1), least=0.1, most=0.1)
+    assert not is_number(-1e-50, least=0) and not is_number(1 + 1e-12, most=1)
+    for value, held in ((0.1, np.float32(0.1)), (-2.5, -2.5), (1e39, np.inf), (-(10**50), -np.inf)):
+        assert in_float32(value) == held
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,16 @@ def test_a_limit_is_rounded_down_as_on_paper():
         np.testing.assert_array_equal(allowed, [[may_go_on or t == END for t in range(V)]])
 
 
+@pytest.mark.parametrize("factor", [1e9, 3e38])
+def test_a_limit_that_no_int32_holds_is_far_away(factor):
+    """Cast as it was, it was the smallest int32: outputs ended at once."""
+    view = constraints.View(np.zeros((1, 9)), 4, np.array([7]), V, IDS)
+    assert np.asarray(MaxLength(source_factor=factor).allowed(view)).all()
+    is_end = np.arange(V) == END
+    allowed = np.asarray(MinLength(source_factor=factor).allowed(view))
+    np.testing.assert_array_equal(np.broadcast_to(allowed, (1, V)), [~is_end])
+
+
 @pytest.mark.parametrize("rule", list(itertools.chain.from_iterable(RULES.values())), ids=str)
 def test_the_table(rule):
     assert constraints.get(rule) is rule

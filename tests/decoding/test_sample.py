@@ -177,7 +177,9 @@ def test_gumbel_noise_has_the_gumbel_distribution():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0}, "temperature has to be positive.*temperature=0.*use Greedy"),
+        ({"temperature": 0}, "temperature has to be at least 1e-06.*temperature=0.*Greedy"),
+        ({"temperature": 1e-30}, "temperature=1e-30"),
+        ({"temperature": 1e39}, "temperature=1e[+]39"),
         ({"temperature": -1.0}, "temperature=-1.0"),
         ({"temperature": float("inf")}, "temperature=inf"),
         ({"temperature": float("nan")}, "temperature=nan"),

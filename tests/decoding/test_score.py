@@ -237,7 +237,9 @@ def test_a_coverage_penalty_is_a_number_or_an_object(identifier, expected):
 @pytest.mark.parametrize(
     ("identifier", "message"),
     [
-        (-0.2, "has to be positive and finite. Received: beta=-0.2"),
+        (-0.2, "has to be above 0 and at most 1000. Received: beta=-0.2"),
+        (1e6, "beta=1000000.0"),
+        (1e39, "beta=1e[+]39"),
         (float("nan"), "beta=nan"),
         ({"layer": 1}, "no such coverage penalty.*{'layer': 1}"),
         ("gnmt", "no such coverage penalty"),

@@ -100,7 +100,9 @@ def test_the_short_way_and_the_long_way(arguments, expected):
         (lambda: Beam(3, "gmnt"), "no such length penalty"),
         (lambda: DiverseBeam(5, 2), "a multiple of num_groups.*num_beams=5, num_groups=2"),
         (lambda: DiverseBeam(4, 0), "Expected an int num_groups >= 1. Received: 0"),
-        (lambda: DiverseBeam(4, 2, -0.1), "Expected diversity >= 0. Received: -0.1"),
+        (lambda: DiverseBeam(4, 2, -0.1), "Expected 0 <= diversity <= 10000. Received: -0.1"),
+        # An impossible token would cost less than one that was used.
+        (lambda: DiverseBeam(4, 2, 1e9), "Received: 1000000000.0"),
         (lambda: DiverseBeam(4, 2, num_return=5), "num_return=5, num_beams=4"),
     ],
 )

@@ -217,3 +217,30 @@ def test_lengths_are_those_of_generate(positions):
                 warnings.simplefilter("ignore")  # of a length by default
                 found.append(model.generate(torch.tensor(np.array([[5, 6, 7]]))).shape[1] - 1)
         assert found == [shortest, ours.max_length], settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num_beams": 10**6}, "num_beams = 1000000; expected at most 31 tokens"),
+        ({"num_beams": -1}, "num_beams = -1; expected 1 or more"),
+        ({"num_beams": 0}, "num_beams = 0; expected 1 or more"),
+        ({"max_length": -5}, "max_length = -5; expected 1 or more"),
+        ({"max_new_tokens": -5}, "max_new_tokens = -5; expected 0 or more"),
+        ({"min_length": -1}, "min_length = -1; expected 0 or more"),
+        ({"no_repeat_ngram_size": -2}, "no_repeat_ngram_size = -2; expected 0 or more"),
+        ({"top_k": -2, "do_sample": True}, "top_k = -2; expected 0 or more"),
+        ({"forced_bos_token_id": -1}, "forced_bos_token_id = -1; expected 0 or more"),
+        ({"num_beams": 2, "length_penalty": 500}, "for 64 tokens.*AveragePenalty"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(settings, words):
+    """They were loaded without a word: -1 beams as greedy search, a million as a million."""
+    with pytest.raises(ValueError, match=words):
+        GenerationSettings.of(settings, 64, vocabulary_size=31)
+
+
+def test_a_length_beyond_the_model_is_cut_to_it_and_said():
+    for name in ("max_length", "max_new_tokens"):
+        found = GenerationSettings.of({name: 10**12}, 64, vocabulary_size=31)
+        assert (found.max_length, found.not_followed) == (64, (f"{name} = {10**12}",))

@@ -77,7 +77,9 @@ class Family(abc.ABC):
             The settings.
         """
         said = read_json(checkpoint.folder / "generation_config.json") or checkpoint.settings
-        return GenerationSettings.of(said, config.max_length)
+        return GenerationSettings.of(
+            said, config.max_length, vocabulary_size=config.target_vocabulary_size
+        )
 
     @abc.abstractmethod
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> dict[str, Any] | None:

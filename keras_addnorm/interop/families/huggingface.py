@@ -88,6 +88,7 @@ class HuggingFaceFamily(Family):
             # Theirs counts the start token among the positions.
             unsaid=min(_DEFAULT_LENGTH, config.max_length - 1),
             end_id=config.end_id,
+            vocabulary_size=config.target_vocabulary_size,
         )
         unknown = (
             f"{name} = {value!r:.60}"

@@ -179,6 +179,7 @@ class JoeyNMT(ReadOnlyFamily):
                 "suppress_tokens": [] if may_be_unknown else [special["unk_id"]],
             },
             config.max_length,
+            vocabulary_size=config.target_vocabulary_size,
         )
         alpha = testing.get("beam_alpha", testing.get("alpha", -1))
         if not isinstance(found.strategy, Beam):
