@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_addnorm.basics.locks import lock
+from keras_addnorm.basics.paths import to_path
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 # The temporary names of `atomic_folder`: eight random characters of `tempfile`.
@@ -44,7 +45,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         >>> path.read_text()
         '40.7'
     """
-    final = Path(path)
+    final = to_path(path)
     if is_device(final):
         yield final
         return
@@ -68,7 +69,7 @@ def is_device(path: str | os.PathLike[str]) -> bool:
     Returns:
         Whether it is. `/dev/stdout` is, wherever that leads.
     """
-    path = Path(path)
+    path = to_path(path)
     is_special = not path.is_file() or path.parent == Path("/dev")
     return path.exists() and not path.is_dir() and is_special
 
@@ -90,7 +91,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         FileExistsError: If there is something of that name. A folder is never replaced.
     """
-    final = Path(path)
+    final = to_path(path)
     if final.exists():
         raise _exists(final)
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ def remove_leftovers(folder: str | os.PathLike[str], is_ours: Callable[[str], bo
         folder: Where to look.
         is_ours: Takes the name that a folder was to have; whether it is to be removed.
     """
-    for path in Path(folder).glob(".*-*"):
+    for path in to_path(folder).glob(".*-*"):
         match = _TEMPORARY.fullmatch(path.name)
         if match is None or not is_ours(match["name"]):
             continue

@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from keras_addnorm.basics.paths import to_path
+
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:
     """Locks an open file or folder until it is closed or the process ends.
@@ -40,7 +42,7 @@ def alone(path: str | os.PathLike[str]) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    path = Path(path)
+    path = to_path(path)
     held = path.with_name(f".{path.name}.lock")
     while True:
         descriptor = os.open(held, os.O_RDWR | os.O_CREAT, 0o666)

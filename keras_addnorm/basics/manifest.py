@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.locks import alone
+from keras_addnorm.basics.paths import to_path
 
 NAME = "manifest.json"
 IN_EXPORTS = "keras_addnorm_manifest.json"
@@ -54,7 +55,7 @@ class Manifest:
     """
 
     def __init__(self, folder: str | os.PathLike[str], place: str = NAME) -> None:
-        self.folder = Path(folder)
+        self.folder = to_path(folder)
         self.path = self.folder / place
 
     def read(self) -> dict[str, str]:
@@ -94,7 +95,7 @@ class Manifest:
         Raises:
             ChangedFileError: If one is not what was written, or is missing.
         """
-        path = Path(path)
+        path = to_path(path)
         while True:
             expected = self._listed(self.read(), path)
             wrong = self._first_difference(expected)
@@ -193,7 +194,7 @@ class Manifest:
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     def _name(self, path: str | os.PathLike[str]) -> str:
-        return Path(path).relative_to(self.folder).as_posix()
+        return to_path(path).relative_to(self.folder).as_posix()
 
     def _listed(self, files: dict[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
         """The part of a list that is about a file or a folder."""

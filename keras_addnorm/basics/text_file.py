@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from keras_addnorm.basics.paths import to_path
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -20,7 +21,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
         ValueError: If it is in another encoding, or no text; the message names it.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return to_path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from error
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.piece_ids import is_filler
 from keras_addnorm.data.strings import describe, several_texts
@@ -275,7 +276,7 @@ class BaseTokenizer(abc.ABC):
         Returns:
             The path of the file.
         """
-        path = Path(path)
+        path = to_path(path)
         with atomic_file(path) as temporary:
             temporary.write_bytes(self.to_bytes())
         return path

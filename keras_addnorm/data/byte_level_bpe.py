@@ -9,10 +9,10 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.json_text import read_json
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import LONGEST_WORD, parts_of_word
@@ -112,7 +112,7 @@ class ByteLevelBPETokenizer(BaseTokenizer):
             ValueError: If a file, or what is given instead, holds something else.
         """
         if isinstance(vocabulary, str | os.PathLike):
-            vocabulary = read_json(Path(vocabulary))
+            vocabulary = read_json(to_path(vocabulary))
         if isinstance(merges, str | os.PathLike):
             lines = read_text(merges).split("\n")
             merges = [line for line in lines[lines[0].startswith("#version") :] if line]

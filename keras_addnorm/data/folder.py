@@ -8,10 +8,10 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import tensorflow_datasets as tfds
 
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.text_files import (
     LineChecker,
@@ -171,7 +171,7 @@ def folder_builder(
     Raises:
         FileNotFoundError: If there is no such folder, or a split has one side only.
     """
-    folder = Path(folder).expanduser()
+    folder = to_path(folder).expanduser()
     languages = (min(source, target), max(source, target))
     files = find_parallel_files(folder, *languages)
     return pairs_builder(

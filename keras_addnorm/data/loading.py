@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.demo import TARGETS, demo_builder
 from keras_addnorm.data.open_files import (
     STANDARD_INPUT,
@@ -235,6 +236,7 @@ def open_translation(
             raise ValueError(f"Expected {argument} as a string, or None; received {text!r:.80}.")
     if source is not None and source == target:
         raise ValueError(f"Expected two languages; received source=target={source!r}.")
+    data_dir = None if data_dir is None else to_path(data_dir)
     if are_rows(name_or_folder):
         if reader is not None:
             raise ValueError(f"Rows have no format: expected no reader; received {reader!r:.80}.")

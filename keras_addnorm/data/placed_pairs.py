@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.loading import looks_like_path, open_translation
 from keras_addnorm.data.open_files import ReaderChoice, find_pairs
 from keras_addnorm.data.pair_sources import PairSource
@@ -113,7 +113,7 @@ def pair_streams(
         The streams. Files are read as they are: nothing is prepared.
     """
     if looks_like_path(name_or_path):
-        found = find_pairs(Path(name_or_path), source, target, reader)
+        found = find_pairs(to_path(name_or_path), source, target, reader)
         by_split = {
             split: [one for one in found.sources if one.split == split] for split in found.splits
         }

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import sentencepiece
 
 from keras_addnorm.basics.argument_checks import is_number, require_whole
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import has_long_word, parts_of_text
 from keras_addnorm.data.normalization import (
@@ -580,7 +581,7 @@ def sentencepiece_pieces(model: bytes | str | os.PathLike[str]) -> tuple[str, ..
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
     """The path of a tokenizer's file; a `FileNotFoundError` if there is none."""
-    path = Path(path)
+    path = to_path(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no tokenizer at '{path}'. Expected a file that Tokenizer.save wrote. "

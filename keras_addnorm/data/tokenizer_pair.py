@@ -13,6 +13,7 @@ from typing import Any
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
 from keras_addnorm.data.text_format import (
@@ -172,7 +173,7 @@ class TokenizerPair:
             FileNotFoundError: If the folder holds no pair.
             ValueError: If a file in it is damaged.
         """
-        directory = Path(directory)
+        directory = to_path(directory)
         if verify:
             digests = Manifest(directory, IN_EXPORTS)
             for name in (*_FILES, _FORMAT_FILE):
@@ -201,7 +202,7 @@ class TokenizerPair:
         Returns:
             The folder.
         """
-        directory = Path(directory)
+        directory = to_path(directory)
         files = (
             {"tokenizer.model": self.source}
             if self.is_joint

@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.diagnostics.label_fonts import fitting_fonts
 from keras_addnorm.models.checks import require_model
 from keras_addnorm.models.id_checks import check_inputs
@@ -175,7 +176,7 @@ def plot_attention(
             axes.set_xlabel(caption.format(index + 1), color=_INK)
     with atomic_file(path) as temporary:
         figure.savefig(temporary, dpi=130, format="png")
-    return Path(path)
+    return to_path(path)
 
 
 def _each(labels: Any) -> Iterable[Any]:

@@ -7,10 +7,10 @@ import dataclasses
 import io
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.paths import to_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Log(Generic[Row]):
     _row: type[Row]
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = to_path(path)
 
     def append(self, rows: Iterable[Row]) -> None:
         """Writes the rows of a step behind the others.

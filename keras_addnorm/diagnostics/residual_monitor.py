@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.diagnostics.compiled import compiled
 from keras_addnorm.diagnostics.gradients import LossLike, differentiate, inputs_and_labels, loss_of
 from keras_addnorm.diagnostics.observe import SublayerRecord, observe
@@ -99,7 +100,7 @@ class ResidualMonitor(keras.callbacks.Callback):
         self.batch = inputs_and_labels(batch)
         self.loss = None if loss is None else loss_of(None, loss)
         self.log = None if csv is None else ResidualLog(csv)
-        self.tensorboard = None if tensorboard is None else Path(tensorboard)
+        self.tensorboard = None if tensorboard is None else to_path(tensorboard)
         self.rows: list[ResidualRow] = []
         self.stream_rows: list[StreamRow] = []
         self.traces = 0

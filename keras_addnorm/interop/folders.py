@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
@@ -14,7 +15,7 @@ from keras_addnorm.models.checks import require_finite, require_model, require_v
 
 def require_new(directory: str | os.PathLike[str]) -> Path:
     """Return the path of a folder, or raise a `FileExistsError` if it exists."""
-    directory = Path(directory)
+    directory = to_path(directory)
     if directory.exists():
         raise FileExistsError(
             f"Cannot export to '{directory}': it exists. Expected a folder to make. Pass another "
@@ -69,7 +70,7 @@ def require_whole(path: str | os.PathLike[str]) -> None:
             assert "config.json' is damaged" in str(error)
         ```
     """
-    path = Path(path)
+    path = to_path(path)
     if not path.exists():
         raise FileNotFoundError(
             f"There is nothing at '{path}'. Expected the folder of an export, or a file in it."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.paths import to_path
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Seconds until a hub that does not answer counts as out of reach.
@@ -30,7 +31,7 @@ def find_checkpoint(name: str | os.PathLike[str]) -> Path:
         ImportError: If it is such a name, and `huggingface_hub` is not installed.
         FileNotFoundError: If there is nothing of that name, or the hub cannot be reached.
     """
-    path = Path(name)
+    path = to_path(name)
     if path.exists():
         return path
     if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.file_names import side_files
 from keras_addnorm.data.loading import looks_like_path
 from keras_addnorm.data.open_files import STANDARD_INPUT, ReaderChoice, standard_input
@@ -304,7 +305,7 @@ def write_clean(
             pairs = (pair for stream in streams for pair in stream.every_pair())
             count = _write(pairs, temporary, stem, corpus)
             said.append(f"{stem}: all {count:,} pairs")
-    where = f"{Path(folder)}/<split>.{corpus.source} and .{corpus.target}"
+    where = f"{to_path(folder)}/<split>.{corpus.source} and .{corpus.target}"
     return "\n".join([f"Written: {where}", *(f"  {line}" for line in said)])
 
 

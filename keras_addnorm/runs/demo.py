@@ -139,7 +139,7 @@ def demo(
     config = demo_config(pair)
     if quick:
         config = config.replace(_QUICK)
-    run_directory = RunDirectory(directory or Path("runs", f"demo-{pair}"))
+    run_directory = RunDirectory(Path("runs", f"demo-{pair}") if directory is None else directory)
     split = "test[:16]" if quick else "test"
 
     say(f"1. Training {pair} on the built-in set. The first step of each length compiles.")

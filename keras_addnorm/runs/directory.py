@@ -20,6 +20,7 @@ from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.manifest import Manifest
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig, missing_settings
 from keras_addnorm.runs.toml_files import read_toml
@@ -70,7 +71,7 @@ def require_writable(path: str | Path) -> None:
     Raises:
         UserError: If it is a folder, or its folder cannot be written to.
     """
-    path = Path(path)
+    path = to_path(path)
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
     if is_device(path) and os.access(path, os.W_OK):
@@ -117,7 +118,7 @@ class RunDirectory:
     """
 
     def __init__(self, path: str | Path, *, verify: bool = True) -> None:
-        self.path = Path(path)
+        self.path = to_path(path)
         self.verify = verify
 
     @property

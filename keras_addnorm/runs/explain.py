@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.diagnostics import ResidualLog
 from keras_addnorm.explain import ExplainedRun, page
@@ -56,7 +57,7 @@ def explain(
         explained = [_explained(run, name) for run, name in zip(runs, _names(runs), strict=True)]
         text = page(explained, examples, title=title, note=note)
     write_text(html, text)
-    return Path(html)
+    return to_path(html)
 
 
 def _explained(run: TrainedRun, name: str) -> ExplainedRun:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import (
     Beam,
@@ -66,7 +67,7 @@ def import_pretrained(
     Raises:
         UserError: If it cannot be loaded, a language is missing, or the directory exists.
     """
-    path = Path(path)
+    path = to_path(path)
     if path.exists():
         raise UserError(f"{str(path)!r} exists. Expected the name of a new run directory.")
     with as_user_errors():

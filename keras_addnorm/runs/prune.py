@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import make_training_dataset
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import translate
@@ -102,4 +103,4 @@ def save(model: Seq2SeqTransformer, run: TrainedRun, path: str | Path) -> Path:
             run.directory.check(run.directory.lexicon)
             with directory.manifest.rewriting(directory.lexicon):
                 shutil.copy(run.directory.lexicon, directory.lexicon)
-    return Path(path)
+    return to_path(path)

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.setting_fields import Setting, list_settings
 from keras_addnorm.serving.errors import ServingError
@@ -33,6 +34,6 @@ def serve(directory: str | Path, **settings: Any) -> None:
     with as_user_errors():
         from keras_addnorm.serving.server import Server
     try:
-        Server(Settings(Path(directory), **settings)).run()
+        Server(Settings(to_path(directory), **settings)).run()
     except (OSError, ValueError, ServingError) as error:
         raise UserError(str(error)) from error

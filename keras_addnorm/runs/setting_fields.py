@@ -6,13 +6,13 @@ The checks of a configuration, the TOML reader and the command line's flags foll
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from keras_addnorm.basics.argument_checks import in_float32, is_number
 from keras_addnorm.runs.errors import UserError, unknown_name
 
 
@@ -38,7 +38,7 @@ class Limits:
         minimum: The smallest value.
         maximum: The largest value.
         above: The value that it must exceed.
-        below: The value that it must stay below; infinity allows every finite number.
+        below: The value that it must stay below.
         off: One more value, outside the range, which switches the setting off.
         choices: The names that it may have, in place of a range.
     """
@@ -56,6 +56,10 @@ class Limits:
             return value in self.choices
         if self.off is not None and value == self.off:
             return True
+        return self.includes(value) and is_number(value, above=self.above, below=self.below)
+
+    def includes(self, value: Any) -> bool:
+        """Tells whether a number is in the range, whatever float32 makes of it."""
         # In this order, so that a value that is not a number is refused.
         return (
             (self.minimum is None or value >= self.minimum)
@@ -70,7 +74,7 @@ class Limits:
         words = {"at least": self.minimum, "above": self.above, "at most": self.maximum}
         parts = [f"{word} {value}" for word, value in words.items() if value is not None]
         if self.below is not None:
-            parts.append("finite" if self.below == math.inf else f"below {self.below}")
+            parts.append(f"below {self.below}")
         text = " and ".join(parts)
         return text if self.off is None else f"{self.off} or {text}"
 
@@ -134,10 +138,9 @@ def check_settings(config: Any, table: str, rules: Iterable[Rule] = ()) -> None:
     wrong: dict[str, str] = {}
     for item in dataclasses.fields(config):
         limits = item.metadata.get("limits")
-        if limits is not None:
-            message = _refusal(f"{prefix}{item.name}", getattr(config, item.name), limits)
-            if message:
-                wrong[item.name] = message
+        message = _refusal(f"{prefix}{item.name}", getattr(config, item.name), limits)
+        if message:
+            wrong[item.name] = message
     for name, is_obeyed, expected in rules:
         if not is_obeyed and name not in wrong:
             value = getattr(config, name)
@@ -146,14 +149,23 @@ def check_settings(config: Any, table: str, rules: Iterable[Rule] = ()) -> None:
         raise SettingsError(wrong.values())
 
 
-def _refusal(key: str, value: Any, limits: Limits) -> str | None:
+def _refusal(key: str, value: Any, limits: Limits | None) -> str | None:
     """What is wrong with a value; None if nothing is."""
-    if value is None or all(map(limits.allow, value if isinstance(value, tuple) else [value])):
+    if isinstance(value, float) and not is_number(value):
+        return f"{key} must be a number, finite in float32, received {_shown(value)}."
+    if (
+        limits is None
+        or value is None
+        or all(map(limits.allow, value if isinstance(value, tuple) else [value]))
+    ):
         return None
     if limits.choices:
         return str(unknown_name(key, value, limits.choices))
     each = "numbers of " if isinstance(value, tuple) else ""
-    return f"{key} must be {each}{limits}, received {_shown(value)}."
+    received = _shown(value)
+    if isinstance(value, float) and limits.includes(value):
+        received += f", which is {in_float32(value):g} in float32"
+    return f"{key} must be {each}{limits}, received {received}."
 
 
 def _shown(value: Any) -> str:
@@ -201,7 +213,7 @@ class Setting:
 
     def complaints(self, value: Any) -> list[str]:
         """Says what is wrong with a value of the right type: one message, or none."""
-        message = None if self.limits is None else _refusal(self.key, value, self.limits)
+        message = _refusal(self.key, value, self.limits)
         return [] if message is None else [message]
 
 

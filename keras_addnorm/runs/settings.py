@@ -7,7 +7,6 @@ TOML reader, the command line's flags and `config.toml` in the run directory fol
 from __future__ import annotations
 
 import dataclasses
-import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -191,7 +190,6 @@ class TrainingConfig:
         "learning rate at the end of the warm-up; with noam, a factor of the rate",
         known_as=("learning-rate", "lr"),
         above=0,
-        below=math.inf,
     )
     warmup_steps: int | None = setting(
         None,

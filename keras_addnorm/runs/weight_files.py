@@ -13,6 +13,7 @@ import keras
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
@@ -30,7 +31,7 @@ def save_weights(model: keras.Model, path: str | Path) -> None:
         model: A built model.
         path: Where to, ending in `.weights.h5`.
     """
-    path = Path(path)
+    path = to_path(path)
     with _folder_beside(path) as folder, whole_values(model.variables):
         everything = Path(folder, path.name)
         # Twice: what Keras writes, and the copy without the optimiser.
@@ -82,7 +83,7 @@ def save_average(
         path: Where to, ending in `.weights.h5`.
         verify: Whether checkpoints are compared with the digests that they carry.
     """
-    path = Path(path)
+    path = to_path(path)
     with _folder_beside(path) as folder:
         everything = Path(folder, path.name)
         average_checkpoints(checkpoints, everything, verify=verify)

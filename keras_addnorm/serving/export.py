@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.atomic import remove_leftovers
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import splitting as ways_of_splitting
@@ -179,7 +180,7 @@ def export_saved_model(
                 "out. Expected no shortlist with the prefix "
                 f"{tokenizers.text_format.target_prefix}; received both."
             )
-    directory = Path(directory)
+    directory = to_path(directory)
     version = choose_version(directory, version)
     require_finite(model)
     # What LoRA has learned is merged, by a copy of the model if nothing is to be folded.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.manifest import ChangedFileError
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.strings import several_texts
@@ -48,7 +48,7 @@ class Translator:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
-        self.path = Path(path)
+        self.path = to_path(path)
         if verify:
             require_whole(self.path)
         self.version = version_number(self.path.name)
@@ -148,7 +148,7 @@ def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -
         FileNotFoundError: If there is no exported model.
         ValueError: If the folder holds another kind of model, or a file is damaged.
     """
-    directory = Path(directory)
+    directory = to_path(directory)
     if any((directory / name).is_file() for name in ("saved_model.pb", MANIFEST)):
         path = directory
     else:

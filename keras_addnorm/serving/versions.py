@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from keras_addnorm.basics.manifest import Manifest
+from keras_addnorm.basics.paths import to_path
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
 MANIFEST = "assets.extra/manifest.json"
@@ -29,7 +30,7 @@ def version_number(name: str) -> int | None:
 
 def existing_versions(directory: str | os.PathLike[str]) -> list[int]:
     """Return the numbers of the versions in a directory, rising; none if there is no directory."""
-    directory = Path(directory)
+    directory = to_path(directory)
     if not directory.is_dir():
         return []
     folders = (entry.name for entry in directory.iterdir() if entry.is_dir())
@@ -51,7 +52,7 @@ def choose_version(directory: str | os.PathLike[str], version: int | None) -> in
         FileExistsError: If the version exists.
         NotADirectoryError: If `directory` is a file.
     """
-    directory = Path(directory)
+    directory = to_path(directory)
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(
             f"Cannot export into '{directory}': it is a file. Pass a folder, such as "

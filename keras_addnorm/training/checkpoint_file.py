@@ -23,6 +23,7 @@ import numpy as np
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoint_digest import (
     STATE_NAME,
@@ -188,13 +189,13 @@ def build_variables(model: keras.Model, batch: tuple[Any, ...]) -> None:
 
 def place_in_name(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Returns the epochs and batches done that the name of a checkpoint says; (-1, -1) if none."""
-    match = _FILE.fullmatch(Path(path).name)
+    match = _FILE.fullmatch(to_path(path).name)
     return (int(match[1]), int(match[2] or 0)) if match else (-1, -1)
 
 
 def checkpoint_files(directory: str | os.PathLike[str]) -> list[Path]:
     """Lists the checkpoints of a directory, oldest first."""
-    directory = Path(directory)
+    directory = to_path(directory)
     if not directory.is_dir():
         return []
     found = (path for path in directory.iterdir() if _FILE.fullmatch(path.name))

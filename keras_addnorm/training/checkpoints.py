@@ -22,6 +22,7 @@ import numpy as np
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.training.checkpoint_digest import (
     STATE_NAME,
     DamagedCheckpointError,
@@ -75,7 +76,7 @@ class LastCheckpoints(keras.callbacks.Callback):
         super().__init__()
         if not is_whole(keep, 1):
             raise ValueError(f"keep must be at least 1 checkpoint. Received {keep!r}.")
-        self.directory = Path(directory)
+        self.directory = to_path(directory)
         self.keep = keep
         if save is not None and not callable(save):
             raise ValueError(f"save must be a function (model, path), or None. Received {save!r}.")
@@ -187,7 +188,7 @@ def average_checkpoints(
         names = _common_names(opened, files)
         average = {name: _average([file[name] for file in opened]) for name in names}
     if output is not None:
-        _write(average, template=files[-1], output=Path(output))
+        _write(average, template=files[-1], output=to_path(output))
     return average
 
 

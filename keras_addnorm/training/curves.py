@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.paths import to_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,7 +81,7 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    series = _read(Path(csv_path))
+    series = _read(to_path(csv_path))
     panels = [p for p in _PANELS if any(series.get(name) for name, _ in p.columns)]
     if not panels:
         known = ", ".join(name for panel in _PANELS for name, _ in panel.columns)
@@ -96,7 +97,7 @@ def plot_curves(csv_path: str | os.PathLike[str], png_path: str | os.PathLike[st
         _draw(figure.add_subplot(rows, columns, index + 1), panel, series)
     with atomic_file(png_path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
-    return Path(png_path)
+    return to_path(png_path)
 
 
 Points = list[tuple[int, float]]

@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.arrays import not_finite
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.distribution import is_first, process_count, whole_values
 from keras_addnorm.training.resume import TrainingPosition
 
@@ -50,7 +51,7 @@ class NonFiniteGuard(keras.callbacks.Callback):
         super().__init__()
         self.position = position
         self.batch = batch
-        self.directory = Path(directory)
+        self.directory = to_path(directory)
         self.checkpoint = checkpoint
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:

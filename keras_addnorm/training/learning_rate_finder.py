@@ -11,6 +11,7 @@ import keras
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.paths import to_path
 
 _SMOOTHING = 0.9
 # The test ends when the loss exceeds the lowest one by this factor.
@@ -53,7 +54,7 @@ class LearningRateCurve:
         axes.set(xscale="log", xlabel="learning rate", ylabel="loss (smoothed)")
         with atomic_file(path) as temporary:
             figure.savefig(temporary, dpi=120, format="png")
-        return Path(path)
+        return to_path(path)
 
 
 def find_learning_rate(

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
     checkpoint_files,
@@ -184,7 +185,7 @@ class Checkpoints(keras.callbacks.Callback):
         stop_request: StopRequest | None = None,
     ) -> None:
         super().__init__()
-        self.directory = Path(directory)
+        self.directory = to_path(directory)
         self.position = position
         self.every_batches = every_batches
         self.every_minutes = every_minutes

@@ -10,6 +10,7 @@ import os
 import weakref
 from pathlib import Path
 
+from keras_addnorm.basics.paths import to_path
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
 from keras_addnorm.serving.versions import existing_versions, require_whole
@@ -67,7 +68,7 @@ class Versions:
         self.name = name
         self.current: LoadedVersion | None = None
         # Resolved once: the folder itself may be a link, but links in it may not lead out of it.
-        self._directory = Path(directory).resolve()
+        self._directory = to_path(directory).resolve()
         self._warm_up = warm_up
         self._timeout = timeout
         self._intra_op_threads = intra_op_threads

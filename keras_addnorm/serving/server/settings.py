@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.paths import to_path
 
 _POSITIVE = (
     "max_body_bytes",
@@ -92,7 +93,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         self._check_types()
-        object.__setattr__(self, "directory", Path(self.directory))
+        object.__setattr__(self, "directory", to_path(self.directory))
         for field in _POSITIVE:
             if not getattr(self, field) > 0:
                 raise ValueError(
