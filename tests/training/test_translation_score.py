@@ -108,6 +108,11 @@ def test_the_script_of_the_references_decides_where_the_language_says_nothing(la
     assert "|tok:intl|" in given.bleu_signature
 
 
+@pytest.mark.parametrize("language", ["zh-TW", "zho_Hans", "Chinese", "CMN"])
+def test_a_region_and_a_name_say_the_same_language(language):
+    assert bleu_tokenizers.bleu_tokenizer(language) == "zh"
+
+
 def test_japanese_is_told_from_chinese_by_its_kana(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     choose = bleu_tokenizers.bleu_tokenizer
