@@ -40,7 +40,7 @@ _FOLLOWED: dict[str, tuple[type, ...]] = {
     "forced_bos_token_id": (int,),
 }
 # The smallest values of those that are numbers of something.
-_LEAST = {
+_LEAST: dict[str, int] = {
     "num_beams": 1,
     "max_length": 1,
     **dict.fromkeys(("max_new_tokens", "min_length", "min_new_tokens"), 0),

@@ -113,7 +113,10 @@ BAD = {
         r"at least 1. Received 1.5. For no warm-up at all, pass 1",
     ),
     "boolean warm-up": (lambda: InverseSquareRootSchedule(0.1, True), "Received True"),
-    "no peak": (lambda: InverseSquareRootSchedule(0.0, 10), "finite number above 0. Received 0.0"),
+    "no peak": (
+        lambda: InverseSquareRootSchedule(0.0, 10),
+        "number above 0, finite in float32. Received 0.0",
+    ),
     "endless peak": (lambda: InverseSquareRootSchedule(float("inf"), 10), "Received inf"),
     "peak as text": (lambda: InverseSquareRootSchedule("0.1", 10), "Received '0.1'"),
     "no width": (lambda: NoamSchedule(0), "hidden_dim must be an integer of at least 1"),
@@ -125,7 +128,7 @@ BAD = {
         lambda: Cooldown(InverseSquareRootSchedule(0.1, 10), 30, 0),
         "cooldown_steps must be an integer of at least 1. Received 0",
     ),
-    "negative factor": (lambda: NoamSchedule(8, factor=-1.0), "factor must be a finite number"),
+    "negative factor": (lambda: NoamSchedule(8, factor=-1.0), "factor must be a number above 0"),
 }
 
 
