@@ -312,12 +312,12 @@ def _require_types(values: Mapping[str, Any], vocabulary_size: int | None) -> No
         if value is not None and (is_other_bool or not isinstance(value, types)):
             expected = " or ".join(kind.__name__ for kind in types)
             problems.append(f"{name} = {value!r:.60}; expected {expected}")
-        elif value is not None and (least := _LEAST.get(name)) is not None and value < least:
-            problems.append(f"{name} = {value!r:.60}; expected {least} or more")
+        elif value is not None and values[name] < _LEAST.get(name, values[name]):
+            problems.append(f"{name} = {value!r:.60}; expected {_LEAST[name]} or more")
     num_beams = values.get("num_beams")
     if vocabulary_size and isinstance(num_beams, int) and num_beams > vocabulary_size:
         # There are as many first tokens to begin with.
-        problems.append(f"num_beams = {num_beams}; expected at most {vocabulary_size} tokens")
+        problems.append(f"num_beams = {num_beams}; expected at most {vocabulary_size}")
     stopping = values.get("early_stopping")
     if isinstance(stopping, str) and stopping not in _STOPPING:
         problems.append(f"early_stopping = {stopping!r}; expected bool or 'never'")

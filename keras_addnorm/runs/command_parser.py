@@ -53,9 +53,7 @@ class CommandParser(argparse.ArgumentParser):
             first = options.parser.first_word(options, unknown)
             if first is None or not _is_meant(first, run, options.parser):
                 options.parser.error(_how_to_name_a_run(run, first, words, unknown))
-            # One of equal words is as good as another.
-            words.remove(next(word for word in words[1:] if Path(word) == first))
-            return self.parse_args([words[0], "--run-dir", str(first), *words[1:]], namespace)
+            return self.parse_args(_with_run_dir(words, first), namespace)
         if unknown:
             options.parser.error(f"received {unknown[0]!r}, for which there is no use")
         return options
@@ -118,9 +116,14 @@ def _how_to_name_a_run(
     if run.or_else is not None:
         message += f" or --{run.or_else}"
     if unknown:  # There is a word too many: the run.
-        meant = str(first) if run.may_stand_first else unknown[-1]
-        others = list(words)
-        others.remove(next(word for word in others[1:] if Path(word) == Path(meant)))
-        written = shlex.join([others[0], "--run-dir", meant, *others[1:]])
-        message += f". Write: keras-addnorm {written}"
+        meant = first if first is not None and run.may_stand_first else Path(unknown[-1])
+        message += f". Write: keras-addnorm {shlex.join(_with_run_dir(words, meant))}"
     return message
+
+
+def _with_run_dir(words: Sequence[str], run: Path) -> list[str]:
+    """Returns a command line in which the run has its flag."""
+    command, *others = words
+    # One of equal words is as good as another.
+    place = next(place for place, word in enumerate(others) if Path(word) == run)
+    return [command, "--run-dir", others.pop(place), *others]

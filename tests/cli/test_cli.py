@@ -211,6 +211,16 @@ def test_the_run_directory_may_stand_first(tmp_path, arguments):
     assert differing <= {"parser", "flags"} and bare["run_dir"] == run
 
 
+def test_a_run_may_have_the_name_of_a_command_and_no_empty_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    RunDirectory("evaluate").write_config(RunConfig())
+    assert _parsed("evaluate", "evaluate/")["run_dir"] == Path("evaluate")
+    RunDirectory(".").write_config(RunConfig())
+    with pytest.raises(SystemExit):
+        _parsed("evaluate", "")
+    assert "argument --run-dir: expected a name or a path, received ''" in capsys.readouterr().err
+
+
 def test_a_text_that_is_no_run_is_not_taken_for_one(tmp_path):
     options = _parsed("translate", "--model", "exports", "A dog.")
     assert (options["texts"], "run_dir" in options) == (["A dog."], False)
