@@ -71,7 +71,7 @@ class Search:
 
 def strategy(num_beams: int) -> Strategy:
     """What CTranslate2 does without a length penalty: it ends when nothing better can come."""
-    return Beam(num_beams, early_stopping=False) if num_beams > 1 else Greedy()
+    return Beam(num_beams) if num_beams > 1 else Greedy()
 
 
 def signature_name(num_beams: int) -> str:

@@ -372,13 +372,10 @@ FAULTS = (
         "decoding/beam_bound",
         "the bound on what is still reachable is too low",
         (
-            "ops.maximum(length_penalty.divisor(shortest), length_penalty.divisor(longest))",
-            "ops.minimum(length_penalty.divisor(shortest), length_penalty.divisor(longest))",
-        ),
-        (
             "best_sum / ops.maximum(divisor(shortest), divisor(longest))",
             "best_sum / ops.minimum(divisor(shortest), divisor(longest))",
         ),
+        ("reachable = progress.best_sum / ops.max(divisors)", "reachable = progress.best_sum"),
         tests="decoding/test_beam.py::test_a_narrow_beam_does_what_plain_python_does",
     ),
     _fault(

@@ -32,10 +32,11 @@ class Beam(Strategy):
 
     At each step the `2 num_beams` best continuations are looked at. Those that end and are among
     the first `num_beams` are finished: their score is final and they take no further part. The
-    best of the others go on. At `max_length` the unfinished ones of a sentence that is not done
-    are compared as they are. With one beam this is greedy search. Of two equal candidates the one
-    with the better-ranked beam, then the smaller id, is kept; of two equal scores, that of the
-    hypothesis that finished first.
+    best of the others go on. A sentence is done when none of them can become one of the best any
+    more, so that the result is the best that a beam of this width sees. At `max_length` the
+    unfinished ones of a sentence that is not done are compared as they are. With one beam this is
+    greedy search. Of two equal candidates the one with the better-ranked beam, then the smaller id,
+    is kept; of two equal scores, that of the hypothesis that finished first.
 
     Args:
         num_beams: Number of hypotheses, K.
@@ -45,9 +46,10 @@ class Beam(Strategy):
         early_stopping: When a sentence is done. False: when no unfinished hypothesis can become
             one of the N best any more, so that the result is that of a search that never stops
             before `max_length`. True: also as soon as K hypotheses have finished, whatever the
-            others might still reach. "current_length": also as soon as K have finished and the
-            best of the others, divided by its present length, is not better than the worst of
-            them: the default of Hugging Face's `generate`, which calls it False.
+            others might still reach, which may be better than all of these. "current_length": also
+            as soon as K have finished and the best of the others, divided by the divisor of its
+            present length, is not better than the worst of them: the default of Hugging Face's
+            `generate`, which calls it False.
         coverage_penalty: What is added to scores; see `Greedy`.
 
     Raises:
@@ -60,7 +62,7 @@ class Beam(Strategy):
     num_beams: int = 4
     length_penalty: LengthPenaltyLike = 0.0
     num_return: int = 1
-    early_stopping: EarlyStopping = True
+    early_stopping: EarlyStopping = False
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
@@ -237,13 +239,14 @@ class _BeamSearch:
         origin = select(candidates.origin, order)
 
         best_sum = ops.max(alive_sums, axis=1)
+        needed = self.inputs.num_needed
         progress = Progress(
             best_sum,
             state.index + 1,
             longest,
             finished_scores,
             num_finished,
-            self.layout.num_return,
+            self.layout.num_return if needed is None else needed,
         )
         is_done = ops.logical_or(
             are_done(self.early_stopping, progress, self.length_penalty),

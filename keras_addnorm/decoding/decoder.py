@@ -48,8 +48,7 @@ class Decoder(Protocol):
 
     table = np.zeros((5, 5), "float32")
     table[1, 3], table[3, 4], table[4, 2] = 9.0, 9.0, 9.0  # start (1), 3, 4, end (2)
-    beam = Beam(2, early_stopping=False)
-    ids, scores = generate(Bigrams(table), np.array([[3]]), beam, max_length=4)
+    ids, scores = generate(Bigrams(table), np.array([[3]]), Beam(2), max_length=4)
     assert ids.tolist() == [[3, 4, 2, 0]]
     ```
     """

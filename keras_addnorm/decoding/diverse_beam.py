@@ -59,7 +59,7 @@ class DiverseBeam(Strategy):
     diversity: float = 0.5
     length_penalty: LengthPenaltyLike = 0.0
     num_return: int = 1
-    early_stopping: EarlyStopping = True
+    early_stopping: EarlyStopping = False
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ class Progress(NamedTuple):
         max_length: Number of tokens at most.
         finished_scores: `(B, K)`, the best finished hypotheses, best first.
         num_finished: `(B,)`, all that ever finished.
-        num_return: Number of hypotheses that are returned, N.
+        num_return: Number of hypotheses that are returned, N; an int, or an int32 scalar.
     """
 
     best_sum: Tensor
@@ -33,7 +33,7 @@ class Progress(NamedTuple):
     max_length: int
     finished_scores: Tensor
     num_finished: Tensor
-    num_return: int
+    num_return: int | Tensor
 
 
 class StoppingRule(abc.ABC):
@@ -58,13 +58,16 @@ class NothingBetterReachable(StoppingRule):
 
     def is_done(self, progress: Progress, length_penalty: LengthPenalty) -> Tensor:
         """Compare with a hypothesis all of whose further tokens are certain."""
-        # Sums are not positive and divisors rise or fall with the length: one of the ends is best.
-        divisor, longest = length_penalty.divisor, progress.max_length
-        shortest = ops.minimum(progress.length + 1, longest)
-        reachable = progress.best_sum / ops.maximum(divisor(shortest), divisor(longest))
+        # Sums are never positive, so the largest divisor that is still to come gives the best
+        # score. It is looked for among all lengths: a divisor of one's own may rise and fall.
+        longest = progress.max_length
+        lengths = ops.arange(1, longest + 1, dtype="int32")
+        is_reachable = lengths >= ops.minimum(progress.length + 1, longest)
+        divisors = ops.where(is_reachable, length_penalty.divisor(lengths), 0.0)
+        reachable = progress.best_sum / ops.max(divisors)
         num_beams = progress.finished_scores.shape[1]
-        num_needed = min(progress.num_return, num_beams)
-        return progress.finished_scores[:, num_needed - 1] >= reachable
+        needed = ops.minimum(progress.num_return, num_beams) - 1
+        return ops.take(progress.finished_scores, needed, axis=1) >= reachable
 
 
 @dataclasses.dataclass(frozen=True)

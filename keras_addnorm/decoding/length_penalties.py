@@ -31,14 +31,14 @@ class LengthPenalty(abc.ABC):
     def divisor(self, length: int | Tensor) -> Tensor:
         """Return the divisor for a number of log-probabilities.
 
-        It is positive, and only rises or only falls with the length: the best score that an
-        unfinished hypothesis can still reach is found at the shortest or the longest length.
+        It is positive. It may rise and fall with the length: a search that asks what an unfinished
+        hypothesis can still reach looks at the divisors of all lengths to come.
 
         Args:
-            length: Number of tokens n, end token included.
+            length: Number of tokens n, end token included, or a tensor of such numbers.
 
         Returns:
-            The divisor, float32.
+            The divisor of each, float32.
         """
 
 

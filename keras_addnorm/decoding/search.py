@@ -122,6 +122,7 @@ def search(
     prefix: Prefix | Tensor | None = None,
     seed: Tensor | None = None,
     shortlist: Shortlist | None = None,
+    num_needed: Tensor | None = None,
 ) -> SearchResult:
     """Encode a batch and search for its outputs; `decode` returns the best of them alone.
 
@@ -132,6 +133,7 @@ def search(
         prefix: What the outputs begin with: a `Prefix`, or its tokens; none with a shortlist.
         seed: For strategies that draw; see `SearchInputs`.
         shortlist: Chooses the target tokens that are considered; `None` for all.
+        num_needed: How many of a beam's hypotheses are looked at; see `SearchInputs`.
 
     Returns:
         The best hypotheses of each sentence.
@@ -162,6 +164,7 @@ def search(
         seed,
         None if listed is None else listed.tokens,
         ids.pad_id,
+        num_needed,
     )
     found = strategy.search(step_model, inputs)
     return found if listed is None else found._replace(ids=take(listed.tokens, found.ids))

@@ -63,6 +63,8 @@ class SearchInputs:
         tokens: `(V,)` int32: the token that each column of the logits stands for, where they are a
             `Shortlist`'s; `None` where columns are tokens.
         source_pad_id: The padding of the sources; `None` for that of `ids`.
+        num_needed: How many of the N hypotheses of a beam are looked at, an int32 scalar: a
+            sentence need not be searched until the others are certain, too. `None` for all N.
     """
 
     source_ids: Tensor
@@ -73,6 +75,7 @@ class SearchInputs:
     seed: Tensor | None = None
     tokens: Tensor | None = None
     source_pad_id: int | None = None
+    num_needed: Tensor | None = None
 
     def of(self, sentences: Tensor) -> SearchInputs:
         """Return the inputs of some sentences, by their places in the batch, `(b,)` int32."""

@@ -45,7 +45,7 @@ translator = ctranslate2.Translator("{name}", device="cpu")  # compute_type="int
 (result,) = translator.translate_batch(
     [pieces],{prefix}
     beam_size=4,
-    length_penalty=1e-9,
+    length_penalty=0,
     min_decoding_length=0,
     max_decoding_length={max_length},
     return_scores=True,
@@ -167,14 +167,11 @@ def export_ctranslate2(
 
     - `max_decoding_length=max_length` and `min_decoding_length=0`: its default forbids an empty
       output, which changes the first token's probabilities.
-    - `length_penalty=1e-9`. It divides scores by `n^length_penalty`; GNMT's `((5 + n) / 6)^alpha`
+    - `length_penalty=0`. It divides scores by `n^length_penalty`; GNMT's `((5 + n) / 6)^alpha`
       cannot be said, and its default is 1. (That is the average of the log-probabilities, over the
-      end token, too, with `return_end_token=True`.) With 0 it would also stop at another time:
-      when nothing better can come, as `Beam(num_beams, early_stopping=False)` does, and not when
-      `num_beams` hypotheses have ended.
-
-    One case remains: where the last of `num_beams` hypotheses ends at `max_length` itself, it still
-    compares the unfinished ones, and ours does not.
+      end token, too, with `return_end_token=True`.) With any other penalty it stops when
+      `num_beams` hypotheses have ended, as `Beam(num_beams, early_stopping=True)` does, and only
+      with 0 when nothing better can come.
 
     What is never generated (padding; the start token unless it is the end, too; ids that have no
     piece) is switched off in its logits, ours after the softmax: its probabilities are higher by

@@ -148,7 +148,7 @@ class GenerationSettings:
     strategy: Strategy
     max_length: int
     constraints: tuple[Constraint, ...] = ()
-    early_stopping: EarlyStopping = "current_length"
+    early_stopping: EarlyStopping = False
     forced_first: int | None = None
     not_followed: tuple[str, ...] = ()
     said: Said | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -381,7 +381,9 @@ def _strategy(values: Mapping[str, Any]) -> Strategy:
 
 
 def _stopping(values: Mapping[str, Any]) -> EarlyStopping:
-    return _STOPPING[values.get("early_stopping", False)]
+    # What a checkpoint does not say is at our default, not at theirs: a search that stops sooner
+    # can return less than the best that it would have seen.
+    return _STOPPING[values["early_stopping"]] if "early_stopping" in values else False
 
 
 def _theirs(strategy: Strategy) -> dict[str, Any]:

@@ -82,9 +82,9 @@ SPLITTINGS = ("sentences", "long_texts", "none")
 LENGTH_PENALTIES = ("gnmt", "average")
 # When a beam search is done with a sentence, and `early_stopping` of `decoding.Beam`.
 BEAM_STOPPINGS: dict[str, Any] = {
-    "enough_finished": True,
     "nothing_better": False,
     "current_length": "current_length",
+    "enough_finished": True,
 }
 # `training.bleu_tokenizers`
 BLEU_TOKENIZERS = (

@@ -356,10 +356,10 @@ class EvaluationConfig:
         choices=LENGTH_PENALTIES,
     )
     beam_stopping: str = setting(
-        "enough_finished",
-        "when a beam search is done with a sentence: enough_finished = when num_beams hypotheses "
-        "have ended; nothing_better = when no other can become better; current_length = when no "
-        "other is better now, as by default in transformers",
+        "nothing_better",
+        "when a beam search is done with a sentence: nothing_better = when no other hypothesis can "
+        "become better; current_length = when num_beams have ended and no other is better now, as "
+        "by default in transformers; enough_finished = when num_beams have ended, the quickest",
         choices=tuple(BEAM_STOPPINGS),
     )
     max_length: int | None = setting(

@@ -381,18 +381,23 @@ class TracedModel:
         settings = SearchSettings(widest, decoding.max_length, decoding.constraints, engine)
         count, shortlist = strategy.num_return, decoding.shortlist
 
-        def find(source_ids: tf.Tensor, *prefix: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        def find(
+            num_needed: tf.Tensor, source_ids: tf.Tensor, *prefix: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
             begins = self._prefix(*prefix) if prefix else None
-            found = search(self, source_ids, settings, begins, shortlist=shortlist)
+            found = search(
+                self, source_ids, settings, begins, shortlist=shortlist, num_needed=num_needed
+            )
             # One for each row, so that it is cut and put together as all outputs are.
             bad_step = tf.fill(tf.shape(found.scores)[:1], tf.cast(found.bad_step, tf.int32))
             return found.ids, found.scores, bad_step
 
-        specs = [_IDS, _IDS] if self._prefix_length else [_IDS]
+        specs = [tf.TensorSpec([], tf.int32), _IDS]
+        specs += [_IDS] * bool(self._prefix_length)
         traced = self._trace(("search", widest, engine), find, *specs)
 
         def decode(source_ids: tf.Tensor, *prefix: tf.Tensor) -> Outputs:
-            ids, scores, bad_step = traced(source_ids, *prefix)
+            ids, scores, bad_step = traced(tf.constant(count), source_ids, *prefix)
             outputs = {"ids": ids[:, :count], "scores": scores[:, :count], "bad_step": bad_step}
             if several:
                 outputs["alignments"] = self._align(source_ids, outputs["ids"])
@@ -442,11 +447,10 @@ def finds_all_of(strategy: Strategy, other: Strategy) -> bool:
     """Returns whether the first hypotheses of a strategy are all that another one returns."""
     if strategy == other:
         return True
-    # With early stopping, the number of returned hypotheses does not change a beam search.
+    # The number of returned hypotheses does not change a beam search, but for when it may stop.
     return (
         isinstance(strategy, Beam)
         and isinstance(other, Beam)
-        and strategy.early_stopping
         and dataclasses.replace(other, num_return=strategy.num_return) == strategy
         and other.num_return <= strategy.num_return
     )

@@ -30,6 +30,25 @@ def random_table(batch_size, vocabulary_size, max_length, seed=0, scale=2.0):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
+def sharp_table(batch_size, vocabulary_size, max_length, ids, seed=0):
+    """As of a model of low loss: one sequence a sentence is certain, beside junk that soon ends.
+
+    Returns the table, and the sequence of each sentence, its end included.
+    """
+    generator = np.random.default_rng(seed)
+    table = random_table(batch_size, vocabulary_size, max_length, seed, scale=1.0)
+    table[..., ids.end_id] += 2.0
+    words = [t for t in range(vocabulary_size) if t not in (ids.pad_id, ids.start_id, ids.end_id)]
+    lengths = generator.integers(max_length // 2, max_length, batch_size)
+    sequences = [(*generator.choice(words, length), ids.end_id) for length in lengths]
+    for row, sequence in zip(table, sequences, strict=True):
+        node = 0
+        for token in sequence:
+            row[node, token] = max(row[node]) + generator.uniform(2.5, 5.0)
+            node = child(node, token, vocabulary_size)
+    return table - np.log(np.exp(table).sum(-1, keepdims=True)), sequences
+
+
 def table_of(probabilities, vocabulary_size, max_length):
     """Return the table of one sentence from `{prefix: {token: probability}}`."""
     table = np.full((1, num_prefixes(vocabulary_size, max_length), vocabulary_size), -50.0)
@@ -66,7 +85,9 @@ def search(strategy, table, max_length, ids, is_empty=None, step=None, **inputs)
     return found.ids, found.scores
 
 
-def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **inputs):
+def search_all(
+    strategy, table, max_length, ids, is_empty=None, step=None, score_bonus=None, **inputs
+):
     batch_size = len(table)
     sentence = np.repeat(np.arange(batch_size), strategy.rows_per_sentence).astype("int32")
     cache = {
@@ -81,7 +102,8 @@ def search_all(strategy, table, max_length, ids, is_empty=None, step=None, **inp
     if "prefix" in inputs:
         inputs["prefix"] = inputs["prefix"].rows(batch_size)
     inputs = SearchInputs(max_length=max_length, ids=ids, **inputs)
-    found = strategy.search(StepModel(step or step_on(table), Cache(cache)), inputs)
+    model = StepModel(step or step_on(table), Cache(cache), score_bonus=score_bonus)
+    found = strategy.search(model, inputs)
     return type(found)(*(ops.convert_to_numpy(tensor) for tensor in found))
 
 
@@ -127,12 +149,28 @@ def n_best(table_row, max_length, ids, divisor, count, fulfils=lambda sequence: 
 
 
 def beam_reference(
-    table_row, max_length, ids, divisor, *, num_beams, count, num_groups=1, diversity=0.0, early
+    table_row,
+    max_length,
+    ids,
+    divisor,
+    *,
+    num_beams,
+    count,
+    num_groups=1,
+    diversity=0.0,
+    early,
+    may_follow=lambda prefix, token: True,
+    bonus=lambda prefix: 0.0,
 ):
     """Beam search in plain Python, one sentence; `early` as `early_stopping` of `Beam`.
 
-    False never stops before the end.
+    False never stops before the end. `bonus(tokens)` is what reading them
+    adds to a score.
     """
+
+    def score(sequence, total):
+        return total / divisor(len(sequence)) + bonus(sequence[:-1])
+
     vocabulary_size = table_row.shape[-1]
     never = {ids.pad_id, ids.start_id} - {ids.end_id}
     words = [t for t in range(vocabulary_size) if t not in never]
@@ -146,12 +184,13 @@ def beam_reference(
                 ((*prefix, token), log_p_of(table_row, (*prefix, token)), used[token])
                 for prefix, _ in alive[g]
                 for token in words
+                if may_follow(prefix, token)
             ]
             ranked = sorted(continued, key=lambda c: c[1] - diversity * c[2], reverse=True)
             for sequence, total, _ in ranked[:num_beams]:
                 used[sequence[-1]] += 1
                 if sequence[-1] == ids.end_id and not is_done[g]:
-                    finished[g].append((total / divisor(len(sequence)), sequence))
+                    finished[g].append((score(sequence, total), sequence))
             alive[g] = [c[:2] for c in ranked[: 2 * num_beams] if c[0][-1] != ids.end_id]
             alive[g] = alive[g][:num_beams]
             stops = early is not False and len(finished[g]) >= num_beams
@@ -165,7 +204,7 @@ def beam_reference(
     for g in range(num_groups):
         own = sorted(finished[g], reverse=True)[:num_beams]
         if not is_done[g]:
-            own += [(total / divisor(len(s)), s) for s, total in alive[g]]
+            own += [(score(s, total), s) for s, total in alive[g]]
         found += sorted(own, reverse=True)[:num_beams]
     return sorted(found, reverse=True)[:count]
 

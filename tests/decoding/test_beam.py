@@ -1,27 +1,55 @@
+import dataclasses
+import functools
+
 import numpy as np
 import pytest
+from keras import ops
 from search_reference import (
     beam_reference,
     check_found,
+    child,
     n_best,
+    padded,
     random_table,
     search_all,
+    sharp_table,
     step_on,
     table_of,
 )
 
-from keras_addnorm.decoding import AveragePenalty, Beam, DiverseBeam, Greedy
+from keras_addnorm.decoding import (
+    AveragePenalty,
+    Beam,
+    DiverseBeam,
+    Greedy,
+    LengthPenalty,
+    MaxLength,
+    MinLength,
+    NoRepeatNgram,
+    Prefix,
+)
 from keras_addnorm.decoding.special_ids import SpecialIds
 
 V, L = 5, 5
 USUAL = SpecialIds(pad_id=0, start_id=1, end_id=2)
 OUTSIDE = SpecialIds(pad_id=5, start_id=6, end_id=2)
 END, A, B = 2, 3, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Hill(LengthPenalty):
+    """Rises and falls: outputs of four tokens have the advantage."""
+
+    def divisor(self, length):
+        return 1.0 + 9.0 * ops.exp(-4.0 * (ops.cast(length, "float32") - 4.0) ** 2)
+
+
 PENALTIES = {
     0.0: lambda n: 1.0,
     1.3: lambda n: ((5 + n) / 6) ** 1.3,
     -0.7: lambda n: ((5 + n) / 6) ** -0.7,
     AveragePenalty(0.9): lambda n: n**0.9,
+    Hill(): lambda n: 1 + 9 * np.exp(-4 * (n - 4.0) ** 2),
 }
 
 
@@ -64,7 +92,8 @@ def test_stopping_early_can_miss_what_the_bound_waits_for():
     # score, divided by its length: log(0.7 * 0.7) / 3.
     table = table_of({(): {END: 0.3, A: 0.7}, (A,): {END: 0.3, A: 0.7}, (A, A): {END: 1.0}}, V, L)
     waiting = Beam(2, "average", early_stopping=False)
-    assert search_all(Beam(2, "average"), table, L, USUAL).ids[0, 0].tolist() == [A, END, 0, 0, 0]
+    early = Beam(2, "average", early_stopping=True)
+    assert search_all(early, table, L, USUAL).ids[0, 0].tolist() == [A, END, 0, 0, 0]
     found = search_all(waiting, table, L, USUAL)
     assert found.ids[0, 0].tolist() == [A, A, END, 0, 0]
     assert found.scores[0, 0] == pytest.approx(np.log(0.49) / 3, abs=1e-5)
@@ -93,7 +122,7 @@ def test_an_unknown_stopping_rule_is_named():
             strategy(early_stopping="never")
 
 
-@pytest.mark.parametrize("early", [True, "current_length"])
+@pytest.mark.parametrize("early", [True, False, "current_length"])
 def test_one_search_finds_all_that_a_narrower_one_returns(early):
     wide, narrow = (Beam(3, 0.6, number, early_stopping=early) for number in (3, 1))
     table = random_table(20, V, L, seed=13, scale=1.5)
@@ -118,9 +147,114 @@ def test_the_bound_stops_as_soon_as_the_result_is_certain(num_return, num_steps)
         steps.append(int(index))
         return step(tokens, index, cache)
 
-    strategy = Beam(4, num_return=num_return, early_stopping=False)
+    strategy = Beam(4, num_return=num_return)
     search_all(strategy, table, L, USUAL, step=counted)
     assert steps == list(range(num_steps))
+    # A search for four of which as many are looked at stops at the same time.
+    steps.clear()
+    strategy = Beam(4, num_return=4)
+    search_all(strategy, table, L, USUAL, step=counted, num_needed=np.int32(num_return))
+    assert steps == list(range(num_steps))
+
+
+# The best that a beam of this width sees
+
+
+DIVISORS = {
+    **PENALTIES,
+    0.6: lambda n: ((5 + n) / 6) ** 0.6,
+    3.0: lambda n: ((5 + n) / 6) ** 3.0,
+    AveragePenalty(): lambda n: n,
+    AveragePenalty(-1.0): lambda n: 1 / n,
+}
+# Rules, and what plain Python makes of them.
+RULES = {
+    "none": ({}, lambda prefix, token: True),
+    "min_length": (
+        {"constraints": (MinLength(4),)},
+        lambda prefix, token: token != END or len(prefix) >= 3,
+    ),
+    "max_length": (
+        {"constraints": (MaxLength(3),)},
+        lambda prefix, token: token == END or len(prefix) < 2,
+    ),
+    "ngrams": (
+        {"constraints": (NoRepeatNgram(1),)},
+        lambda prefix, token: token not in prefix,
+    ),
+    "prefix": (
+        {"prefix": Prefix([A, B])},
+        lambda prefix, token: len(prefix) >= 2 or token == (A, B)[len(prefix)],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("penalty", "rule", "num_return", "groups"),
+    [
+        *((penalty, "none", 1, 1) for penalty in DIVISORS),
+        *((penalty, "none", 3, 1) for penalty in (0.0, 0.6, Hill())),
+        *((0.6, rule, 2, 1) for rule in RULES if rule != "none"),
+        *((0.6, "none", 2, 2), (Hill(), "min_length", 3, 2)),
+    ],
+    ids=str,
+)
+def test_the_default_finds_the_best_that_a_beam_sees(penalty, rule, num_return, groups):
+    """Score by score that of a search in plain Python that never stops, on sharp languages."""
+    table, _ = sharp_table(29, V, L, USUAL, seed=21)
+    options, may_follow = RULES[rule]
+    strategy = Beam(3, penalty, num_return)
+    if groups > 1:
+        strategy = DiverseBeam(3 * groups, groups, 0.5, penalty, num_return)
+    found = search_all(strategy, table, L, USUAL, **options)
+    for row, sequences, scores in zip(table, found.ids, found.scores, strict=True):
+        expected = beam_reference(
+            row,
+            L,
+            USUAL,
+            DIVISORS[penalty],
+            **{"num_beams": 3, "count": num_return, "early": False, "may_follow": may_follow},
+            **({"num_groups": groups, "diversity": 0.5} if groups > 1 else {}),
+        )
+        check_found(sequences, scores, expected, L, USUAL)
+
+
+def test_a_bonus_of_scores_does_not_stop_a_search_too_soon():
+    """As that of a coverage penalty: what the tokens so far have read costs."""
+    table, _ = sharp_table(29, V, L, USUAL, seed=22)
+    costs = -np.random.default_rng(3).exponential(size=table.shape[:2]).astype("float32")
+    flat = ops.convert_to_tensor(costs.reshape(-1))
+
+    def score_bonus(cache):
+        return ops.take(flat, cache.rows["sentence"] * table.shape[1] + cache.rows["node"], axis=0)
+
+    found = search_all(Beam(3, 0.6, 2), table, L, USUAL, score_bonus=score_bonus)
+    for row, cost, sequences, scores in zip(table, costs, found.ids, found.scores, strict=True):
+
+        def bonus(tokens, cost=cost):
+            return cost[functools.reduce(lambda node, t: child(node, t, V), tokens, 0)]
+
+        options = {"num_beams": 3, "count": 2, "early": False, "bonus": bonus}
+        check_found(
+            sequences,
+            scores,
+            beam_reference(row, L, USUAL, DIVISORS[0.6], **options),
+            L,
+            USUAL,
+        )
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, AveragePenalty()], ids=str)
+def test_only_a_beam_that_stops_early_is_worse_than_greedy_search_here(penalty):
+    """The one good sequence is never dropped here; two junk ends come before its own."""
+    table, sequences = sharp_table(97, V, 6, USUAL, seed=23)
+    greedy = search_all(Greedy(penalty), table, 6, USUAL)
+    for ids, sequence in zip(greedy.ids[:, 0], sequences, strict=True):
+        assert ids.tolist() == padded(sequence, 6, USUAL)
+    best = search_all(Beam(2, penalty), table, 6, USUAL).scores
+    assert (best >= greedy.scores - 1e-5).all()
+    early = search_all(Beam(2, penalty, early_stopping=True), table, 6, USUAL).scores
+    assert (early < greedy.scores - 1e-2).sum() >= 3
 
 
 # Diverse beam search

@@ -110,8 +110,8 @@ def theirs(directory, tokenizers, texts, num_beams, **options):
         min_decoding_length=0,
         return_end_token=True,
         return_scores=True,
-        # Zero would change when it stops, too: at the first beam's end, not after `num_beams` ends.
-        **({"length_penalty": 1e-9} | options),
+        # Zero changes when it stops, too: when nothing better can come, not after `num_beams` ends.
+        **({"length_penalty": 0} | options),
     )
     id_of = {piece.text: token for token, piece in enumerate(tokenizers.target.pieces)}
     tokens = [[id_of[piece] for piece in result.hypotheses[0]] for result in results]

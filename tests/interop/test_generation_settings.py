@@ -105,7 +105,7 @@ def test_settings_that_are_followed_in_part():
     assert GenerationSettings.of(ruled, 64, end_id=7).not_followed == ()
     assert GenerationSettings.of({**ruled, "num_beams": 1}, 64).not_followed == ()
     beam_sample = GenerationSettings.of({"num_beams": 4, "do_sample": True}, 64)
-    assert beam_sample.strategy == Beam(4, AveragePenalty(1.0), early_stopping="current_length")
+    assert beam_sample.strategy == Beam(4, AveragePenalty(1.0), early_stopping=False)
     assert beam_sample.not_followed == ("do_sample = True",)
     assert beam_sample.to_dict() == {"num_beams": 4, "do_sample": True}
     assert GenerationSettings.of({"do_sample": True}, 64).not_followed == ()

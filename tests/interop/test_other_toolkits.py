@@ -828,9 +828,7 @@ def test_searches_of_joey_nmt(joey, tmp_path):
         checkpoint = family.open(path)
         return family.generation(checkpoint, family.config(checkpoint))
 
-    assert search(beam_size=5, beam_alpha=0.8).strategy == Beam(
-        5, GNMTPenalty(0.8), early_stopping=True
-    )
+    assert search(beam_size=5, beam_alpha=0.8).strategy == Beam(5, GNMTPenalty(0.8))
     found = search(generate_unk=False, max_output_length=9, repetition_penalty=1.2)
     assert isinstance(found.strategy, Greedy) and found.max_length == 9
     assert found.constraints == (ForbiddenTokens((0,)),)

@@ -240,7 +240,10 @@ def test_a_training_step(name, tmp_path):
 
 SEARCHES = {
     # The end, 0, is no bad word.
-    "marian": {"num_beams": 3, "bad_words_ids": [[29], [0]], "length_penalty": 0.6},
+    "marian": {
+        **{"num_beams": 3, "bad_words_ids": [[29], [0]], "length_penalty": 0.6},
+        "early_stopping": False,  # where it is not said, ours looks on
+    },
     "m2m_100": {"num_beams": 4, "forced_bos_token_id": 9, "early_stopping": True},
     "bart": {
         **{"num_beams": 3, "forced_bos_token_id": 0, "early_stopping": "never"},
@@ -299,12 +302,20 @@ def test_settings_of_a_search_are_read_and_written():
         Beam(5, AveragePenalty(0.8), early_stopping="current_length"),
         max_length=64,
         constraints=(MinLength(6), ForbiddenTokens((4, 7))),
+        early_stopping="current_length",
         forced_first=3,
         not_followed=("repetition_penalty = 1.3", "bad_words_ids = [[8, 9]]", "max_length = 200"),
     )
     assert GenerationSettings.of(found.to_dict(), longest=64) == found
     greedy = GenerationSettings.of({}, longest=64)
     assert greedy == GenerationSettings(Greedy("average"), 64)
+    # What is not said is at our default, and stays unsaid.
+    assert greedy.with_beams(2) == Beam(2, AveragePenalty(1.0), early_stopping=False)
+    beam = {"num_beams": 2, "early_stopping": None}
+    assert GenerationSettings.of(beam, 64).strategy == Beam(2, AveragePenalty(1.0))
+    assert GenerationSettings.of(beam, 64).to_dict() == beam
+    early = dataclasses.replace(GenerationSettings.of(beam, 64), early_stopping="current_length")
+    assert early.to_dict() == {"num_beams": 2, "early_stopping": False}
     assert GenerationSettings.of(greedy.to_dict(), longest=64) == greedy
     # More hypotheses are searched with as the checkpoint says, also where it says one.
     assert found.with_beams(1) == Greedy(AveragePenalty(0.8))
@@ -460,7 +471,7 @@ def test_fairseq_has_the_same_mathematics_under_other_names(name, tmp_path):
         rtol=0,
         atol=1e-5,
     )
-    assert ours.generation.strategy == Beam(5, AveragePenalty(1.0), early_stopping=True)
+    assert ours.generation.strategy == Beam(5, AveragePenalty(1.0), early_stopping=False)
     assert (ours.generation.max_length, ours.generation.constraints) == (40, (MinLength(2),))
     with pytest.raises(ValueError, match=r"fairseq's checkpoints are only read"):
         save_pretrained(ours, tmp_path / "mine")

@@ -266,9 +266,9 @@ def test_one_search_serves_narrower_ones():
     for other in (Beam(4, 0.6), Beam(3, 0.7), Greedy()):
         assert not finds_all_of(wide, other)
     assert not finds_all_of(narrow, wide)
-    # When this one stops depends on how many it returns.
-    patient = Beam(3, 0.6, num_return=3, early_stopping=False)
-    assert not finds_all_of(patient, Beam(3, 0.6, early_stopping=False))
+    early = Beam(3, 0.6, num_return=3, early_stopping=True)
+    assert not finds_all_of(early, narrow)
+    assert finds_all_of(early, Beam(3, 0.6, early_stopping=True))
 
 
 def functions_and_operations(path):

@@ -177,10 +177,9 @@ class Fairseq(Family):
     def generation(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> GenerationSettings:
         """Return how fairseq searches unless it is told otherwise: a checkpoint does not say it."""
         return GenerationSettings(
-            Beam(5, AveragePenalty(1.0), early_stopping=True),
+            Beam(5, AveragePenalty(1.0)),
             min(201, config.max_length),
             (MinLength(2),),  # the end token is counted here
-            early_stopping=True,
         )
 
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> None:

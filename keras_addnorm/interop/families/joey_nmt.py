@@ -172,7 +172,6 @@ class JoeyNMT(ReadOnlyFamily):
         found = GenerationSettings.of(
             {
                 "num_beams": testing.get("beam_size", 1),
-                "early_stopping": True,
                 "max_length": config.max_length + 1,
                 "no_repeat_ngram_size": max(0, testing.get("no_repeat_ngram_size", -1)),
                 "repetition_penalty": max(1.0, testing.get("repetition_penalty", -1)),

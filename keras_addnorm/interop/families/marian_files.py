@@ -82,10 +82,9 @@ def search_of(
     if never:
         constraints.append(ForbiddenTokens(tuple(never)))
     return GenerationSettings(
-        Greedy(penalty) if num_beams == 1 else Beam(num_beams, penalty, early_stopping=True),
+        Greedy(penalty) if num_beams == 1 else Beam(num_beams, penalty),
         config.max_length,
         tuple(constraints),
-        early_stopping=True,
         not_followed=tuple(
             f"{name} = {settings[name]!r:.60}"
             for name, neutral in _NOT_FOLLOWED.items()

@@ -35,7 +35,6 @@ HALVES: Mapping[str, Any] = {
 SEARCH: Mapping[str, Any] = {
     "num_beams": 5,
     "length_penalty": 1.0,
-    "early_stopping": True,
     "max_length": 251,
 }
 """How both search unless told otherwise; the start token counts here."""

@@ -41,7 +41,7 @@ _SINUSOIDAL = {
     "offset": 1,
 }
 # What `--auto_config` gives a Transformer; the start token counts.
-_SEARCH = {"num_beams": 4, "length_penalty": 0.0, "early_stopping": True, "max_length": 251}
+_SEARCH = {"num_beams": 4, "length_penalty": 0.0, "max_length": 251}
 _UNKNOWN = "<unk>"
 
 
