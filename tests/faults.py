@@ -560,8 +560,21 @@ FAULTS = (
     _fault(
         "training/resumed_step",
         "a training that goes on counts its first batch as none",
-        ("self.batch = self._first + batch + 1", "self.batch = self._first + batch"),
+        ("min(self._first + batch + 1,", "min(self._first + batch,"),
         tests="training/test_checkpoints_and_guard.py::test_going_on_anywhere_gives_the_same_bits",
+    ),
+    _fault(
+        "training/held_values",
+        "a training that goes on has what layers have saved, and not what they held",
+        ("                assign(pairs, file)\n", ""),
+        tests="training/test_held_variables.py::test_all_variables_come_back_to_the_bit_and_go_on",
+    ),
+    _fault(
+        "training/execution_behind_a_batch",
+        "a checkpoint is due only where an execution ends with its batch",
+        ("done // every > before // every", "done % every == 0"),
+        tests="training/test_resumed_fit.py"
+        "::test_a_checkpoint_is_written_at_the_first_end_of_an_execution",
     ),
     _fault(
         "training/missing_fsync",

@@ -39,8 +39,8 @@ class ResidualMonitor(keras.callbacks.Callback):
     computed in float32 whatever the precision of the model; under float16 the loss is scaled
     before it is differentiated, and the gradients scaled back.
 
-    A training that goes on (`optimizer.iterations` is not zero) appends to the CSV file, with the
-    steps going on; rows of steps that are about to be trained again are dropped.
+    A training that goes on (its optimiser has seen batches) appends to the CSV file, with the
+    steps going on: a step is a batch. Rows of steps that are about to be trained again are dropped.
 
     Args:
         batch: Inputs and labels, as the training pipeline gives them. A batch of the size of the
@@ -121,7 +121,7 @@ class ResidualMonitor(keras.callbacks.Callback):
         """Find out which step this is, and log it if it is the first."""
         named_add_norms(self.model)
         self._require_fitting_batch()
-        self._step = self._logged = int(ops.convert_to_numpy(self.model.optimizer.iterations))
+        self._step = self._logged = self._batches_done()
         if self.log is not None:
             for log in (self.log, self.log.streams):
                 log.drop_after(self._step if self._step else -1)
@@ -130,10 +130,13 @@ class ResidualMonitor(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Start counting batches."""
-        self._batch_index = -1
+        self._step, self._batch_index = self._batches_done(), -1
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Log the step if it is due; `batch` jumps with `steps_per_execution`."""
+        if steps := (self.params or {}).get("steps"):
+            # Of an execution that the end of the data has cut short, Keras counts all steps.
+            batch = min(batch, steps - 1)
         self._step += batch - self._batch_index
         self._batch_index = batch
         if self._step // self.every > self._logged // self.every:
@@ -144,6 +147,12 @@ class ResidualMonitor(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _batches_done(self) -> int:
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        # `iterations` counts updates, which several batches may share.
+        return int(ops.convert_to_numpy(optimizer._iterations))
 
     def _require_fitting_batch(self) -> None:
         inputs, _ = self.batch

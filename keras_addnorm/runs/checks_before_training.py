@@ -155,6 +155,7 @@ def _require_same_optimizer(
         "batches_per_update": lambda batches: batches > 1,
         "precision": lambda precision: precision == "float16",  # Keras scales the loss then.
         "schedule": lambda schedule: schedule == "constant",  # The rate is a variable then.
+        "lora_rank": lambda rank: rank,
     }
     for key, kind in same.items():
         if kind(before[key]) != kind(now[key]):

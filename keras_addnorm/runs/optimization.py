@@ -84,8 +84,10 @@ def go_on_with_learning_rate(
         steps_per_epoch: Batches of an epoch from now on.
         steps_left: Batches until the end of the training.
     """
-    # Of batches; `iterations` counts updates where several share one.
-    done = int(keras.ops.convert_to_numpy(model.optimizer._iterations))
+    # Of batches; `iterations` counts updates where several share one. Of the two optimisers of
+    # float16, the inner one counts.
+    optimizer: Any = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    done = int(keras.ops.convert_to_numpy(optimizer._iterations))
     total_steps = done + steps_left
     model.optimizer.learning_rate = _learning_rate(
         training, model.config.hidden_dim, steps_per_epoch, total_steps

@@ -17,6 +17,7 @@ from keras_addnorm.runs.optimization import go_on_with_learning_rate
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.weight_files import load_weights
 from keras_addnorm.training.checkpoint_file import (
+    DamagedCheckpointError,
     TrainingState,
     build_variables,
     load_checkpoint,
@@ -120,6 +121,9 @@ def resume_or_start(
 
     Returns:
         Where the training is.
+
+    Raises:
+        UserError: If the checkpoint does not hold the variables of the model and its optimiser.
     """
     checkpoint, found = place
     state = found.with_batches(report.batches, epochs.plan)
@@ -130,7 +134,7 @@ def resume_or_start(
         # Keras would do it itself, with the mean of the replicas' ids, which are no whole numbers.
         build_variables(model, some_batch)
     if checkpoint is not None:
-        load_checkpoint(model, checkpoint, some_batch)
+        _load(model, checkpoint, some_batch, directory)
         left = (training.epochs - state.epoch) * report.batches - state.batch
         go_on_with_learning_rate(model, training, report.batches, left)
         say(_going_on(state, report.batches, training))
@@ -142,6 +146,17 @@ def resume_or_start(
         load_weights(model, weights, objects_to_skip=[model.optimizer])
         say(f"Starting from the weights in {weights}.")
     return state
+
+
+def _load(model: Any, checkpoint: Path, batch: Any, directory: RunDirectory) -> None:
+    try:
+        load_checkpoint(model, checkpoint, batch)
+    except DamagedCheckpointError:
+        raise
+    except ValueError as error:
+        raise UserError(
+            f"{error} With this command that is --start-from {directory.path} --run-dir NEW."
+        ) from error
 
 
 def has_stopped(state: TrainingState, training: TrainingConfig) -> bool:

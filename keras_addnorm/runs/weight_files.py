@@ -18,7 +18,7 @@ from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.training import average_checkpoints
-from keras_addnorm.training.checkpoint_digest import ATTRIBUTE, STATE_NAME
+from keras_addnorm.training.checkpoint_digest import ATTRIBUTE, OURS
 from keras_addnorm.training.checkpoints import largest_file, stored_variables
 
 
@@ -100,7 +100,7 @@ def _folder_beside(path: Path) -> tempfile.TemporaryDirectory[str]:
 
 def _copy_weights(everything: Path, path: Path) -> None:
     """Copies a weight file without the optimiser and without a training's state and digest."""
-    left_out = {"optimizer", STATE_NAME.split("/")[0]}
+    left_out = {"optimizer", OURS}
     with (
         atomic_file(path) as temporary,
         h5py.File(everything) as old,

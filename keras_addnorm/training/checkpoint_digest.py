@@ -11,8 +11,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-STATE_NAME = "keras_addnorm/training_state"
-"""The data set of a checkpoint that holds no weight and has no mean."""
+OURS = "keras_addnorm"
+"""The group of a checkpoint that Keras does not read, and of which there is no mean."""
+
+STATE_NAME = f"{OURS}/training_state"
+"""The data set of a checkpoint that says where the training is."""
+
+VARIABLES_NAME = f"{OURS}/variables"
+"""The group of a checkpoint that has the values of all variables as they are in memory."""
 
 ATTRIBUTE = "keras_addnorm_digest"
 """The attribute of a checkpoint that holds its digest."""

@@ -1,8 +1,9 @@
 """The file format of a checkpoint: writing, checking, reading and finding them.
 
-A checkpoint is a weight file as Keras writes it, optimiser included, with two additions: a data set
-`keras_addnorm/training_state` (where the training was, and what its callbacks remember) and a
-digest of everything in the file. `model.load_weights` reads it as any other.
+A checkpoint is a weight file as Keras writes it, optimiser included, with three additions: a data
+set `keras_addnorm/training_state` (where the training was, and what its callbacks remember), a
+group `keras_addnorm/variables` (the values that layers hold and do not save) and a digest of
+everything in the file. `model.load_weights` reads it as any other.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ from keras_addnorm.training.checkpoint_digest import (
     write_digest,
 )
 from keras_addnorm.training.checkpoints import largest_file
+from keras_addnorm.training.held_variables import (
+    assign,
+    matched,
+    not_held,
+    read_places,
+    write_variables,
+)
 
 __all__ = [
     "DamagedCheckpointError",
@@ -93,6 +101,9 @@ class TrainingState:
 def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: TrainingState) -> None:
     """Writes weights, optimiser and state, whole or not at all.
 
+    For `model.load_weights` the file has what each layer saves: the merged weights of one with
+    LoRA. For `load_checkpoint` it has what each variable holds.
+
     Args:
         model: A compiled model.
         path: Where to, ending in `.weights.h5`.
@@ -103,6 +114,7 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: Tra
         require_space(temporary.parent, largest_file(variables))
         model.save_weights(temporary)
         with h5py.File(temporary, "r+") as file:
+            write_variables(file, model, temporary.parent)
             content = json.dumps(dataclasses.asdict(state)).encode()
             file.create_dataset(STATE_NAME, data=np.frombuffer(content, np.uint8))
             write_digest(file)
@@ -159,22 +171,44 @@ def load_checkpoint(
 ) -> None:
     """Loads weights and optimiser into a compiled model that has all its variables.
 
+    Each variable of the model and its optimiser gets the value that it had, LoRA's matrices, the
+    state of quantised layers and the seeds of dropout included.
+
     Args:
-        model: The model, compiled as it was.
+        model: The model, compiled as it was; with LoRA or quantised as it was.
         path: The checkpoint.
         batch: Any training batch.
 
     Raises:
         DamagedCheckpointError: If the file cannot be read.
+        ValueError: If the model or its optimiser has other variables than those in the file. Of
+            some models an earlier version did not write all of them: of those with LoRA.
     """
     build_variables(model, batch)
     try:
+        with h5py.File(path) as file:
+            places = read_places(file)
+        pairs = None if places is None else matched(places, model, path)
         model.load_weights(path)
+        with h5py.File(path) as file:
+            if pairs is not None:
+                assign(pairs, file)
+                return
+            missing = not_held(file, model)
     except (OSError, RuntimeError, LookupError) as error:  # Those of HDF5.
         raise DamagedCheckpointError(
             f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is "
             "whole, or remove it: the one before it is taken then."
         ) from error
+    if missing:
+        raise ValueError(
+            f"The training cannot go on from the checkpoint '{path}': it does not hold "
+            f"{len(missing)} variables that the model has, {', '.join(missing[:3])} among them. "
+            "Expected a checkpoint of `save_checkpoint` that has all of them; received one of an "
+            "earlier version, which has the weights with LoRA merged, or a file of another kind. "
+            "Its weights can be the start of a new training: load them with `model.load_weights`, "
+            "and compile anew."
+        )
 
 
 def build_variables(model: keras.Model, batch: tuple[Any, ...]) -> None:

@@ -24,7 +24,8 @@ from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.training.checkpoint_digest import (
-    STATE_NAME,
+    OURS,
+    VARIABLES_NAME,
     DamagedCheckpointError,
     has_digest,
     reading,
@@ -267,7 +268,7 @@ def _tensors(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
     found: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset) and name != STATE_NAME:
+        if isinstance(item, h5py.Dataset) and not name.startswith(f"{OURS}/"):
             found[name] = (tuple(item.shape), str(item.attrs.get("dtype", item.dtype)))
 
     file.visititems(visit)
@@ -332,5 +333,7 @@ def _write(average: dict[str, np.ndarray], template: Path, output: Path) -> None
         with h5py.File(temporary, "r+") as file:
             for name, value in average.items():
                 file[name][...] = value
+            # What one training held is not what the mean holds.
+            file.pop(VARIABLES_NAME, None)
             if has_digest(file):
                 write_digest(file)

@@ -30,7 +30,8 @@ class NonFiniteGuard(keras.callbacks.Callback):
     the file with the batch. To find the layer, the model computes the batch once more, without
     dropout and with the weights of the last checkpoint if there is one (the present weights have
     had the bad update). With several processes the layer is not searched for: all of them would
-    have to compute, and perhaps only one has found the value.
+    have to compute, and perhaps only one has found the value. With `steps_per_execution` the loss
+    is known at the end of an execution only, and all of its batches are searched.
 
     Place it after `TrainingPosition` and before the callbacks that write files.
 
@@ -53,33 +54,50 @@ class NonFiniteGuard(keras.callbacks.Callback):
         self.batch = batch
         self.directory = to_path(directory)
         self.checkpoint = checkpoint
+        self._seen = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Counts from where the epoch starts."""
+        self._seen = self.position.batch
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Checks the loss; raises `NonFiniteError` if it is not finite."""
         loss = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(loss):
-            raise self._error(f"The loss is {loss}")
+            raise self._error(f"The loss is {loss}", max(self.position.batch - self._seen, 1))
+        self._seen = self.position.batch
 
     def check_weights(self) -> None:
         """Checks the weights; raises `NonFiniteError` if one is not finite."""
         if bad_weights(self.model):
             raise self._error("A weight is not finite")
 
-    def _error(self, what: str) -> NonFiniteError:
-        epoch, index = self.position.epoch, self.position.batch - 1
-        if index < 0 and epoch:  # At the end of an epoch, the position is at the next.
-            epoch, index = epoch - 1, self.position.batches_per_epoch - 1
-        index = max(index, 0)
-        batch = self.batch(epoch, index)
+    def _error(self, what: str, batches: int = 1) -> NonFiniteError:
+        """Makes the error of the last batch, or of one of so many last ones."""
+        epoch, done = self.position.epoch, self.position.batch
+        if not done and epoch:  # At the end of an epoch, the position is at the next.
+            epoch, done = epoch - 1, self.position.batches_per_epoch
         step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        weights = bad_weights(self.model)
+        checkpoint = self.checkpoint()
+        if checkpoint is not None and process_count() == 1:
+            self.model.load_weights(checkpoint)
+        last = max(done - 1, 0)
+        first = max(last + 1 - batches, 0)
+        for index in range(first, last + 1):
+            batch = self.batch(epoch, index)
+            layer = None if process_count() > 1 else first_bad_layer(self.model, batch[0])
+            if layer is not None:
+                break
+        where = f"batch {index + 1}"
+        if layer is None and first < last:
+            where = f"one of the batches {first + 1} to {last + 1}"
         path = self.directory / f"nonfinite-step-{step}.npz"
         if is_first():
             _save(batch, path)
-        weights = bad_weights(self.model)
-        checkpoint = self.checkpoint()
         lines = [
-            f"{what} after step {step}: batch {index + 1} of epoch {epoch + 1}. The training ends.",
-            f"  first layer with an output that is not finite: {self._layer(batch, checkpoint)}",
+            f"{what} after step {step}: {where} of epoch {epoch + 1}. The training ends.",
+            f"  first layer with an output that is not finite: {_described(layer, checkpoint)}",
             f"  first weight that is not finite: {weights[0] if weights else 'none'}"
             f" ({len(weights)} of {len(self.model.weights)})",
             f"  the batch: {path}",
@@ -88,13 +106,12 @@ class NonFiniteGuard(keras.callbacks.Callback):
         ]
         return NonFiniteError("\n".join(lines))
 
-    def _layer(self, batch: tuple[Any, ...], checkpoint: Path | None) -> str:
-        if process_count() > 1:
-            return "not looked for with several processes"
-        if checkpoint is not None:
-            self.model.load_weights(checkpoint)
-        layer = first_bad_layer(self.model, batch[0]) or "none"
-        return f"{layer} (with the weights of {checkpoint.name})" if checkpoint else layer
+
+def _described(layer: str | None, checkpoint: Path | None) -> str:
+    if process_count() > 1:
+        return "not looked for with several processes"
+    weights = "" if checkpoint is None else f" (with the weights of {checkpoint.name})"
+    return f"{layer or 'none'}{weights}"
 
 
 def bad_weights(model: keras.Model) -> list[str]:

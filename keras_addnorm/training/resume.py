@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.training.callback_memory import memory_of, remember, require_known
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
     checkpoint_files,
@@ -19,6 +20,7 @@ from keras_addnorm.training.checkpoint_file import (
     save_checkpoint,
 )
 from keras_addnorm.training.checkpoints import LastCheckpoints
+from keras_addnorm.training.held_variables import random_states
 from keras_addnorm.training.stopping import StopRequest
 
 # Each epoch draws its random numbers from a counter. The counters of two epochs start this far
@@ -27,11 +29,6 @@ _COUNTER_STRIDE = 2**24
 # Counters wrap around at the end of their type's range. Starts are then shifted by this much, less
 # than a stride, so that no epoch starts where an earlier one did.
 _SHIFT_AFTER_WRAP = 2**20
-# The attributes in which callbacks of Keras remember earlier epochs.
-_KERAS_MEMORY: dict[type, tuple[str, ...]] = {
-    keras.callbacks.EarlyStopping: ("wait", "best", "stopped_epoch"),
-    keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
-}
 
 
 class Epochs(Protocol):
@@ -54,14 +51,16 @@ class TrainingPosition(keras.callbacks.Callback):
     A resumed epoch is cut short: `fit` always counts a whole epoch's batches, so the callback stops
     it after the remaining ones and lets the training go on with the next epoch. With a
     `keras.utils.PyDataset`, such as `make_training_batches` gives, Keras cannot go on then: the
-    rest of the epoch is a `fit` of its own, and the same callbacks go on in a second one.
+    rest of the epoch is a `fit` of its own, and the same callbacks go on in a second one. With
+    `steps_per_execution` the last execution of a resumed epoch has the steps that are left.
 
     Args:
         epochs: The data's `epochs`.
         batches_per_epoch: Batches of a whole epoch.
         state: Where to go on; pass its `epoch` to `fit` as `initial_epoch`.
-        remembering: Callbacks whose memory belongs to a checkpoint, by any name: those of Keras'
-            own that are known here, and those with `memory()` and `remember(memory)`.
+        remembering: Callbacks whose memory belongs to a checkpoint, by any name: Keras' own
+            `EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint` and `TensorBoard`, those of it
+            that remember nothing, and any with `memory()` and `remember(memory)`.
         plan: The data's `Epochs.plan`, for the checkpoints.
         tokenizers: A digest of the tokenizers that the ids come from, for the checkpoints.
 
@@ -70,8 +69,9 @@ class TrainingPosition(keras.callbacks.Callback):
         batch: How many of its batches are done.
 
     Raises:
-        ValueError: In `fit`, if an epoch of a `keras.utils.PyDataset` is resumed and another one is
-            to follow.
+        ValueError: If a callback is not known, or is made to remember what a checkpoint cannot
+            hold, such as `EarlyStopping(restore_best_weights=True)`. In `fit`, if an epoch of a
+            `keras.utils.PyDataset` is resumed and another one is to follow.
     """
 
     def __init__(
@@ -87,12 +87,23 @@ class TrainingPosition(keras.callbacks.Callback):
         self.epochs = epochs
         self.batches_per_epoch = batches_per_epoch
         self.remembering = dict(remembering or {})
+        require_known(self.remembering)
         self.plan = plan
         self.tokenizers = tokenizers
         self.epoch = state.epoch if state else 0
         self.batch = self._first = 0
         self._state = state
         self._is_cut = False
+        self._steps = 1
+        self._train_function: Any = None
+        self._rates: list[tuple[Any, Any]] = []
+        self._weights: list[tuple[Any, Any]] = []
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Puts back the weights that an earlier `fit` ended with, where Keras averaged them."""
+        for variable, value in self._weights:
+            variable.assign(value)
+        self._weights = []
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts an epoch, or goes on in the middle of one."""
@@ -103,7 +114,7 @@ class TrainingPosition(keras.callbacks.Callback):
         self._first = state.batch
         self._is_cut = False
         self.epochs.start_at(epoch, state.batch)
-        for index, variable in enumerate(_random_states(self.model)):
+        for index, variable in enumerate(random_states(self.model)):
             if state.random:
                 variable.assign(np.array(state.random[index], variable.dtype))
             else:
@@ -115,18 +126,46 @@ class TrainingPosition(keras.callbacks.Callback):
                 variable.assign(value)
         for name, memory in state.callbacks.items():
             if name in self.remembering:
-                _remember(self.remembering[name], memory)
+                remember(self.remembering[name], memory)
+        if self._first:
+            self._steps = self.model.steps_per_execution
+            self._rates = _copies(
+                one for one in self.model.optimizer.variables if one.name == "learning_rate"
+            )
+
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Keeps an epoch that an earlier process began as it was to be."""
+        if not self._first:
+            return
+        # What a callback does to the rate at the start of an epoch has been done.
+        for variable, rate in self._rates:
+            variable.assign(rate)
+        self._rates = []
+        left = self.batches_per_epoch - self.batch
+        if left < self._steps:  # Else Keras would take batches from behind the end of the epoch.
+            self._train_function = self.model.train_function
+            self.model.steps_per_execution = left
+            self.model.make_train_function(force=True)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Counts the batch, and ends an epoch that an earlier process began."""
-        self.batch = self._first + batch + 1
-        if self._first and self.batch >= self.batches_per_epoch:
+        """Counts the batches, and ends an epoch that an earlier process began."""
+        # Of an execution that the end of the epoch has cut short, Keras counts all steps.
+        self.batch = min(self._first + batch + 1, self.batches_per_epoch)
+        if self._first and self.batch == self.batches_per_epoch:
             self._is_cut = self.model.stop_training = True
+            if self._train_function is not None:
+                self.model.steps_per_execution = self._steps
+                self.model.train_function, self._train_function = self._train_function, None
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Lets the training go on after an epoch that was cut short."""
         if self._is_cut:
             self.model.stop_training = False
+            optimizer = self.model.optimizer
+            averages = getattr(optimizer, "inner_optimizer", optimizer).use_ema
+            if averages and isinstance(self.epochs, keras.utils.PyDataset):
+                # This `fit` ends here, and Keras then puts the moving average in their place.
+                self._weights = _copies(self.model.trainable_variables)
         self.epoch, self.batch = epoch + 1, 0
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -142,9 +181,9 @@ class TrainingPosition(keras.callbacks.Callback):
             epoch=self.epoch,
             batch=self.batch,
             batches=self.batches_per_epoch,
-            random=[numpy(v).tolist() for v in _random_states(self.model)] if inside else [],
+            random=[numpy(v).tolist() for v in random_states(self.model)] if inside else [],
             metrics=[numpy(v).tolist() for v in self.model.metrics_variables] if inside else [],
-            callbacks={name: _memory(callback) for name, callback in self.remembering.items()},
+            callbacks={name: memory_of(callback) for name, callback in self.remembering.items()},
             plan=self.plan,
             tokenizers=self.tokenizers,
         )
@@ -162,7 +201,8 @@ class Checkpoints(keras.callbacks.Callback):
         directory: Where the files go; made if missing.
         position: The first of the callbacks, which knows where the training is.
         keep: How many epochs' files are kept.
-        every_batches: Write within an epoch every so many batches; 0 = not by their number.
+        every_batches: Write within an epoch every so many batches, with `steps_per_execution` at
+            the end of the execution that has the batch; 0 = not by their number.
         every_minutes: Write within an epoch every so many minutes; 0 = not by time.
         before: Called before each file is written; an error of it ends the training and leaves the
             existing files.
@@ -193,6 +233,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.stop_request = StopRequest() if stop_request is None else stop_request
         self._epochs = LastCheckpoints(directory, keep, self._save)
         self._written = time.monotonic()
+        self._seen = 0
 
     @property
     def paths(self) -> list[Path]:
@@ -211,11 +252,16 @@ class Checkpoints(keras.callbacks.Callback):
             path.unlink()
         self._written = time.monotonic()
 
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Counts from where the epoch starts."""
+        self._seen = self.position.batch
+
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint if it is due."""
-        done = self.position.batch
+        before, done = self._seen, self.position.batch
+        self._seen = done
         # The end of an epoch writes its own, after the validation.
-        if done < self.position.batches_per_epoch and self._is_due(done):
+        if done < self.position.batches_per_epoch and self._is_due(before, done):
             name = f"epoch-{self.position.epoch:04d}-batch-{done:06d}.weights.h5"
             self._save(self.model, self.directory / name)
             self.stop_request.obey()
@@ -225,11 +271,12 @@ class Checkpoints(keras.callbacks.Callback):
         self._epochs.on_epoch_end(epoch)
         self.stop_request.obey()
 
-    def _is_due(self, done: int) -> bool:
+    def _is_due(self, before: int, done: int) -> bool:
+        every = self.every_batches
         minutes = (time.monotonic() - self._written) / 60
         return bool(
             self.stop_request.signal_number is not None
-            or (self.every_batches and done % self.every_batches == 0)
+            or (every and done // every > before // every)
             or (self.every_minutes and minutes >= self.every_minutes)
         )
 
@@ -257,26 +304,10 @@ def _require_last_epoch(epoch: int, epochs: int) -> None:
         )
 
 
-def _random_states(model: keras.Model) -> list[Any]:
-    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+def _copies(variables: Iterable[Any]) -> list[tuple[Any, Any]]:
+    return [(variable, keras.ops.convert_to_numpy(variable).copy()) for variable in variables]
 
 
 def _first_count(epoch: int, dtype: str) -> int:
     """Where the counter of random numbers starts in an epoch, within the range of its type."""
     return epoch * _COUNTER_STRIDE % (int(np.iinfo(dtype).max) + 1 - _SHIFT_AFTER_WRAP)
-
-
-def _memory(callback: Any) -> dict[str, Any]:
-    if hasattr(callback, "memory"):
-        memory: dict[str, Any] = callback.memory()
-        return memory
-    values = {name: getattr(callback, name) for name in _KERAS_MEMORY[type(callback)]}
-    return {name: None if value is None else float(value) for name, value in values.items()}
-
-
-def _remember(callback: Any, memory: dict[str, Any]) -> None:
-    if hasattr(callback, "remember"):
-        callback.remember(memory)
-        return
-    for name, value in memory.items():
-        setattr(callback, name, value)

@@ -1,4 +1,4 @@
-"""A run that goes on inside of an epoch: patience, best epochs, averages, several batches, 16 bits.
+"""A run that goes on inside of an epoch: patience, best epochs, averages, several batches, LoRA.
 
 What a killed process would have left is a copy of the run directory at that moment: the training
 that it was taken from goes on, and is what the one that goes on with the copy is compared to.
@@ -16,7 +16,7 @@ from weight_files import tensors
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.train import train
 from keras_addnorm.training import resume
-from keras_addnorm.training.checkpoints import STATE_NAME
+from keras_addnorm.training.checkpoint_digest import STATE_NAME
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +37,8 @@ SETTINGS = {
         "batches_per_update": 3,
         "precision": "float16",
     },
+    # Of a kernel with LoRA, Keras saves the sum alone.
+    "LoRA": {"ema": 0.9, "lora_rank": 2, "peak_learning_rate": 0.01},
 }
 EPOCH, BATCH = 1, 4
 
@@ -74,11 +76,16 @@ def states(directory):
     "name",
     [
         "patience in bfloat16",
+        "LoRA",
         pytest.param("updates in float16", marks=pytest.mark.release),
     ],
 )
 def test_a_run_that_goes_on_ends_as_one_that_was_not_stopped(name, corpus, tmp_path, monkeypatch):
     chosen = {"epochs": 3, "checkpoint_batches": 4, **SETTINGS[name]}
+    if "lora_rank" in chosen:
+        once = config(corpus).replace({"training.epochs": 1})
+        train(once, RunDirectory(tmp_path / "start"), say=lambda line: None, verbose=0)
+        chosen["start_from"] = str(tmp_path / "start")
     settings = config(corpus).replace({f"training.{key}": chosen[key] for key in chosen})
     whole, killed = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "killed")
     with monkeypatch.context() as patch:

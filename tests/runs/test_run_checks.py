@@ -17,7 +17,7 @@ from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.callbacks import BestEpochs, MovingAverage, RunRecorder
 from keras_addnorm.runs.checks_before_training import require_room, require_same_run, require_start
 from keras_addnorm.runs.data_check import DataCheck
-from keras_addnorm.runs.optimization import compile_model, go_on_with_learning_rate
+from keras_addnorm.runs.optimization import compile_model, computing_in, go_on_with_learning_rate
 from keras_addnorm.runs.progress import duration, epoch_line, summary
 from keras_addnorm.runs.resuming import _going_on, _starting_anew
 from keras_addnorm.runs.text_data import load_or_train_tokenizers
@@ -592,14 +592,16 @@ def test_the_seconds_of_an_epoch_go_on_with_it(monkeypatch, tmp_path):
         ("precision", "float32", "bfloat16", False),
         ("schedule", "constant", "cosine", True),
         ("schedule", "noam", "cosine", False),
+        ("lora_rank", 4, 2, True),
     ],
 )
 def test_another_optimiser_is_refused_once_there_is_a_checkpoint(
     tmp_path, key, old, new, is_refused
 ):
     directory = RunDirectory(tmp_path)
-    directory.write_config(RunConfig().replace({f"training.{key}": old}))
-    now = RunConfig().replace({f"training.{key}": new})
+    started = RunConfig().replace({"training.start_from": "start"})  # Only such a run has LoRA.
+    directory.write_config(started.replace({f"training.{key}": old}))
+    now = started.replace({f"training.{key}": new})
     require_same_run(now, directory)
     directory.model.touch()
     directory.checkpoints.mkdir()
@@ -703,6 +705,16 @@ def test_going_on_as_before_changes_no_rate(compiled, schedule, together):
     model.optimizer._iterations.assign(95)
     go_on_with_learning_rate(model, training, 30, 300 - 95)
     assert rates(model, range(0, 300, 7)) == before
+
+
+def test_of_the_two_optimisers_of_float16_the_inner_one_counts_the_batches(compiled):
+    with computing_in("float16"):
+        model, training = compiled(epochs=10, schedule="cosine", precision="float16")
+    inner = model.optimizer.inner_optimizer
+    before = [float(inner._learning_rate(step)) for step in range(0, 300, 7)]
+    inner._iterations.assign(95)
+    go_on_with_learning_rate(model, training, 30, 300 - 95)
+    assert [float(inner._learning_rate(step)) for step in range(0, 300, 7)] == before
 
 
 def test_a_cooldown_ends_with_the_training_however_long_its_epochs_were(compiled):

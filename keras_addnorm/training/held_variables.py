@@ -1,0 +1,233 @@
+"""The variables of a training in its checkpoint, each with the value that it has in memory.
+
+What a layer saves need not be what it holds. With LoRA Keras saves the merged kernel alone; with
+LoRA on a quantised kernel it rounds the sum once more; the seeds of dropout are in no weight file.
+So a checkpoint says for each variable where in the file its value is, and holds those values
+besides that the weight file does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import ml_dtypes  # noqa: F401  NumPy knows the name bfloat16 by it.
+import numpy as np
+
+from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.distribution import whole_values
+from keras_addnorm.training.checkpoint_digest import OURS, VARIABLES_NAME
+
+_TABLE = f"{VARIABLES_NAME}/places"
+_SEED = "seed_generator_state"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a checkpoint the value of a variable is.
+
+    Attributes:
+        path: The variable's path, without the numbers that Keras gives to the layers of a process.
+        shape: Its shape.
+        dtype: Its type.
+        data_set: The name of the data set whose bytes are its value.
+        of_optimizer: Whether the optimiser has it, and not the model.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    data_set: str
+    of_optimizer: bool
+
+    def fits(self, variable: Any, of_optimizer: bool) -> bool:
+        """Tells whether a variable can be the one that was saved, whatever its path."""
+        return (
+            self.shape == tuple(variable.shape)
+            and self.of_optimizer == of_optimizer
+            and ("float" in self.dtype) == ("float" in _dtype(variable))
+            # Optimisers name their variables by layers.
+            and (of_optimizer or _name(self.path) == _name(_path(variable)))
+        )
+
+    def value(self, file: h5py.File) -> np.ndarray:
+        """Reads the value."""
+        return np.frombuffer(_bytes(file[self.data_set]), self.dtype).reshape(self.shape)
+
+
+def write_variables(file: h5py.File, model: keras.Model, folder: Path) -> None:
+    """Adds to a weight file what it lacks, and where each variable's value is.
+
+    Args:
+        file: What `model.save_weights` has just written.
+        model: The model, compiled.
+        folder: Where the file is.
+
+    Raises:
+        OSError: If the disk is too full for it.
+    """
+    saved = {_digest(_bytes(item)): name for name, item in _data_sets(file)}
+    places, missing = [], {}
+    for index, (variable, of_optimizer) in enumerate(_variables(model)):
+        value = keras.ops.convert_to_numpy(variable)
+        digest = _digest(value.tobytes())
+        if digest not in saved:
+            saved[digest] = f"{VARIABLES_NAME}/{index}"
+            missing[saved[digest]] = variable
+        places.append(
+            Place(_path(variable), value.shape, _dtype(variable), saved[digest], of_optimizer)
+        )
+    table = json.dumps([vars(place) for place in places]).encode()
+    numbers = sum(math.prod(variable.shape) for variable in missing.values())
+    require_space(folder, 8 * numbers + 2048 * len(missing) + len(table))
+    for name, variable in missing.items():
+        content = keras.ops.convert_to_numpy(variable).tobytes()
+        file.create_dataset(name, data=np.frombuffer(content, np.uint8))
+    file.create_dataset(_TABLE, data=np.frombuffer(table, np.uint8))
+
+
+def read_places(file: h5py.File) -> list[Place] | None:
+    """Reads where the variables are; None in a file of a version that did not write it."""
+    if _TABLE not in file:
+        return None
+    return [
+        Place(**{**place, "shape": tuple(place["shape"])})
+        for place in parse_json(bytes(file[_TABLE][()]))
+    ]
+
+
+def matched(places: Sequence[Place], model: keras.Model, path: Any) -> list[tuple[Place, Any]]:
+    """Finds the variable of each place.
+
+    Args:
+        places: Where the values are.
+        model: The model, compiled and built.
+        path: The checkpoint, for the message.
+
+    Returns:
+        Each place with its variable: by path, or in order where layers have other names now.
+
+    Raises:
+        ValueError: If the model has other variables.
+    """
+    variables = list(_variables(model))
+    by_path = dict(zip(_distinct(place.path for place in places), places, strict=True))
+    paths = _distinct(_path(variable) for variable, _ in variables)
+    chosen = [by_path[one] for one in paths] if by_path.keys() == set(paths) else list(places)
+    if len(chosen) != len(variables) or not all(
+        place.fits(*one) for place, one in zip(chosen, variables, strict=True)
+    ):
+        raise ValueError(
+            f"The checkpoint '{path}' is of another model or optimiser: "
+            f"{_difference(places, model)}. Expected a model with the layers, the LoRA and the "
+            "quantisation that it was written with, compiled with the same optimiser. Make it as "
+            "it was, or start a new training: load the weights with `model.load_weights`, and "
+            "compile anew."
+        )
+    return [(place, variable) for place, (variable, _) in zip(chosen, variables, strict=True)]
+
+
+def assign(pairs: Iterable[tuple[Place, Any]], file: h5py.File) -> None:
+    """Gives variables the values that they had."""
+    for place, variable in pairs:
+        # Keras counts steps and random numbers in another type on each backend.
+        variable.assign(place.value(file).astype(_dtype(variable)))
+
+
+def not_held(file: h5py.File, model: keras.Model) -> list[str]:
+    """Finds what a weight file without places does not hold of a model that has loaded it.
+
+    Args:
+        file: The weight file.
+        model: The model, which has just loaded it.
+
+    Returns:
+        The paths of its variables whose values are nowhere in the file, those of random generators
+        apart: these follow from the seed.
+    """
+    saved = {_digest(_bytes(item)) for _, item in _data_sets(file)}
+    with whole_values(model.variables):
+        return [
+            variable.path
+            for variable in model.variables
+            if not variable.path.endswith(_SEED)
+            and _digest(keras.ops.convert_to_numpy(variable).tobytes()) not in saved
+        ]
+
+
+def random_states(model: keras.Model) -> list[Any]:
+    """Returns the variables of the random generators of a model."""
+    return [variable for variable in model.variables if variable.path.endswith(_SEED)]
+
+
+def _variables(model: keras.Model) -> Iterator[tuple[Any, bool]]:
+    """Each variable, and whether it is the optimiser's."""
+    for variable in model.variables:
+        yield variable, False
+    for variable in model.optimizer.variables:
+        yield variable, True
+
+
+def _data_sets(file: h5py.File) -> list[tuple[str, h5py.Dataset]]:
+    """The data sets that Keras has written."""
+    found: list[tuple[str, h5py.Dataset]] = []
+    file.visititems(
+        lambda name, item: (
+            found.append((name, item))
+            if isinstance(item, h5py.Dataset) and not name.startswith(f"{OURS}/")
+            else None
+        )
+    )
+    return found
+
+
+def _bytes(item: h5py.Dataset) -> bytes:
+    return np.asarray(item[()]).tobytes()
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _dtype(variable: Any) -> str:
+    return str(keras.backend.standardize_dtype(variable.dtype))
+
+
+def _path(variable: Any) -> str:
+    return re.sub(r"_\d+", "", variable.path)
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _distinct(paths: Iterable[str]) -> list[tuple[str, int]]:
+    """Paths with a number, as several variables may have one path."""
+    seen: Counter[str] = Counter()
+    found = []
+    for path in paths:
+        found.append((path, seen[path]))
+        seen[path] += 1
+    return found
+
+
+def _difference(places: Sequence[Place], model: keras.Model) -> str:
+    """What only one of the two has."""
+    before = Counter(f"{place.path} {place.shape}" for place in places)
+    now = Counter(f"{_path(v)} {tuple(v.shape)}" for v, _ in _variables(model))
+    said = []
+    for who, only in (("the checkpoint", before - now), ("the model", now - before)):
+        names = list(only.elements())
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+        said.append(f"{who} alone has {', '.join(names[:3]) or 'nothing'}{more}")
+    return "; ".join(said)
