@@ -8,6 +8,7 @@ import random
 import sentencepiece
 
 from keras_addnorm.data import (
+    AddedToken,
     ByteLevelBPETokenizer,
     ByteTokenizer,
     PieceIds,
@@ -56,6 +57,13 @@ def spm(kind, special):
         **dict(special),
     )
     return file.getvalue()
+
+
+@functools.cache
+def with_sentinels_of_mt5():
+    """A model whose sentinels are pieces that begin with the mark of a space."""
+    symbols = "\u2581<extra_id_1>,\u2581<extra_id_0>"
+    return spm("unigram", (*T5.items(), ("user_defined_symbols", symbols)))
 
 
 def vocabulary(model, first, left_out, seed):
@@ -135,6 +143,52 @@ FAMILIES = {
     "byt5": ByteTokenizer,
     "bart": bart,
 }
+
+
+def added_tokens(normalized):
+    """Tokens that overlap, begin in the same way, and leave white space out on either side."""
+    return (
+        *(AddedToken(text, normalized=normalized) for text in ("{", "ŋ", "日")),
+        AddedToken("dog", lstrip=True, normalized=normalized),
+        AddedToken("<x>", lstrip=True),
+        *(AddedToken("<xy>"), AddedToken("<x>a"), AddedToken("[R]", rstrip=True)),
+        AddedToken("\n"),
+    )
+
+
+def with_added_tokens(kind, normalized=True):
+    """A vocabulary with them: "unigram", "bpe", "bytes" or "byte_level_bpe"."""
+    tokens = added_tokens(normalized)
+    names = tuple(token.text for token in tokens)
+    if kind == "bytes":
+        return ByteTokenizer(last=names[1:], added=tokens[1:])
+    if kind == "byte_level_bpe":
+        plain = bart()
+        pieces = dict.fromkeys((*plain.ids.pieces, *names))
+        ids = PieceIds(tuple(pieces), start="</s>", controls=("<mask>",), added=tokens)
+        return ByteLevelBPETokenizer(ids, plain.merges)
+    model = spm(kind, tuple(XLMR.items()))
+    ids = PieceIds.around(
+        sentencepiece_pieces(model),
+        first=("<s>", "<pad>", "</s>", "<unk>"),
+        last=("en_XX", *names),
+        start="</s>",
+        added=tokens,
+    )
+    return Tokenizer.from_sentencepiece(model, ids)
+
+
+_WITH_TOKENS = [
+    *("{", "<x>", "<xy>", "[R]", "ŋ", "dog", "<x>a", "日", " ", "  ", "\n", "\u3000", "the", "a"),
+    *("s", "\uff5b", "ﬁ", "<", "x>", "\u00ad", "日本", "e\u0301", "</s>", ".", "Katzen", "\u2581"),
+]
+
+
+def texts_with_added_tokens(count, seed):
+    """Texts with them at their ends, next to one another, inside words, with spaces around."""
+    draw = random.Random(seed)
+    found = ["".join(draw.choices(_WITH_TOKENS, k=draw.randint(1, 9))) for _ in range(count)]
+    return [*found, "", " ", "{", " { ", "{{", "\n"]
 
 
 def reference(tokenizer, texts):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.data.added_tokens import AddedToken
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.buckets import fit_bucket_lengths
 from keras_addnorm.data.byte_level_bpe import ByteLevelBPETokenizer, byte_alphabet
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AddedToken",
     "BaseTokenizer",
     "BatchesOfManySizes",
     "ByteLevelBPETokenizer",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.data.added_tokens import AddedToken, Cutter
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.piece_ids import is_filler
 from keras_addnorm.data.strings import describe, several_texts
@@ -48,6 +49,7 @@ class BaseTokenizer(abc.ABC):
         special: The special ids.
         surface_bytes: The bytes of each piece in a decoded sentence, where a piece may be a part of
             a character; else those of `surfaces`.
+        added: The pieces that are one token wherever they stand in a text.
 
     Attributes:
         kind: As given.
@@ -59,6 +61,7 @@ class BaseTokenizer(abc.ABC):
         unknown_id: The id of all that the vocabulary lacks.
         surface_bytes: The bytes that each piece adds to a decoded sentence.
         joins_bytes: Whether a piece may be a part of a character.
+        added: As given.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class BaseTokenizer(abc.ABC):
         surfaces: Sequence[str],
         special: SpecialPieces,
         surface_bytes: Sequence[bytes] | None = None,
+        added: Sequence[AddedToken] = (),
     ) -> None:
         self.kind = kind
+        self.added = tuple(added)
         self.pieces = tuple(pieces)
         self.surfaces = tuple(surfaces)
         self.pad_id, self.start_id, self.end_id, self.unknown_id = special
@@ -95,6 +100,46 @@ class BaseTokenizer(abc.ABC):
     @abc.abstractmethod
     def _sampler(self, sampling: SubwordSampling) -> Sampler:
         """What samples other pieces; a `ValueError` if there is but one way to split a text."""
+
+    def _split_prepared(self, texts: list[str]) -> list[list[int]]:
+        """The ids of what stands between added tokens."""
+        return self._split(texts)
+
+    def _make_cutter(self) -> Cutter:
+        """What divides texts at the added tokens."""
+        return Cutter(self.added, self.ids_of_pieces, None, False)
+
+    @property
+    def id_of_space(self) -> int | None:
+        """The id of white space before an added token; None if it is a part of the text."""
+        return None
+
+    @functools.cached_property
+    def cutter(self) -> Cutter | None:
+        """Divides texts at the added tokens; `None` if there are none."""
+        return self._make_cutter() if self.added else None
+
+    def _ids_of(self, texts: list[str]) -> list[list[int]]:
+        """The ids of texts that UTF-8 can hold, added tokens among them."""
+        if self.cutter is None:
+            return self._split(texts)
+        rows = list(map(self.cutter, texts))
+        found = iter(
+            self._split_prepared([part.text for row in rows for part in row if part.token is None])
+        )
+        space = [] if self.id_of_space is None else [self.id_of_space]
+        return [
+            [
+                token
+                for part in row
+                for token in (
+                    [*next(found), *(space if part.ends_with_space else [])]
+                    if part.token is None
+                    else [part.token]
+                )
+            ]
+            for row in rows
+        ]
 
     @property
     @abc.abstractmethod
@@ -122,7 +167,7 @@ class BaseTokenizer(abc.ABC):
         Raises:
             TypeError: If `text` is not a string.
         """
-        return self._split([utf8_text(text)])[0]
+        return self._ids_of([utf8_text(text)])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """Splits many texts at once.
@@ -136,7 +181,7 @@ class BaseTokenizer(abc.ABC):
         Raises:
             TypeError: If `texts` is one string, or an element is not a string.
         """
-        return self._split(list(map(utf8_text, several_texts(texts))))
+        return self._ids_of(list(map(utf8_text, several_texts(texts))))
 
     def sample_batch(
         self, texts: Iterable[str], sampling: SubwordSampling, seed: int

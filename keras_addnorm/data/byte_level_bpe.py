@@ -77,16 +77,25 @@ class ByteLevelBPETokenizer(BaseTokenizer):
         self._place = place
         silent = {ids.pad, ids.start, ids.end, ids.unknown, *ids.controls}
         value = {name: index for index, name in enumerate(byte_alphabet())}
+        # One that the vocabulary has as well is a piece of words, too.
+        own = {*value, *(first + second for first, second in self.merges)}
+        texts = {token.text for token in ids.added} - own
+        types = {**dict.fromkeys(silent, "control"), **dict.fromkeys(texts, "user_defined")}
         surfaces = [
-            b"" if name in silent else b"".join(_bytes_of(character, value) for character in name)
+            b""
+            if name in silent
+            else name.encode("utf-8")
+            if name in texts
+            else b"".join(_bytes_of(character, value) for character in name)
             for name in ids.pieces
         ]
         super().__init__(
             "byte_level_bpe",
-            [Piece(name, 0.0, "control" if name in silent else "normal") for name in ids.pieces],
+            [Piece(name, 0.0, types.get(name, "normal")) for name in ids.pieces],
             [surface.decode("utf-8", "replace") for surface in surfaces],
             SpecialPieces(*(place[name] for name in (ids.pad, ids.start, ids.end, ids.unknown))),
             surfaces,
+            ids.added,
         )
         self._tokens_of_word = functools.lru_cache(_CACHED_WORDS)(self._merge)
 
@@ -103,7 +112,7 @@ class ByteLevelBPETokenizer(BaseTokenizer):
             vocabulary: The id of each piece, or the file `vocab.json` with them.
             merges: Pairs of pieces with a space between them, the best first, or the file
                 `merges.txt` with one a line.
-            **special: `pad`, `start`, `end`, `unknown` and `controls` of `PieceIds`.
+            **special: `pad`, `start`, `end`, `unknown`, `controls` and `added` of `PieceIds`.
 
         Returns:
             The tokenizer.
@@ -113,20 +122,8 @@ class ByteLevelBPETokenizer(BaseTokenizer):
         """
         if isinstance(vocabulary, str | os.PathLike):
             vocabulary = read_json(to_path(vocabulary))
-        if isinstance(merges, str | os.PathLike):
-            lines = read_text(merges).split("\n")
-            merges = [line for line in lines[lines[0].startswith("#version") :] if line]
-        if isinstance(merges, bytes) or not isinstance(merges, Iterable):
-            raise ValueError(
-                f"Expected merges as lines of two pieces; received {describe(merges)}."
-            )
-        pairs = [tuple(str(line).split(" ")) for line in merges]
-        if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-            raise ValueError(
-                "A merge is of two pieces. Expected lines of two, with a space between them; "
-                f"received {' '.join(wrong)!r}."
-            )
-        return cls(PieceIds.of_mapping(vocabulary, **special), pairs)  # type: ignore[arg-type]
+        ids = PieceIds.of_mapping(vocabulary, **special)  # type: ignore[arg-type]
+        return cls(ids, merges_of(merges))
 
     @property
     def normalization(self) -> str:
@@ -200,6 +197,32 @@ class ByteLevelBPETokenizer(BaseTokenizer):
         """The tokenizer whose document has these values."""
         merges = [tuple(line.split(" ")) for line in fields["merges"]]
         return cls(PieceIds.from_dict(fields["ids"]), merges)  # type: ignore[arg-type]
+
+
+def merges_of(merges: Sequence[str] | str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """The pairs of pieces that are merged, the best first.
+
+    Args:
+        merges: Lines, or the file `merges.txt` with them.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if isinstance(merges, str | os.PathLike):
+        lines = read_text(merges).split("\n")
+        merges = [line for line in lines[lines[0].startswith("#version") :] if line]
+    if isinstance(merges, bytes) or not isinstance(merges, Iterable):
+        raise ValueError(f"Expected merges as lines of two pieces; received {describe(merges)}.")
+    pairs = [tuple(str(line).split(" ")) for line in merges]
+    if wrong := next((pair for pair in pairs if len(pair) != 2), None):
+        raise ValueError(
+            "A merge is of two pieces. Expected lines of two, with a space between them; "
+            f"received {' '.join(wrong)!r:.80}."
+        )
+    return pairs  # type: ignore[return-value]
 
 
 @functools.cache

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+from keras_addnorm.data.added_tokens import AddedToken, require_added
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.strings import several_names
 from keras_addnorm.data.subword_sampling import Sampler, SubwordSampling
@@ -28,10 +31,12 @@ class ByteTokenizer(BaseTokenizer):
         start: The name of what the decoder reads first.
         end: The name of what ends a sequence.
         unknown: The name of an unknown piece; no text has one.
+        added: The names that are one token wherever they stand in a text.
 
     Raises:
         TypeError: If names are in no list, or are no strings.
-        ValueError: If a special name is missing, or padding is the end.
+        ValueError: If a special name is missing, padding is the end, or an added token is no name
+            that a text may hold.
 
     Example:
         ```python
@@ -55,6 +60,7 @@ class ByteTokenizer(BaseTokenizer):
         start: str = "<pad>",
         end: str = "</s>",
         unknown: str = "<unk>",
+        added: Sequence[AddedToken] = (),
     ) -> None:
         names = *several_names("first", first), *several_names("last", last)
         roles = {"pad": pad, "start": start, "end": end, "unknown": unknown}
@@ -64,26 +70,34 @@ class ByteTokenizer(BaseTokenizer):
                 "Expected different names, the special ones among them, and padding that is not "
                 f"the end; received {list(names)!r:.80} and {roles}."
             )
+        require_added(added, names, roles.values())
         self.first, self.last = tuple(first), tuple(last)
         self._names = pad, start, end, unknown
         self.offset = len(first)
-        silent = [Piece(name, 0.0, "unknown" if name == unknown else "control") for name in names]
+        of_texts = {token.text: "user_defined" for token in added}
+        types = {**of_texts, unknown: "unknown"}
+        silent = [Piece(name, 0.0, types.get(name, "control")) for name in names]
         values = [Piece(_name(value), 0.0, "byte") for value in range(_NUM_BYTES)]
         place = {
             name: index + _NUM_BYTES * (index >= self.offset) for index, name in enumerate(names)
         }
         pieces = [*silent[: self.offset], *values, *silent[self.offset :]]
         surfaces = [
-            chr(token - self.offset) if 0 <= token - self.offset < 128 else ""
-            for token in range(len(pieces))
+            chr(token - self.offset)
+            if 0 <= token - self.offset < 128
+            else piece.text * (piece.type == "user_defined")
+            for token, piece in enumerate(pieces)
         ]
+        surface_bytes = [surface.encode("utf-8") for surface in surfaces]
         of_bytes = [bytes([value]) for value in range(_NUM_BYTES)]
+        surface_bytes[self.offset : self.offset + _NUM_BYTES] = of_bytes
         super().__init__(
             "bytes",
             pieces,
             surfaces,
             SpecialPieces(*(place[name] for name in self._names)),
-            [*[b""] * self.offset, *of_bytes, *[b""] * len(last)],
+            surface_bytes,
+            added,
         )
 
     @property
@@ -107,28 +121,29 @@ class ByteTokenizer(BaseTokenizer):
 
     @property
     def _state(self) -> tuple[Any, ...]:
-        return (self.first, self.last, *self._names)
+        return (self.first, self.last, *self._names, self.added)
 
     def to_bytes(self) -> bytes:
         """The names as JSON."""
         pad, start, end, unknown = self._names
-        return document(
-            NAME,
-            {
-                "first": self.first,
-                "last": self.last,
-                "pad": pad,
-                "start": start,
-                "end": end,
-                "unknown": unknown,
-            },
-        )
+        fields: dict[str, Any] = {
+            "first": self.first,
+            "last": self.last,
+            "pad": pad,
+            "start": start,
+            "end": end,
+            "unknown": unknown,
+        }
+        if self.added:
+            fields["added"] = list(map(dataclasses.asdict, self.added))
+        return document(NAME, fields)
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> ByteTokenizer:
         """The tokenizer whose document has these values."""
         lists: dict[str, Any] = {key: tuple(fields[key]) for key in ("first", "last")}
-        return cls(**{**fields, **lists})
+        added = AddedToken.of_list(fields.get("added", ()))
+        return cls(**{**fields, **lists, "added": added})
 
 
 def _name(value: int) -> str:

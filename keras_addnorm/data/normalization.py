@@ -198,15 +198,35 @@ class Normalizer:
         Returns:
             The text, with a private character in the place of each symbol.
         """
+        return self.finished(self.prepared(text))
+
+    def prepared(self, text: str) -> str:
+        """Does what comes first: sets symbols aside, and applies the table of characters.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            The text, which `finished` goes on with.
+        """
         if self._private is not None:
             text = self._private.sub(REPLACEMENT, text)
             text = self._marked.sub(lambda found: self.marks[found[0]], text)
+        return text if self.charsmap is None else self.charsmap(utf8_text(text))
+
+    def finished(self, text: str) -> str:
+        """Does what comes behind that.
+
+        Args:
+            text: A text that was prepared.
+
+        Returns:
+            The text that is split.
+        """
         if text.isascii() and text.isprintable():
-            if self.charsmap is not None:
-                text = self.charsmap(text)
             return " ".join(text.split())
         if self.charsmap is not None:
-            return self._runs_of_spaces.sub(" ", self.charsmap(utf8_text(text))).strip(" ")
+            return self._runs_of_spaces.sub(" ", text).strip(" ")
         if not self._keeps_idle_joiners and not JOINERS.isdisjoint(text):
             text = drop_idle_joiners(text)
         if not self._unchanged.issuperset(text):

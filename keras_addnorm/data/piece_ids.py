@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.data.added_tokens import AddedToken, require_added
 from keras_addnorm.data.strings import describe, several_names
 
 # Rows that no piece has, besides as many as there are pieces: tables are filled up to round sizes.
@@ -31,10 +32,12 @@ class PieceIds:
         unknown: The name of what stands for all that the vocabulary lacks.
         controls: Names that say nothing in a text: languages, masks, rows that fill a table up.
             The special four need not be among them.
+        added: Those that are one token wherever they stand in a text.
 
     Raises:
         TypeError: If a name is not a string, or names are in no list.
-        ValueError: If two ids have one name, a special name is missing, or padding is the end.
+        ValueError: If two ids have one name, a special name is missing, padding is the end, or an
+            added token is no piece that a text may hold.
 
     Example:
         ```python
@@ -51,6 +54,7 @@ class PieceIds:
     end: str = "</s>"
     unknown: str = "<unk>"
     controls: tuple[str, ...] = ()
+    added: tuple[AddedToken, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("pieces", "controls"):
@@ -83,6 +87,8 @@ class PieceIds:
                 "Padding cannot be what ends a sequence. Expected different names; received "
                 f"{self.pad!r} for both."
             )
+        silent = *self.controls, self.pad, self.start, self.end, self.unknown
+        require_added(self.added, known, silent)
 
     @classmethod
     def around(
@@ -102,8 +108,8 @@ class PieceIds:
             model_pieces: The model's pieces in its own order; see `sentencepiece_pieces`.
             first: The names of the first ids.
             last: The names of the last ids, such as languages.
-            **special: `pad`, `start`, `end`, `unknown`, and further `controls`, besides `first` and
-                `last`.
+            **special: `pad`, `start`, `end`, `unknown`, `added`, and further `controls`, besides
+                `first` and `last`.
 
         Returns:
             The ids.
@@ -123,8 +129,8 @@ class PieceIds:
         controls = *special.pop("controls", ()), *first, *last
         between = [piece for piece in model_pieces if piece not in own]
         ids = cls((*first, *between, *last), **special)
-        unknown = ids.unknown
-        kept = tuple(name for name in dict.fromkeys(controls) if name != unknown)
+        texts = {ids.unknown, *(token.text for token in ids.added)}
+        kept = tuple(name for name in dict.fromkeys(controls) if name not in texts)
         return replace(ids, controls=kept)
 
     @classmethod
@@ -133,7 +139,7 @@ class PieceIds:
 
         Args:
             ids: The id of each piece. Ids that no piece has become rows that no text has.
-            **special: `pad`, `start`, `end`, `unknown` and `controls`.
+            **special: `pad`, `start`, `end`, `unknown`, `controls` and `added`.
 
         Returns:
             The ids.
@@ -206,13 +212,17 @@ class PieceIds:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, which are the arguments of an equal object."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        # Only where there are some, so that older versions read the others.
+        added = [asdict(token) for token in values.pop("added")]
+        return {**values, "added": added} if added else values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PieceIds:
         """The object whose `to_dict` was read from a file."""
         lists = {key: tuple(values[key]) for key in ("pieces", "controls")}
-        return cls(**{**values, **lists})
+        added = AddedToken.of_list(values.get("added", ()))
+        return cls(**{**values, **lists, "added": added})
 
 
 def filler(index: int) -> str:

@@ -433,10 +433,13 @@ def language_names(text_format: TextFormat, tokenizer: BaseTokenizer, language: 
     if not templates or language in _placeholders(text_format.text_prefix):
         return []
     before, after = templates[0].split(f"{{{language}}}", 1)
+    added = {token.text for token in tokenizer.added}
     names = [
         name[len(before) : len(name) - len(after)]
         for name in _controls(tokenizer)
         if name.startswith(before) and name.endswith(after) and len(name) > len(before + after)
+        # Any text may be an added token: one that looks like no language is none.
+        if before + after or name not in added
     ]
     # What begins so is a piece of another kind, such as a mask.
     return [name for name in names if not name.startswith("<")]

@@ -20,6 +20,7 @@ import sentencepiece
 
 from keras_addnorm.basics.argument_checks import is_number, require_whole
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import has_long_word, parts_of_text
 from keras_addnorm.data.normalization import (
@@ -139,6 +140,7 @@ class Tokenizer(BaseTokenizer):
             surfaces,
             special,
             _with_bytes(surfaces, self.byte_ids) if has_bytes else None,
+            () if ids is None else ids.added,
         )
         self.layout = Layout.of(model, self.model_pieces)
         self.normalizer = _normalizer(model, self.model_pieces, has_bytes)
@@ -153,6 +155,7 @@ class Tokenizer(BaseTokenizer):
         self._processor = sentencepiece.SentencePieceProcessor(
             model_proto=_splitting_only(model, self.normalizer) or proto
         )
+        _ = self.cutter  # What cannot be looked for is refused now.
 
     @classmethod
     def train(
@@ -366,7 +369,23 @@ class Tokenizer(BaseTokenizer):
         return False
 
     def _split(self, texts: list[str]) -> list[list[int]]:
-        normal = list(map(self.normalizer, texts))
+        return self._split_normal(list(map(self.normalizer, texts)))
+
+    def _split_prepared(self, texts: list[str]) -> list[list[int]]:
+        return self._split_normal(list(map(self.normalizer.finished, texts)))
+
+    def _make_cutter(self) -> Cutter:
+        normalizer = self.normalizer
+        has_table = normalizer.charsmap is not None
+        return Cutter(self.added, self.ids_of_pieces, normalizer.prepared, has_table)
+
+    @property
+    def id_of_space(self) -> int:
+        """The id of U+2581 alone."""
+        return self.ids_of_pieces.get(SPACE_MARK, self.unknown_id)
+
+    def _split_normal(self, normal: list[str]) -> list[list[int]]:
+        """The ids of normalised texts."""
         rows = self._encode(normal, int)
         own = self._id_of_model_piece
         if own is None:
@@ -504,9 +523,24 @@ def _normalizer(model: Any, pieces: Sequence[Piece], has_bytes: bool) -> Normali
     return Normalizer(
         stored_rule(spec, texts),
         (lambda c: c in alphabet or is_written(c)) if has_bytes else alphabet.__contains__,
-        [_surface(piece) for piece in pieces if piece.type == "user_defined"],
+        [piece.text for piece in pieces if is_symbol(piece)],
         Charsmap(spec) if spec.precompiled_charsmap else None,
     )
+
+
+def is_symbol(piece: Piece) -> bool:
+    """Tells whether a piece is a text that is set aside before anything is done to it.
+
+    Those with the mark of a space, such as mT5's sentinels, are looked for by SentencePiece, as
+    they depend on where it puts the marks.
+
+    Args:
+        piece: A piece of a model.
+
+    Returns:
+        Whether it is.
+    """
+    return piece.type == "user_defined" and SPACE_MARK not in piece.text
 
 
 def _splitting_only(model: Any, normalizer: Normalizer) -> bytes | None:
@@ -522,8 +556,8 @@ def _splitting_only(model: Any, normalizer: Normalizer) -> bytes | None:
     changed.normalizer_spec.precompiled_charsmap = b""
     normal = changed.SentencePiece.NORMAL
     for piece in changed.pieces:
-        if piece.type == changed.SentencePiece.USER_DEFINED:
-            piece.piece = normalizer.marks[piece.piece.replace(SPACE_MARK, " ")]
+        if piece.piece in normalizer.marks and piece.type == changed.SentencePiece.USER_DEFINED:
+            piece.piece = normalizer.marks[piece.piece]
             piece.type, piece.score = normal, 0.0
     serialized: bytes = changed.SerializeToString()
     return serialized
@@ -606,10 +640,13 @@ def _with_ids(
     special = SpecialPieces(place[ids.pad], place[ids.start], place[ids.end], place[ids.unknown])
     of_model = {piece.text: piece for piece in model_pieces}
     silent = {ids.pad, ids.start, ids.end, *ids.controls} - {ids.unknown}
+    added = {token.text for token in ids.added}
     pieces = []
     for name in ids.pieces:
         piece = of_model.get(name, Piece(name, 0.0, "unused"))
-        if name in silent or piece.type == "control":
+        if name in added:
+            piece = Piece(name, 0.0, "user_defined")
+        elif name in silent or piece.type == "control":
             piece = Piece(name, 0.0, "control")
         elif name == ids.unknown or piece.type == "unknown":
             piece = Piece(name, 0.0, "unknown")
@@ -627,10 +664,13 @@ def _ids_of_runs(pieces: Sequence[Piece], model_pieces: Sequence[Piece]) -> dict
         for piece in model_pieces
         if len(piece.text) == 1 and piece.type in ("normal", "user_defined")
     }
+    own = {piece.text for piece in model_pieces if piece.type == "user_defined"}
     return {
         piece.text: token
         for token, piece in enumerate(pieces)
-        if piece.type in ("normal", "unused") and known.isdisjoint(piece.text)
+        if piece.type in ("normal", "unused", "user_defined")
+        and known.isdisjoint(piece.text)
+        and piece.text not in own
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from keras_addnorm.data import BaseTokenizer, Tokenizer
 from keras_addnorm.data.characters import IDLE_JOINERS, is_ignorable
 from keras_addnorm.data.normalization import is_written
+from keras_addnorm.data.tokenizer import is_symbol
 
 # Beyond them nothing is ignorable: ideographs, and planes without characters.
 _LOOKED_AT = (range(0x20000), range(0xE0000, 0xE1000))
@@ -39,6 +40,9 @@ def describe_tokenizer(tokenizer: BaseTokenizer) -> dict[str, Any]:
     refused = {
         "with a list of ids": tokenizer.ids is not None,
         "with a table of characters of its own": normalizer.charsmap is not None,
+        "with symbols that hold the mark of a space": any(
+            piece.type == "user_defined" and not is_symbol(piece) for piece in tokenizer.pieces
+        ),
         "whose mark of a space stands behind a word": tokenizer.layout.is_suffix,
     }
     for what, is_so in refused.items():

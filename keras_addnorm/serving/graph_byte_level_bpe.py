@@ -63,7 +63,7 @@ class GraphByteLevelBPETokenizer(GraphVocabulary):
             ),
             default_value=0,
         )
-        self.tables = [self._table, self._ranks]
+        self.tables = [*self.added_tables, self._table, self._ranks]
         self._at_once = np.array([False, *_all_at_once(tokenizer.merges)])
         self._alphabet = np.array([ord(character) for character in byte_alphabet()], np.int32)
         classes = dict.fromkeys(map(ord, _all_spaces()), _SPACE)

@@ -19,7 +19,7 @@ class GraphByteTokenizer(GraphVocabulary):
 
     def __init__(self, tokenizer: ByteTokenizer, name: str | None = None) -> None:
         super().__init__(tokenizer, name)
-        self.tables = []
+        self.tables = [*self.added_tables]
         self._offset = tokenizer.offset
 
     def _normalize(self, texts: tf.Tensor) -> tf.Tensor:

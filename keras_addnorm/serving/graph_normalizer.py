@@ -76,13 +76,19 @@ class GraphNormalizer:
 
     def __call__(self, texts: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
         """Normalises texts, (B,), up to runs of ASCII white space; `table` holds `numbers`."""
+        return self.finished(self.prepared(texts), table)
+
+    def prepared(self, texts: tf.Tensor) -> tf.Tensor:
+        """Sets symbols aside, and applies the table of characters, as `Normalizer.prepared`."""
         if self._marks:
             texts = valid_utf8(texts)
             looked_for = "|".join(map(escaped, [*self._marks.values(), *self._marks]))
             there = tf.strings.regex_full_match(texts, f"(?s).*(?:{looked_for}).*")
             texts = _if_any(there, texts, self._set_symbols_aside)
-        if self._charsmap is not None:
-            texts = self._charsmap(texts)
+        return texts if self._charsmap is None else self._charsmap(texts)
+
+    def finished(self, texts: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
+        """Goes on with texts that are prepared, as `Normalizer.finished`."""
         return self._if_changed(texts, lambda texts: self._with_plain_spaces(texts, table))
 
     def _if_changed(self, texts: tf.Tensor, change: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:

@@ -34,6 +34,7 @@ from keras_addnorm.data import Piece, Tokenizer
 from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.data.sentencepiece_training import SCORE_STEPS_PER_UNIT
 from keras_addnorm.data.strings import describe
+from keras_addnorm.data.tokenizer import is_symbol
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
@@ -91,11 +92,11 @@ class GraphTokenizer(GraphVocabulary):
             raise TypeError(f"Expected a Tokenizer; received {describe(tokenizer)}.")
         super().__init__(tokenizer, name)
         pieces = tokenizer.model_pieces
-        _check_pieces(pieces)
+        _check_pieces(pieces, tokenizer.kind)
         strings = _Strings(tokenizer)
         self._normalizer = GraphNormalizer(tokenizer.normalizer)
         self.table = strings.table(self._normalizer.numbers)
-        self.tables = [self.table, *self._normalizer.tables]
+        self.tables = [*self.added_tables, self.table, *self._normalizer.tables]
         self._longest = int(strings.lengths.max())
         # A piece that has no id is an unknown one by itself; other characters are, run by run.
         unknown = tokenizer.unknown_id
@@ -120,7 +121,13 @@ class GraphTokenizer(GraphVocabulary):
         return self._normalizer.with_symbols(tf.strings.regex_replace(texts, "^ | $", ""))
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        texts = self._normalized(texts)
+        return self._tokenize_normal(self._normalized(texts))
+
+    def _tokenize_prepared(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._tokenize_normal(self._finished(texts))
+
+    def _tokenize_normal(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Splits texts that are normalised."""
         words = tf.raw_ops.StringSplitV2(input=texts, sep="")
         row_splits = _row_splits(words.indices[:, 0], words.shape[0])
         marked, row_splits = self._with_marks(words.values, row_splits)
@@ -131,10 +138,17 @@ class GraphTokenizer(GraphVocabulary):
             return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
         return self._merge_unknown(ids.values, row_splits)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _normalized(self, texts: tf.Tensor) -> tf.Tensor:
-        # A function, so that the tables of Unicode stand in a file once for each vocabulary.
-        return self._normalizer(texts, self.table)
+        return self._finished(self._prepare(texts))
+
+    # Functions, so that the tables of characters stand in a file once for each vocabulary.
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def _prepare(self, texts: tf.Tensor) -> tf.Tensor:
+        return self._normalizer.prepared(texts)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def _finished(self, texts: tf.Tensor) -> tf.Tensor:
+        return self._normalizer.finished(texts, self.table)
 
     def _with_marks(self, words: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Puts the marks of spaces into words; one "word" a text where texts are kept whole.
@@ -305,9 +319,9 @@ class _Strings(StringNumbers):
         inner = slice(None, -1) if layout.is_suffix else slice(1, None)
         self._piece = {}
         for index, piece in enumerate(tokenizer.model_pieces):
-            if piece.type == "user_defined":
-                self._piece[self.add(marks[piece.text.replace(SPACE_MARK, " ")])] = index
-            elif piece.type == "normal" and (
+            if is_symbol(piece):
+                self._piece[self.add(marks[piece.text])] = index
+            elif piece.type in ("normal", "user_defined") and (
                 layout.joins_words or SPACE_MARK not in piece.text[inner]
             ):
                 self._piece[self.add(piece.text)] = index
@@ -494,7 +508,12 @@ def _are_exact(pieces: Sequence[Piece]) -> bool:
     return all((piece.score * SCORE_STEPS_PER_UNIT).is_integer() for piece in pieces)
 
 
-def _check_pieces(pieces: Sequence[Piece]) -> None:
+def _check_pieces(pieces: Sequence[Piece], kind: str) -> None:
+    if kind == "bpe" and any(p.type == "user_defined" and not is_symbol(p) for p in pieces):
+        raise ValueError(
+            "The vocabulary has user-defined symbols with the mark of a space, which are no merges "
+            "of BPE. Expected symbols without it in a BPE vocabulary. Translate in Python."
+        )
     if any(piece.type == "unused" for piece in pieces):
         raise ValueError(
             "The vocabulary has pieces of type unused, which the graph tokenizer does not know. "

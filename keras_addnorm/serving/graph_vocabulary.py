@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer
 from keras_addnorm.decoding.sentence_rules import LONGEST_CHARACTER, WHITE_SPACE_CLASS
+from keras_addnorm.serving.graph_added_tokens import GraphCutter, rows_of_one
 from keras_addnorm.serving.ragged_characters import meaningful, valid_utf8
 
 _TEXTS = tf.TensorSpec([None], tf.string)
@@ -38,8 +39,14 @@ class GraphVocabulary(tf.Module, abc.ABC):
         self._keeps_outer_space = tokenizer.keeps_outer_space
         self._is_inside_character = np.zeros(tokenizer.vocabulary_size, bool)
         self._is_inside_character[list(tokenizer.ids_inside_characters)] = True
+        self._added = GraphCutter(tokenizer) if tokenizer.added else None
         self._surfaces = np.array(tokenizer.surface_bytes, dtype=object)
         self._pieces = np.array([piece.text for piece in tokenizer.pieces], dtype=object)
+
+    @property
+    def added_tables(self) -> list[tf.lookup.StaticHashTable]:
+        """The lookup tables of the added tokens."""
+        return [] if self._added is None else self._added.tables
 
     @abc.abstractmethod
     def _normalize(self, texts: tf.Tensor) -> tf.Tensor:
@@ -48,6 +55,27 @@ class GraphVocabulary(tf.Module, abc.ABC):
     @abc.abstractmethod
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts, (B,), into ids, (B, tokens of each)."""
+
+    def _prepare(self, texts: tf.Tensor) -> tf.Tensor:
+        """Does to texts between added tokens what is done before others are looked for."""
+        return texts
+
+    def _tokenize_prepared(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Splits texts into ids that were prepared."""
+        return self._tokenize(texts)
+
+    def _tokenize_between(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Splits texts, (B,), with added tokens in them."""
+        assert self._added is not None
+        parts = self._added(valid_utf8(texts), self._prepare)
+        tokens = self._tokenize_prepared(tf.where(parts.token < 0, parts.text, ""))
+        space = self._added.space_id
+        if space is not None:
+            spaces = rows_of_one(tf.fill(tf.shape(parts.token), space), parts.ends_with_space)
+            tokens = tf.concat([tokens, spaces], 1)
+        tokens = tf.concat([tokens, rows_of_one(parts.token, parts.token >= 0)], 1)
+        row_splits = tf.gather(tokens.row_splits, parts.row_splits)
+        return tf.RaggedTensor.from_row_splits(tokens.values, row_splits, validate=False)
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
@@ -71,7 +99,8 @@ class GraphVocabulary(tf.Module, abc.ABC):
         Returns:
             The ids: a ragged tensor (B, tokens of each), int32.
         """
-        return self._tokenize(meaningful(texts))
+        texts = meaningful(texts)
+        return self._tokenize(texts) if self._added is None else self._tokenize_between(texts)
 
     def tokenize_bare(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts without the white space at their ends, which no sentence has.

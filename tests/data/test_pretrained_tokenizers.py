@@ -1,14 +1,19 @@
 """Tokenizers with the ids of checkpoints, compared with SentencePiece and with transformers."""
 
+import dataclasses
 import itertools
 import pickle
+import random
+import re
 import warnings
 
 import pretrained_vocabularies as families
 import pytest
+import sentencepiece
 from pretrained_vocabularies import FAMILIES
 
 from keras_addnorm.data import (
+    AddedToken,
     ByteLevelBPETokenizer,
     ByteTokenizer,
     PieceIds,
@@ -170,6 +175,85 @@ def test_a_model_with_ids_of_its_own():
     assert own != listed
     with pytest.raises(ValueError, match=r"other special ids.*PieceIds"):
         Tokenizer(families.spm("unigram", tuple(families.MARIAN.items())))
+
+
+def test_symbols_with_the_mark_of_a_space():
+    """mT5's sentinels: at the beginning of a text, behind any space, never inside a word."""
+    model = families.with_sentinels_of_mt5()
+    tokenizer = Tokenizer.from_sentencepiece(model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    texts = ["<extra_id_0>", "a <extra_id_1>", "a\t<extra_id_0>a  <extra_id_0>", "a<extra_id_0>"]
+    assert tokenizer.encode_batch(texts) == processor.encode(texts)
+    names = [tokenizer.pieces[token].text for token in tokenizer.encode(texts[2])]
+    assert names.count("\u2581<extra_id_0>") == 2
+    assert tokenizer.decode(tokenizer.encode(texts[1])) == texts[1]
+
+
+def test_added_tokens():
+    """Of two that begin at one place the longest, of those that overlap the first."""
+    model = families.spm("unigram", tuple(families.T5.items()))
+    names = ("{", "{{a", "a<", "<b>", "x\n", "\uff5b")
+    added = (*map(AddedToken, names[:-1]), AddedToken("\uff5b", lstrip=True))
+    ids = PieceIds.around(sentencepiece_pieces(model), last=names, start="<pad>", added=added)
+    tokenizer = Tokenizer.from_sentencepiece(model, ids)
+
+    def pieces(text):
+        return [tokenizer.pieces[token].text for token in tokenizer.encode(text)]
+
+    assert pieces("{{{a") == ["{", "{{a"] and pieces("{{b")[:2] == ["{", "{"]
+    assert pieces("a<b>") == ["a<", *pieces("b>")] and pieces("x\n") == ["x\n"]
+    # Each part is a text of its own, and white space before a token is kept or not.
+    assert pieces("s {s") == [*pieces("s"), "\u2581", "{", *pieces("s")]
+    assert pieces(" s \uff5bs") == [*pieces("s"), "\uff5b", *pieces("s")]
+    assert pieces(" { {") == ["{", "\u2581", "{"]
+    assert tokenizer.decode(tokenizer.encode("s {{as")) == "s {{a s"
+    # No other pieces are sampled in their place, and none of a word holds one.
+    rows = tokenizer.sample_batch(["the { dog"] * 40, SubwordSampling(0.3), 1)
+    mark = tokenizer.ids_of_pieces["{"]
+    assert all(row.count(mark) == 1 for row in rows) and len(set(map(tuple, rows))) > 2
+    later = dataclasses.replace(ids, added=(AddedToken("{", normalized=True),))
+    normalized = Tokenizer.from_sentencepiece(model, later)
+    assert normalized.encode("a\uff5ba") == normalized.encode("a{a")
+    changed = dataclasses.replace(ids, added=(AddedToken("\uff5b", normalized=True),))
+    with pytest.raises(ValueError, match=r"normalised '{', which other texts become.*=False"):
+        Tokenizer.from_sentencepiece(model, changed)
+    for wrong, message in (((AddedToken("?!"),), r"\['\?!'\]"), ((AddedToken("</s>"),), "'</s>'")):
+        with pytest.raises(ValueError, match=rf"names of pieces that a text may hold.*{message}"):
+            dataclasses.replace(ids, added=wrong)
+    with pytest.raises(TypeError, match="Expected a tuple of AddedToken"):
+        dataclasses.replace(ids, added=("{",))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bytes", "byte_level_bpe"])
+def test_added_tokens_are_saved(kind, tmp_path):
+    tokenizer = families.with_added_tokens(kind, False)
+    assert load_tokenizer(tokenizer.save(tmp_path / "t.model")) == tokenizer
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    assert tokenizer != FAMILIES["byt5" if kind == "bytes" else "bart"]()
+    texts = families.texts_with_added_tokens(50, seed=7)
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    if kind != "unigram":
+        kept = [
+            text
+            for text in texts
+            if not {"<x>", "dog", "[R]"} & {*re.findall("<x>|dog|\\[R]", text)}
+        ]
+        assert tokenizer.decode_batch(tokenizer.encode_batch(kept)) == [t.strip(" ") for t in kept]
+
+
+def test_thousands_of_added_tokens_are_looked_for_at_once():
+    draw = random.Random(5)
+    names = sorted({"".join(draw.choices("abcdef", k=7)) for _ in range(2000)})
+    tokenizer = ByteTokenizer(last=names, added=tuple(map(AddedToken, names)))
+    texts = ["-".join(draw.choices(names, k=9)) for _ in range(50)]
+    expected = [
+        [id_ for name in text.split("-") for id_ in (tokenizer.ids_of_pieces[name], 48)][:-1]
+        for text in texts
+    ]
+    assert tokenizer.encode_batch(texts) == expected
+    many = tuple("a" * size for size in range(1, 1000))
+    with pytest.raises(ValueError, match="too many of them begin in the same way"):
+        ByteTokenizer(last=many, added=tuple(map(AddedToken, many))).encode("a")
 
 
 def test_a_table_may_be_larger_than_the_vocabulary():

@@ -78,10 +78,46 @@ def test_runs_that_a_list_names_are_those_of_python():
     assert tokenizer.unknown_id in {token for row in rows for token in row}
 
 
+@pytest.mark.parametrize(
+    ("kind", "normalized"),
+    [
+        *(("bytes", False), ("byte_level_bpe", False)),
+        pytest.param("unigram", True, marks=pytest.mark.slow),
+        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("unigram", "bpe")),
+    ],
+)
+def test_added_tokens_are_those_of_python(kind, normalized):
+    tokenizer = families.with_added_tokens(kind, normalized)
+    texts = families.texts_with_added_tokens(400, seed=6)
+    graph = graph_tokenizer_of(tokenizer)
+    rows = tokenizer.encode_batch(texts)
+    found = graph.tokenize(tf.constant(texts))
+    assert found.to_list() == rows
+    written = graph.detokenize(found.to_tensor(tokenizer.pad_id)).numpy()
+    assert [text.decode() for text in written] == tokenizer.decode_batch(rows)
+    met = {tokenizer.pieces[token].text for row in rows for token in row}
+    assert met >= {token.text for token in tokenizer.added}
+    assert graph.tokenize(tf.constant([], tf.string)).to_list() == []
+
+
+@pytest.mark.slow
+def test_symbols_with_the_mark_of_a_space_are_those_of_python():
+    tokenizer = Tokenizer.from_sentencepiece(families.with_sentinels_of_mt5())
+    texts = [
+        "<extra_id_0> dog",
+        "a <extra_id_0> dog <extra_id_1>",
+        "a<extra_id_0>a",
+        "a  <extra_id_0>a",
+    ]
+    rows = tokenizer.encode_batch(texts)
+    assert graph_tokenizer_of(tokenizer).tokenize(tf.constant(texts)).to_list() == rows
+
+
 @pytest.mark.slow
 def test_graphs_are_saved_with_their_tables(tmp_path):
     module = tf.Module()
     tokenizers = [*(FAMILIES[name]() for name in ("byt5", "bart")), with_names_of_runs()]
+    tokenizers += [families.with_added_tokens(kind, False) for kind in ("bytes", "byte_level_bpe")]
     module.graphs = list(map(graph_tokenizer_of, tokenizers))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)

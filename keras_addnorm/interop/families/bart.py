@@ -5,24 +5,25 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from keras_addnorm.data import (
-    ByteLevelBPETokenizer,
-    TextFormat,
-    TokenizerPair,
-    sentencepiece_pieces,
-)
+from keras_addnorm.data import ByteLevelBPETokenizer, PieceIds, TextFormat, TokenizerPair
+from keras_addnorm.data.piece_ids import is_filler
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.huggingface import tokenizer_class
 from keras_addnorm.interop.families.languages import MBART, MBART_50
 from keras_addnorm.interop.families.text_files import (
-    languages_behind,
     moved,
-    read_json,
+    naming,
+    read_ids,
+    read_merges,
+    read_pieces,
     require_text_file,
+    tokenizer_of,
 )
+from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
 
+_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _LEARNED = {
     "positions": "learned",
     "embedding_norm": "layer_norm",
@@ -66,12 +67,16 @@ class Bart(bart_like.NamesOfBart):
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the ids and the merges of bytes."""
         folder = checkpoint.folder
-        ids = read_json(require_text_file(folder, "vocab.json"))
-        merges = require_text_file(folder, "merges.txt")
-        controls = tuple(name for name in ("<s>", "<mask>") if name in ids)
-        small = ByteLevelBPETokenizer.from_vocabulary(ids, merges, start="</s>", controls=controls)
-        filled = small.ids.filled_up_to(config.source_vocabulary_size)
-        tokenizer = ByteLevelBPETokenizer(filled, small.merges)
+        kind = tokenizer_class(checkpoint, ("BartTokenizer", "RobertaTokenizer"))
+        settings = TokenizerSettings(folder, kind or "BartTokenizer")
+        listed = read_ids(require_text_file(folder, "vocab.json"))
+        controls = tuple(name for name in ("<s>", "<mask>") if name in listed)
+        merges = read_merges(require_text_file(folder, "merges.txt"))
+        with naming(folder / "vocab.json"):
+            ids = PieceIds.of_mapping(listed, start="</s>", controls=controls)
+        ids = settings.extended(ids, config.source_vocabulary_size)
+        with naming(folder / "vocab.json"):
+            tokenizer = ByteLevelBPETokenizer(ids, merges)
         return TokenizerPair(tokenizer, tokenizer, TextFormat(("<s>",)))
 
 
@@ -95,27 +100,26 @@ class MBart(bart_like.NamesOfBart):
         """Read the files; the first mBART has the language behind a source, mBART-50 before it."""
         model = require_text_file(checkpoint.folder, "sentencepiece.bpe.model")
         # A folder that names no class says by the start which one it is.
-        by_start = _FIFTY if config.start_id == config.end_id else _CC25
-        edition = _EDITIONS.get(tokenizer_class(checkpoint), by_start)
-        behind = len(sentencepiece_pieces(model)) + 1  # the id of the first language
-        languages = languages_behind(checkpoint.folder, behind) or edition.languages
-        if "<mask>" not in languages:
-            languages = (*languages, "<mask>")
-        first = ("<s>", "<pad>", "</s>", "<unk>")
-        names = {**dict(enumerate(first)), **dict(enumerate(languages, behind))}
-        if config.start_id not in names:
+        by_start = "MBart50Tokenizer" if config.start_id == config.end_id else "MBartTokenizer"
+        kind = tokenizer_class(checkpoint, _EDITIONS) or by_start
+        edition, settings = _EDITIONS[kind], TokenizerSettings(checkpoint.folder, kind)
+        pieces, size = read_pieces(model), config.source_vocabulary_size
+        languages = settings.languages or edition.languages
+        last = () if settings.gives_languages else (*languages, "<mask>")
+        with naming(model):
+            ids = PieceIds.around(pieces, first=_FIRST, last=last, start="</s>")
+        ids = settings.extended(ids, size)
+        start = ids.pieces[config.start_id] if 0 <= config.start_id < size else ""
+        behind = len(pieces) + 1  # the id of the first language
+        texts = {token.text for token in ids.added}
+        known = [name for name in ids.pieces[behind:] if not is_filler(name) and name not in texts]
+        if start not in (*_FIRST, *known):
             raise ValueError(
                 f"The decoder_start_token_id of '{checkpoint.folder}' is no token that a target "
                 f"can start with. Expected the end, {config.end_id}, or a language, from {behind} "
-                f"to {behind + len(languages) - 1}. Received: {config.start_id}"
+                f"to {behind + len(known) - 1}. Received: {config.start_id}"
             )
-        tokenizer = moved(
-            model,
-            config.source_vocabulary_size,
-            first=first,
-            last=languages,
-            start=names[config.start_id],
-        )
+        tokenizer = tokenizer_of(model, dataclasses.replace(ids, start=start))
         return TokenizerPair(tokenizer, tokenizer, edition.text_format)
 
 
@@ -145,6 +149,9 @@ class Pegasus(bart_like.NamesOfBart):
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the model of pieces, whose ids begin behind 103 others."""
         model = require_text_file(checkpoint.folder, "spiece.model")
+        kind = tokenizer_class(checkpoint, ("PegasusTokenizer",)) or "PegasusTokenizer"
+        settings = TokenizerSettings(checkpoint.folder, kind)
         first = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 103)))
-        tokenizer = moved(model, config.source_vocabulary_size, first=first, start="<pad>")
+        size = config.source_vocabulary_size
+        tokenizer = moved(model, size, settings, first=first, start="<pad>")
         return TokenizerPair(tokenizer, tokenizer)

@@ -23,9 +23,11 @@ from keras_addnorm.interop.families.opennmt_rows import (
     FamilyOfOpenNMT,
     Names,
     have_biases,
+    require_lists,
     special_ids,
 )
 from keras_addnorm.interop.families.rows import WeightTable
+from keras_addnorm.interop.families.text_files import require_object
 from keras_addnorm.interop.tensor_files import read_safetensors
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -200,10 +202,9 @@ class Eole(FamilyOfOpenNMT):
                 f"and {len(files)} files of tensors."
             )
         tensors = {name: each for file in files for name, each in read_safetensors(file).items()}
-        vocabularies = read_settings(path, "vocab.json")
-        return Checkpoint(
-            path, {**SEARCH, "model": settings["model"], "vocab": vocabularies}, tensors
-        )
+        vocabularies = require_lists(read_settings(path, "vocab.json"), f"'{path / 'vocab.json'}'")
+        model = require_object(settings["model"], f"'model' in '{path / 'config.json'}'")
+        return Checkpoint(path, {**SEARCH, "model": model, "vocab": vocabularies}, tensors)
 
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:
         """Return our config for the settings of the folder."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
 from keras_addnorm.interop.families.text_files import read_json
+from keras_addnorm.interop.families.tokenizer_settings import KINDS, class_of
 from keras_addnorm.interop.generation_settings import FIELDS, GenerationSettings
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors
 from keras_addnorm.models import Seq2SeqConfig
@@ -159,11 +160,17 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
     return settings
 
 
-def tokenizer_class(checkpoint: Checkpoint) -> str:
-    """Return the name of the tokenizer's class that a folder names; "" if it names none."""
-    files = read_json(checkpoint.folder / "tokenizer_config.json"), checkpoint.settings
-    names = (settings.get("tokenizer_class") for settings in files)
-    return next((str(name).removesuffix("Fast") for name in names if name), "")
+def tokenizer_class(checkpoint: Checkpoint, known: Iterable[str] = KINDS) -> str:
+    """Return the name of the tokenizer's class that a folder names; "" if it names none.
+
+    Args:
+        checkpoint: The checkpoint.
+        known: The classes that the family has.
+
+    Returns:
+        The name, without "Fast".
+    """
+    return class_of(checkpoint.folder, checkpoint.settings, known)
 
 
 # What else stands in the file: whether it was made of a config.

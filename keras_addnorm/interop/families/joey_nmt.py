@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_addnorm import schemes
 from keras_addnorm.basics.text_file import read_text
-from keras_addnorm.data import TokenizerPair, sentencepiece_pieces
+from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding.length_penalties import GNMTPenalty
 from keras_addnorm.decoding.strategies import Beam
 from keras_addnorm.interop.families.bart_like import (
@@ -30,7 +30,13 @@ from keras_addnorm.interop.families.fields import (
     names,
 )
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
-from keras_addnorm.interop.families.text_files import by_mapping, read_tokens, read_yaml
+from keras_addnorm.interop.families.text_files import (
+    by_mapping,
+    read_pieces,
+    read_tokens,
+    read_yaml,
+    require_object,
+)
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
@@ -132,11 +138,11 @@ class JoeyNMT(ReadOnlyFamily):
                 "of Joey NMT?"
             )
         sizes = [tensors[name].shape[0] for name in tables]
-        longest = (settings.get("testing") or {}).get("max_output_length", -1)
+        longest = _number(settings, "max_output_length", -1)
         special = _special_symbols(settings)
         return _CONFIG_FILE.read(
             {
-                **_flat(settings.get("model") or {}),
+                **_flat(_section(settings, "model")),
                 "source_vocabulary": sizes[0],
                 "target_vocabulary": sizes[1],
                 **{name: special[name] for name in ("pad_id", "bos_id", "eos_id")},
@@ -166,21 +172,21 @@ class JoeyNMT(ReadOnlyFamily):
 
     def generation(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> GenerationSettings:
         """Return the search that `testing` asks for."""
-        testing = checkpoint.settings.get("testing") or {}
-        special = _special_symbols(checkpoint.settings)
+        settings = checkpoint.settings
+        testing, special = _section(settings, "testing"), _special_symbols(settings)
         may_be_unknown = testing.get("generate_unk", True)
         found = GenerationSettings.of(
             {
                 "num_beams": testing.get("beam_size", 1),
                 "max_length": config.max_length + 1,
-                "no_repeat_ngram_size": max(0, testing.get("no_repeat_ngram_size", -1)),
-                "repetition_penalty": max(1.0, testing.get("repetition_penalty", -1)),
+                "no_repeat_ngram_size": max(0, _number(settings, "no_repeat_ngram_size", -1)),
+                "repetition_penalty": max(1.0, _number(settings, "repetition_penalty", -1)),
                 "suppress_tokens": [] if may_be_unknown else [special["unk_id"]],
             },
             config.max_length,
             vocabulary_size=config.target_vocabulary_size,
         )
-        alpha = testing.get("beam_alpha", testing.get("alpha", -1))
+        alpha = _number(settings, "beam_alpha", _number(settings, "alpha", -1))
         if not isinstance(found.strategy, Beam):
             return found
         penalty = GNMTPenalty(float(max(0, alpha)))
@@ -189,13 +195,13 @@ class JoeyNMT(ReadOnlyFamily):
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the SentencePiece models and the lists of tokens beside the checkpoint."""
-        data = checkpoint.settings.get("data") or {}
+        data = _section(checkpoint.settings, "data")
         special = _special_symbols(checkpoint.settings)
         sizes = (config.source_vocabulary_size, config.target_vocabulary_size)
         problems = [f"lang_tags = {special['lang_tags']}"] if special["lang_tags"] else []
         found = []
         for side, size in zip(("src", "trg"), sizes, strict=True):
-            settings = data.get(side) or {}
+            settings = _section(data, side)
             wrong = [f"{side}: {each}" for each in _unread(settings)]
             problems += wrong
             if not wrong:
@@ -252,9 +258,24 @@ def _checkpoint_in(folder: Path) -> Path:
     return found[0]
 
 
+def _section(settings: Settings, name: str) -> Settings:
+    return require_object(settings.get(name), f"'{name}' in config.yaml")
+
+
+def _number(settings: Settings, name: str, default: int) -> Any:
+    """Return a number of the section of tests."""
+    value = _section(settings, "testing").get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(
+            f"'{name}' in config.yaml is no number. Expected one such as {default}; received "
+            f"{value!r:.60}."
+        )
+    return value
+
+
 def _special_symbols(settings: Settings) -> dict[str, Any]:
     """Return the ids and names of special tokens, with Joey NMT's defaults."""
-    given = (settings.get("data") or {}).get("special_symbols") or {}
+    given = _section(_section(settings, "data"), "special_symbols")
     found: dict[str, Any] = {"lang_tags": given.get("lang_tags") or []}
     for index, (name, token) in enumerate(
         (("unk", "<unk>"), ("pad", "<pad>"), ("bos", "<s>"), ("eos", "</s>"))
@@ -268,11 +289,12 @@ def _flat(model: Settings) -> dict[str, Any]:
     """Return the settings by the names of the fields, and the schemes that they lead to."""
     found = {name: each for name, each in model.items() if name not in _SIDES}
     for side in _SIDES:
-        settings = dict(model.get(side) or {})
-        embeddings = settings.pop("embeddings", None) or {}
+        settings = dict(_section(model, side))
+        embeddings = _section(settings, "embeddings")
+        settings.pop("embeddings", None)
         if side == "decoder" and model.get("tied_embeddings", False):
             # The encoder's serve both sides, with their scale.
-            embeddings = (model.get("encoder") or {}).get("embeddings") or {}
+            embeddings = _section(_section(model, "encoder"), "embeddings")
         place, alpha = settings.get("layer_norm", "post"), settings.pop("alpha", 1.0)
         found |= {f"{side}.{name}": each for name, each in settings.items()}
         found |= {f"{side}.embeddings.{name}": each for name, each in embeddings.items()}
@@ -315,7 +337,7 @@ def _layer(config: Seq2SeqConfig, side: str, index: int) -> Iterator[Row]:
 
 def _unread(settings: Settings) -> list[str]:
     """Return what is done to the texts of a side that our tokenizers do not do."""
-    pieces = settings.get("tokenizer_cfg") or {}
+    pieces = _section(settings, "tokenizer_cfg")
     done = {
         "level": (settings.get("level", "word"), "bpe"),
         "tokenizer_type": (settings.get("tokenizer_type"), "sentencepiece"),
@@ -330,9 +352,7 @@ def _unread(settings: Settings) -> list[str]:
 def _pieces_left_out(model: Path, tokens: list[str]) -> list[str]:
     """Return a problem if the list of tokens lacks pieces: Joey NMT then splits without them."""
     known = {*tokens, "<s>", "</s>", "<unk>", "<pad>"}
-    lacking = [
-        piece for piece in sentencepiece_pieces(model) if len(piece) > 1 and piece not in known
-    ]
+    lacking = [piece for piece in read_pieces(model) if len(piece) > 1 and piece not in known]
     if not lacking:
         return []
     return [f"{len(lacking)} pieces of '{model.name}' without an id, such as {lacking[0]!r}"]

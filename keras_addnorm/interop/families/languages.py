@@ -11,6 +11,9 @@ zh zu
 M2M_100 = tuple(_M2M_100.split())
 """Of M2M-100; a token is `__en__`."""
 
+WMT21 = ("en", "ha", "is", "ja", "cs", "ru", "zh", "de")
+"""Of the M2M-100s that were trained for WMT 2021."""
+
 _MBART_50 = """
 ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV
 my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_addnorm.data import TextFormat, TokenizerPair, sentencepiece_pieces
+from keras_addnorm.data import TextFormat, TokenizerPair
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import Field
-from keras_addnorm.interop.families.languages import M2M_100
+from keras_addnorm.interop.families.huggingface import tokenizer_class
+from keras_addnorm.interop.families.languages import M2M_100, WMT21
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
-    languages_behind,
     moved,
-    read_json,
+    read_ids,
     require_text_file,
 )
+from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
 
 _PAD = 1
@@ -64,20 +65,28 @@ class M2M100(bart_like.NamesOfBart):
         """Read the files of M2M-100, which list the ids, or those of NLLB, which move them."""
         folder, size = checkpoint.folder, config.source_vocabulary_size
         model = require_text_file(folder, "sentencepiece.bpe.model")
+        ids = read_ids(folder / "vocab.json")
+        # The one class lists the ids, the other one does not.
+        expected = "M2M100Tokenizer" if ids else "NllbTokenizer"
+        kind = tokenizer_class(checkpoint, ("M2M100Tokenizer", "NllbTokenizer")) or expected
+        if kind != expected:
+            raise ValueError(
+                f"The tokenizer of '{folder}' is {kind}, and there is {'a' if ids else 'no'} "
+                f"vocab.json. Expected {expected}. Were the files of two models mixed?"
+            )
+        settings = TokenizerSettings(folder, kind)
         special = {"pad": "<pad>", "start": "</s>", "end": "</s>", "unknown": "<unk>"}
-        ids = read_json(folder / "vocab.json")
         if ids:
-            named = languages_behind(folder, len(ids))
-            languages = named or tuple(f"__{language}__" for language in M2M_100)
-            ids |= {name: len(ids) + index for index, name in enumerate(languages)}
-            tokenizer = by_mapping(model, ids, size, **special)
+            default = WMT21 if settings.config.get("language_codes") == "wmt21" else M2M_100
+            languages = settings.languages or tuple(f"__{language}__" for language in default)
+            if not settings.gives_languages:
+                ids |= {name: len(ids) + index for index, name in enumerate(languages)}
+            tokenizer = by_mapping(model, ids, size, settings, **special)
             text_format = TextFormat(("__{source}__",), target_prefix=("__{target}__",))
             return TokenizerPair(tokenizer, tokenizer, text_format)
-        languages = languages_behind(folder, len(sentencepiece_pieces(model)) + 1)
-        if "<mask>" not in languages:
-            languages = (*languages, "<mask>")
+        last = () if settings.gives_languages else (*settings.languages, "<mask>")
         tokenizer = moved(
-            model, size, first=("<s>", "<pad>", "</s>", "<unk>"), last=languages, **special
+            model, size, settings, first=("<s>", "<pad>", "</s>", "<unk>"), last=last, **special
         )
-        is_legacy = read_json(folder / "tokenizer_config.json").get("legacy_behaviour", False)
+        is_legacy = settings.config.get("legacy_behaviour") or False
         return TokenizerPair(tokenizer, tokenizer, _NLLB_FORMATS[is_legacy])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import SameAs, copied
-from keras_addnorm.interop.families.text_files import by_mapping, read_json, require_text_file
+from keras_addnorm.interop.families.huggingface import tokenizer_class
+from keras_addnorm.interop.families.text_files import by_mapping, read_ids, require_text_file
+from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
+
+_CLASS = "MarianTokenizer"
+_SPECIAL = {"pad": "<pad>", "start": "<pad>", "end": "</s>", "unknown": "<unk>"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,19 +49,26 @@ class Marian(bart_like.NamesOfBart):
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read two models of pieces, and one list of ids or two."""
         folder = checkpoint.folder
+        kind = tokenizer_class(checkpoint, (_CLASS,)) or _CLASS
+        settings = TokenizerSettings(folder, kind)
         lists = [require_text_file(folder, "vocab.json")] * 2
-        if (folder / "target_vocab.json").is_file():
+        has_two = (folder / "target_vocab.json").is_file()
+        if has_two != settings.config.get("separate_vocabs", has_two):
+            raise ValueError(
+                f"'{folder}' has {'two lists' if has_two else 'one list'} of ids, which "
+                "separate_vocabs of its tokenizer_config.json denies. Expected target_vocab.json "
+                "if the sides have vocabularies of their own."
+            )
+        if has_two:
             lists[1] = folder / "target_vocab.json"
         sizes = config.source_vocabulary_size, config.target_vocabulary_size
         source, target = (
-            _tokenizer(require_text_file(folder, f"{side}.spm"), read_json(path), size)
+            by_mapping(
+                require_text_file(folder, f"{side}.spm"), read_ids(path), size, settings, **_SPECIAL
+            )
             for side, path, size in zip(("source", "target"), lists, sizes, strict=True)
         )
         return TokenizerPair(source, target, text_format(source))
-
-
-def _tokenizer(model: Path, ids: dict[str, int], size: int) -> Tokenizer:
-    return by_mapping(model, ids, size, pad="<pad>", start="<pad>", end="</s>", unknown="<unk>")
 
 
 def text_format(source: Tokenizer) -> TextFormat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from keras_addnorm.interop.families.marian import text_format
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
     moved,
-    read_json,
+    read_ids,
     read_yaml,
     require_text_file,
 )
@@ -26,6 +27,7 @@ from keras_addnorm.models import Seq2SeqConfig
 
 _UNKNOWN_ID = 1
 _PAD = "<pad>"
+_ID = re.compile(r"\s*[0-9]{1,18}\s*")
 _LISTS = (".yml", ".yaml", ".json")
 # Bytes that no text has, of a model of pieces with a fallback to bytes.
 _CONTROL_BYTES = frozenset(f"<0x{value:02X}>" for value in range(32))
@@ -139,13 +141,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         ValueError: If it is no such list.
     """
     if path.suffix == ".json":
-        found = read_json(path)
-        if not isinstance(found, dict):
-            raise ValueError(
-                f"'{path}' is no list of pieces. Expected a JSON object with the id of each; "
-                f"received {found!r:.80}."
-            )
-        return found
+        return read_ids(path)
     text = read_text(path)
     ids = {}
     key = ""
@@ -160,7 +156,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
             value = line.removeprefix(":")
         if not line:
             continue
-        if not value.strip().isdecimal() or not key:
+        if not re.fullmatch(_ID, value) or not key:
             raise ValueError(
                 f"'{path}' is no list of pieces. Expected lines such as 'piece: 5'. Received in "
                 f"line {number}: {line!r}"

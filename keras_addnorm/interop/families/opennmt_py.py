@@ -15,10 +15,11 @@ from keras_addnorm.interop.families.opennmt_rows import (
     FamilyOfOpenNMT,
     Names,
     have_biases,
+    require_lists,
     special_ids,
 )
 from keras_addnorm.interop.families.rows import WeightTable
-from keras_addnorm.interop.families.text_files import only_file
+from keras_addnorm.interop.families.text_files import only_file, require_object
 from keras_addnorm.interop.tensor_files import (
     Options,
     StoredTensor,
@@ -125,8 +126,12 @@ class OpenNMTPy(FamilyOfOpenNMT):
                 f"'{path}' is no checkpoint of OpenNMT-py. Expected a dict with 'opt', 'vocab', "
                 "'model' and 'generator'."
             )
-        options = vars(tree["opt"]) if isinstance(tree["opt"], Options) else dict(tree["opt"])
-        settings = {**options, "vocab": tree["vocab"], **SEARCH}
+        opt = tree["opt"]
+        options = (
+            vars(opt) if isinstance(opt, Options) else require_object(opt, f"'opt' of '{path}'")
+        )
+        vocabularies = require_lists(tree["vocab"], f"'vocab' of '{path}'")
+        settings = {**options, "vocab": vocabularies, **SEARCH}
         return Checkpoint(path, settings, _tensors(path, tree))
 
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:

@@ -23,7 +23,7 @@ from keras_addnorm.interop.families.rows import (
     Scaled,
     WeightTable,
 )
-from keras_addnorm.interop.families.text_files import by_mapping
+from keras_addnorm.interop.families.text_files import by_mapping, require_object
 from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.models import Seq2SeqConfig
 
@@ -197,6 +197,31 @@ def _kind(positions: str | Mapping[str, Any]) -> str:
 def have_biases(tensors: Iterable[str]) -> bool:
     """Return whether some projection of the layers has a bias, by the names of the tensors."""
     return any(_BIAS.search(name) for name in tensors)
+
+
+def require_lists(vocabularies: Any, where: str) -> Mapping[str, Any]:
+    """Return vocabularies as a checkpoint has them.
+
+    Args:
+        vocabularies: What `special_ids` takes.
+        where: The file, as the beginning of a sentence.
+
+    Returns:
+        The vocabularies.
+
+    Raises:
+        ValueError: If they are something else.
+    """
+    found = require_object(vocabularies, where)
+    require_object(found.get("specials"), f"'specials' of {where}")
+    for side in ("src", "tgt"):
+        tokens = found.get(side)
+        if not isinstance(tokens, list | tuple) or not all(isinstance(t, str) for t in tokens):
+            raise ValueError(
+                f"{where} has no list of tokens '{side}'. Expected names in the order of their "
+                f"ids; received {tokens!r:.60}. Copy or download it again."
+            )
+    return found
 
 
 def special_ids(vocabularies: Mapping[str, Any]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from keras_addnorm.data import (
     ByteTokenizer,
     TextFormat,
     TokenizerPair,
-    sentencepiece_pieces,
 )
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.bart_like import (
@@ -35,7 +34,8 @@ from keras_addnorm.interop.families.fields import (
 )
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily, tokenizer_class
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Form, Row, Scaled, WeightTable
-from keras_addnorm.interop.families.text_files import moved, require_text_file
+from keras_addnorm.interop.families.text_files import moved, read_pieces, require_text_file
+from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.models import Seq2SeqConfig
@@ -55,6 +55,8 @@ _REPEATED = {
     "gelu": ("gelu", False),
     "silu": ("silu", False),
 }
+_CLASSES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
+_SENTINELS = 100
 _TABLE, _HEAD = "shared.weight", "lm_head.weight"
 
 
@@ -187,20 +189,39 @@ class MT5(_NamesOfT5):
 
 def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
     size = config.source_vocabulary_size
+    kind = tokenizer_class(checkpoint, _CLASSES) or "T5Tokenizer"
+    settings = TokenizerSettings(checkpoint.folder, kind)
     tokenizer: BaseTokenizer
-    if tokenizer_class(checkpoint) == "ByT5Tokenizer":
-        tokenizer = ByteTokenizer()
+    if kind == "ByT5Tokenizer":
+        default = ByteTokenizer()
+        first = default.offset + 256
+        tokenizer = ByteTokenizer(**settings.of_bytes(first, default.last, size))
     else:
         model = require_text_file(checkpoint.folder, "spiece.model")
-        number = size - len(sentencepiece_pieces(model))
-        # The first of them is the last id; there are as many as the table has rows for.
-        extra = tuple(f"<extra_id_{index}>" for index in reversed(range(min(number, 100))))
-        tokenizer = moved(model, size, last=extra, start="<pad>")
+        pieces = read_pieces(model)
+        last = _sentinels(settings, pieces, size - len(pieces))
+        tokenizer = moved(model, size, settings, last=last, start="<pad>")
     tasks = checkpoint.settings.get("task_specific_params") or {}
     # Old T5 is told in words what to do.
     translates = any(name.startswith("translation_") for name in tasks)
     text_format = TextFormat(text_prefix="translate {source} to {target}: " if translates else "")
     return TokenizerPair(tokenizer, tokenizer, text_format)
+
+
+def _sentinels(settings: TokenizerSettings, pieces: Sequence[str], room: int) -> tuple[str, ...]:
+    """Return the sentinels behind the pieces, the first of which has the last id."""
+    number = settings.config.get("extra_ids")
+    if number is not None and (type(number) is not int or not 0 <= number <= max(room, 0)):
+        raise ValueError(
+            "The tokenizer has other sentinels than the model. Expected extra_ids of "
+            f"tokenizer_config.json from 0 to {max(room, 0)}, the rows of the table behind the "
+            f"pieces. Received: {number!r:.60}. Were the files of two models mixed?"
+        )
+    if number is None:
+        # Those of mT5 are pieces of the model.
+        number = 0 if any("<extra_id_" in piece for piece in pieces) else _SENTINELS
+    names = [f"<extra_id_{index}>" for index in reversed(range(number))]
+    return tuple(names[: max(room, 0)])
 
 
 def _newest(

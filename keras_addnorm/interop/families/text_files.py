@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ from keras_addnorm.basics import json_text
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.basics.text_file import not_utf8
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
-from keras_addnorm.data.piece_ids import filler
-
-_SPECIAL = dict.fromkeys(("<s>", "<pad>", "</s>", "<unk>"))
+from keras_addnorm.data.byte_level_bpe import merges_of
+from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 
 
 def only_file(folder: Path, ending: str) -> Path:
@@ -59,6 +59,27 @@ def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:
             "Download it again."
         )
     return dict(settings or {})
+
+
+def require_object(value: Any, where: str) -> Mapping[str, Any]:
+    """Return names with values that settings hold; nothing for null.
+
+    Args:
+        value: What they hold.
+        where: The file and the place in it, as the beginning of a sentence.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(
+            f"{where} is not of the form that its toolkit writes. Expected names with values; "
+            f"received {value!r:.60}. Copy or download it again."
+        )
+    return value or {}
 
 
 def write_json(path: Path, settings: Mapping[str, Any]) -> None:
@@ -112,52 +133,96 @@ def require_text_file(folder: Path, *names: str) -> Path:
     )
 
 
-def added_tokens(folder: Path) -> dict[str, int]:
-    """Return the tokens behind a model's own pieces that the files give an id to."""
-    found = dict(read_json(folder / "added_tokens.json"))
-    decoder = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder", {})
-    found |= {token["content"]: int(index) for index, token in decoder.items()}
-    whole = read_json(folder / "tokenizer.json")
-    found |= {token["content"]: token["id"] for token in whole.get("added_tokens", [])}
+def read_ids(path: Path) -> dict[str, int]:
+    """Return the ids of a `vocab.json`; nothing if there is none.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The id of each piece.
+
+    Raises:
+        ValueError: If it is no such list.
+    """
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise ValueError(
+            f"'{path}' is no list of pieces. Expected a JSON object with the id of each; "
+            f"received {found!r:.80}. Download it again."
+        )
+    if wrong := [(name, each) for name, each in found.items() if type(each) is not int]:
+        raise ValueError(
+            f"'{path}' is no list of pieces. Expected whole numbers as ids; received "
+            f"{wrong[0][1]!r:.60} for {wrong[0][0]!r:.60}. Download it again."
+        )
     return found
 
 
-def named_tokens(folder: Path) -> tuple[str, ...]:
-    """Return the further special tokens that the files list, in their order."""
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        settings = read_json(folder / name)
-        for field in ("additional_special_tokens", "extra_special_tokens"):
-            if tokens := settings.get(field):
-                return tuple(_content(token) for token in tokens)
-    return ()
+def read_pieces(model: Path) -> tuple[str, ...]:
+    """Return the names of a SentencePiece model's pieces; a `ValueError` names a damaged file."""
+    with naming(model):
+        return sentencepiece_pieces(model)
 
 
-def by_mapping(model: Path, mapping: Mapping[str, int], size: int, **special: Any) -> Tokenizer:
+def read_merges(path: Path) -> list[tuple[str, str]]:
+    """Return the pairs of a `merges.txt`, the best first; a `ValueError` names a damaged file."""
+    with naming(path):
+        return merges_of(path)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file, or the folder, in errors about what it holds."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:  # those of SentencePiece itself, too
+        raise ValueError(f"The tokenizer of '{path}' cannot be read. {error}") from error
+
+
+def by_mapping(
+    model: Path,
+    mapping: Mapping[str, int],
+    size: int,
+    settings: TokenizerSettings | None = None,
+    /,
+    **special: Any,
+) -> Tokenizer:
     """Return a tokenizer whose ids stand in a `vocab.json`.
 
     Args:
         model: The SentencePiece model.
         mapping: The id of each piece.
         size: The number of rows of the model's table.
+        settings: What the folder says of added tokens.
         **special: What `PieceIds` takes.
 
     Returns:
         The tokenizer.
     """
-    known = {*sentencepiece_pieces(model), *special.values()}
+    known = {*read_pieces(model), *special.values()}
     controls = tuple(name for name in mapping if name not in known and _is_control(name))
-    ids = PieceIds.of_mapping(mapping, controls=controls, **special)
-    return Tokenizer.from_sentencepiece(model, ids.filled_up_to(size))
+    with naming(model.parent):
+        ids = PieceIds.of_mapping(mapping, controls=controls, **special)
+    return _tokenizer(model, ids, size, settings)
 
 
 def moved(
-    model: Path, size: int, *, first: Sequence[str] = (), last: Sequence[str] = (), **special: Any
+    model: Path,
+    size: int,
+    settings: TokenizerSettings | None = None,
+    /,
+    *,
+    first: Sequence[str] = (),
+    last: Sequence[str] = (),
+    **special: Any,
 ) -> Tokenizer:
     """Return a tokenizer whose ids are the model's own, moved behind others.
 
     Args:
         model: The SentencePiece model.
         size: The number of rows of the model's table.
+        settings: What the folder says of added tokens.
         first: The names of the first ids.
         last: The names of the ids behind the model's.
         **special: What `PieceIds` takes.
@@ -165,32 +230,26 @@ def moved(
     Returns:
         The tokenizer.
     """
-    pieces = sentencepiece_pieces(model)
-    ids = PieceIds.around(pieces, first=first, last=last, **special)
-    return Tokenizer.from_sentencepiece(model, ids.filled_up_to(size))
+    pieces = read_pieces(model)
+    with naming(model):
+        ids = PieceIds.around(pieces, first=first, last=last, **special)
+    return _tokenizer(model, ids, size, settings)
 
 
-def languages_behind(folder: Path, count: int) -> tuple[str, ...]:
-    """Return the names of the ids from `count` on, such as languages.
+def tokenizer_of(model: Path, ids: PieceIds) -> Tokenizer:
+    """Return the tokenizer of a model with ids; errors name the model's file."""
+    with naming(model):
+        return Tokenizer.from_sentencepiece(model, ids)
 
-    Args:
-        folder: Where the files are.
-        count: The number of ids before them.
 
-    Returns:
-        The names.
-    """
-    added = {index: name for name, index in added_tokens(folder).items() if index >= count}
-    if added:
-        return tuple(added.get(i, filler(i)) for i in range(count, max(added) + 1))
-    return tuple(name for name in named_tokens(folder) if name not in _SPECIAL)
+def _tokenizer(
+    model: Path, ids: PieceIds, size: int, settings: TokenizerSettings | None
+) -> Tokenizer:
+    filled = ids.filled_up_to(size) if settings is None else settings.extended(ids, size)
+    return tokenizer_of(model, filled)
 
 
 def _is_control(name: str) -> bool:
     """Return whether a name is that of a language or another mark, which no text contains."""
     marks = (">>", "<<"), ("__", "__"), ("<", ">"), ("[", "]")
     return any(name.startswith(a) and name.endswith(b) and len(name) > len(a + b) for a, b in marks)
-
-
-def _content(token: Any) -> str:
-    return token["content"] if isinstance(token, Mapping) else str(token)
