@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.text_file import read_text
+
 
 def parse_json(content: str | bytes) -> Any:
     """Reads JSON, as `json.loads` does.
@@ -48,6 +50,6 @@ def read_json(path: Path) -> Any:
         ValueError: If it is no JSON; the message names it.
     """
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        return parse_json(read_text(path))
     except ValueError as error:
         raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error

@@ -2,9 +2,121 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 
 from keras_addnorm.basics.paths import to_path
+
+# The mark of UTF-32 in little-endian order begins with that of UTF-16: it comes first.
+_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+_BYTES_OF_UTF_32 = 4
+_FIRST_PRINTABLE = 32
+_NEARLY_ALL = 0.9
+_LAST_LETTER = chr(0x3FFFF)  # beyond the planes that have letters
+# What other codecs of Python would change.
+_PLAIN = 'msgid "\\x41\\u0041 +AGE- ~{ xn--a-ega.xn--a-ega"'
+BYTES_LOOKED_AT = 4096
+"""Bytes from the start of a file that tell its encoding."""
+
+
+def wide_encoding(start: bytes) -> str:
+    r"""The encoding of a text whose characters have two or four bytes each.
+
+    A byte order mark says it. Without one, zero bytes do: no text in UTF-8 has any.
+
+    Args:
+        start: The first bytes of a text.
+
+    Returns:
+        `UTF-16` or `UTF-32` with a mark, `UTF-16LE` and the like without one; empty for any other.
+
+    Example:
+        >>> from keras_addnorm.basics.text_file import wide_encoding
+        >>> wide_encoding("A dog\n".encode("utf-16-be")), wide_encoding("A dog\n".encode())
+        ('UTF-16BE', '')
+    """
+    for mark, name in _MARKS.items():
+        if start.startswith(mark):
+            return name
+    if b"\0" not in start or not start.strip(b"\0") or _is_utf_8(start):
+        return ""
+    for name in ("UTF-32LE", "UTF-32BE"):
+        if len(start) >= _BYTES_OF_UTF_32 and _can_be(start, name, _LAST_LETTER):
+            return name
+    # With its bytes exchanged, a space or a line end is neither.
+    spaces = {name: _spaces_and_letters(start, name) for name in ("UTF-16LE", "UTF-16BE")}
+    best = max(spaces, key=lambda name: spaces[name])
+    return best if any(spaces[best]) else ""
+
+
+def _is_utf_8(start: bytes) -> bool:
+    """Whether bytes with zeros among them are UTF-8 all the same, with a few stray ones."""
+    if not _can_be(start, "UTF-8"):
+        return False
+    # Letters in UTF-16 are no UTF-8, or every second byte is one of a control character.
+    halves = [start[place::2] for place in (0, 1)]
+    is_of_controls = any(
+        sum(byte < _FIRST_PRINTABLE for byte in half) >= _NEARLY_ALL * len(half) for half in halves
+    )
+    return not start.isascii() or not is_of_controls
+
+
+def _can_be(start: bytes, encoding: str, last: str = chr(0x10FFFF)) -> bool:
+    """Whether bytes can be decoded, but for a character at their end that is cut."""
+    try:
+        return max(codecs.getincrementaldecoder(encoding)().decode(start), default=last) <= last
+    except UnicodeDecodeError:
+        return False
+
+
+def _spaces_and_letters(start: bytes, encoding: str) -> tuple[int, int]:
+    """How many characters are spaces and line ends, and how many are letters of ASCII."""
+    text = start.decode(encoding, "replace")
+    return sum(map(text.count, " \t\r\n")), sum(one.isascii() and one.isalpha() for one in text)
+
+
+def is_encoding_of_text(name: str) -> bool:
+    """Whether a name is one of an encoding in which ASCII is ASCII, as it is in text files.
+
+    Python knows others by name, such as `idna` and `unicode_escape`, which turn text into other
+    text.
+
+    Args:
+        name: The name that a file gives.
+
+    Returns:
+        Whether the file can be read so.
+
+    Example:
+        >>> from keras_addnorm.basics.text_file import is_encoding_of_text
+        >>> [is_encoding_of_text(name) for name in ("latin-1", "cp932", "rot13", "klingon")]
+        [True, True, False, False]
+    """
+    try:
+        return _PLAIN.encode().decode(name) == _PLAIN
+    except (LookupError, ValueError):
+        return False
+
+
+def how_to_convert(encoding: str, file: str = "") -> str:
+    """What helps with a text in another encoding, as a sentence.
+
+    Args:
+        encoding: The encoding, as `iconv` names it.
+        file: The file; empty for the standard input.
+
+    Returns:
+        The command.
+    """
+    command = f"iconv -f {encoding} -t UTF-8"
+    if not file:
+        return f"Convert it on its way here: {command} | keras-addnorm ..."
+    return f"Convert it: {command} '{file}' > new-file"
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -20,15 +132,31 @@ def read_text(path: str | os.PathLike[str]) -> str:
         OSError: If it cannot be read.
         ValueError: If it is in another encoding, or no text; the message names it.
     """
+    text = decoded(path, to_path(path).read_bytes())
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decoded(path: str | os.PathLike[str], content: bytes) -> str:
+    """Decodes the content of a text file in UTF-8.
+
+    Args:
+        path: The file, for messages.
+        content: Its bytes.
+
+    Returns:
+        The text.
+
+    Raises:
+        ValueError: If it is in another encoding, or no text; the message names the file.
+    """
+    if encoding := wide_encoding(content[:BYTES_LOOKED_AT]):
+        raise ValueError(
+            f"'{path}' is {encoding} text. Expected UTF-8. {how_to_convert(encoding, str(path))}"
+        )
     try:
-        return to_path(path).read_text(encoding="utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from error
-
-
-def not_utf8(path: str | os.PathLike[str], error: UnicodeDecodeError) -> ValueError:
-    """The error of a file that is no text in UTF-8."""
-    return ValueError(
-        f"'{path}' is no text in UTF-8: {error.reason} at byte {error.start}. Copy or download it "
-        "again."
-    )
+        raise ValueError(
+            f"'{path}' is no text in UTF-8: {error.reason} at byte {error.start}. Copy or download "
+            "it again."
+        ) from error

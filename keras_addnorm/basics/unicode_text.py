@@ -1,6 +1,8 @@
-"""What no text means: zero characters (NUL), and halves of surrogate pairs."""
+"""What no text means: zero characters (NUL), halves of surrogate pairs; and control characters."""
 
 from __future__ import annotations
+
+import unicodedata
 
 
 def encodable_text(text: str) -> str:
@@ -35,3 +37,22 @@ def meaningful_text(text: str) -> str:
         'a house'
     """
     return encodable_text(text).replace("\0", "")
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes for control characters, which a terminal would follow.
+
+    Args:
+        text: A text or the name of a file; its lines and tabs are escaped as well.
+
+    Returns:
+        The text to be shown.
+
+    Example:
+        >>> print(printable("a\tb\x1b[2J.tsv"))
+        a\tb\x1b[2J.tsv
+    """
+    return "".join(
+        one.encode("unicode_escape").decode() if unicodedata.category(one) in ("Cc", "Cs") else one
+        for one in text
+    )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow_datasets as tfds
 
+from keras_addnorm.basics.languages import require_code
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.text_files import (
@@ -78,13 +79,13 @@ class ParallelText(  # type: ignore[call-arg]
         self, sources: Sequence[PairSource], checker: LineChecker
     ) -> Iterator[tuple[str, str]]:
         for files in sources:
-            for source, target, line in files.raw_pairs():
-                place = f"{files.place}:{line}" if len(sources) > 1 else line
-                pair = checker.check(source, target, place)
+            for raw in files.raw_pairs():
+                place = f"{files.place}:{raw.line}" if len(sources) > 1 else raw.line
+                pair = checker.check(raw.source, raw.target, place, raw.has_surplus)
                 if pair is not None:
                     yield pair
                 elif self.builder_config.keep_every_pair:
-                    yield readable(source), readable(target)
+                    yield readable(raw.source), readable(raw.target)
 
     def _keep(self, report: LineReport, sources: Sequence[PairSource]) -> None:
         """Logs a report and stores it with the data, where `line_reports` reads it."""
@@ -131,7 +132,12 @@ def pairs_builder(
 
     Returns:
         A builder that is not prepared yet.
+
+    Raises:
+        ValueError: If a language is no code.
     """
+    for language in languages:
+        require_code("language", language)  # It is part of the name of a folder.
     label = re.sub(r"\W+", "_", name).strip("_") or "text"
     mark = "-every" if keep_every_pair else ""
     config = ParallelTextConfig(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.data.strings import string_pairs
+from keras_addnorm.data.strings import describe, string_pairs
 
 _SHARE, _AT_LEAST, _AT_MOST = 0.01, 100, 2_000
 _LARGEST_SHARE = 0.1
@@ -31,7 +31,7 @@ def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
         The pairs to train on and those that are held out, of the kind that was given.
 
     Raises:
-        TypeError: If an element of `pairs` is not a pair of strings.
+        TypeError: If an element of `pairs` is not a pair of strings, or they can be read only once.
         ValueError: If `count` is no int of at least 1, or one side would have no pair.
 
     Example:
@@ -40,6 +40,11 @@ def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
         >>> len(training), len(validation)
         (45, 5)
     """
+    if hasattr(pairs, "__next__"):
+        raise TypeError(
+            "Pairs are read more than once to be divided. Expected a list, or a tf.data.Dataset; "
+            f"received {describe(pairs)}. Put them in a list."
+        )
     if count is not None and not is_whole(count, 1):
         raise ValueError(f"Expected at least 1 pair to hold out; received count={count!r}.")
     hashes = np.fromiter((_hash(source) for source, _ in string_pairs(pairs)), np.uint64)

@@ -17,6 +17,7 @@ from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.demo import TARGETS, demo_builder
 from keras_addnorm.data.open_files import (
     STANDARD_INPUT,
+    THE_STANDARD_INPUT,
     FoundPairs,
     ReaderChoice,
     choose_direction,
@@ -253,7 +254,7 @@ def open_translation(
     with contextlib.ExitStack() as stack:
         is_stream = name == STANDARD_INPUT
         path = stack.enter_context(standard_input()) if is_stream else Path(name)
-        found = find_pairs(path, source, target, reader)
+        found = find_pairs(path, source, target, reader, THE_STANDARD_INPUT if is_stream else "")
         return _open_found(
             found,
             path.expanduser(),

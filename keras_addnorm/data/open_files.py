@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import os
 import shutil
 import sys
@@ -13,12 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.languages import (
+    code_of,
+    has_form_of_code,
+    note_unknown,
+    require_code,
+)
+from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.file_names import (
     VALIDATION_NAMES,
     side_files,
     side_of_role,
     split_order,
     table_files,
+)
+from keras_addnorm.data.language_check import (
+    PAIRS_LOOKED_AT,
+    example_of,
+    language_suspicion,
+    usable_pairs,
 )
 from keras_addnorm.data.pair_sources import PairFile, PairSource
 from keras_addnorm.data.readers import READERS, InputFile, Reader, reader_by_name, reader_of
@@ -27,6 +42,9 @@ from keras_addnorm.data.splits import listed
 from keras_addnorm.data.text_files import find_languages, find_parallel_files
 
 STANDARD_INPUT = "-"
+THE_STANDARD_INPUT = "the standard input"
+"""What messages call it."""
+_FILES_LOOKED_AT = 20
 
 ReaderChoice = str | Mapping[str, Any] | Reader | None
 
@@ -56,7 +74,11 @@ class FoundPairs:
 
 
 def find_pairs(
-    path: Path, source: str | None, target: str | None, reader: ReaderChoice = None
+    path: Path,
+    source: str | None,
+    target: str | None,
+    reader: ReaderChoice = None,
+    stands_for: str = "",
 ) -> FoundPairs:
     """Finds the sentence pairs of a path.
 
@@ -66,15 +88,42 @@ def find_pairs(
         target: The target language; `None` if it is to be found.
         reader: The format: a name in `data.readers`, a dict with the reader's fields, or a reader;
             `None` if the files tell.
+        stands_for: What messages call the path, if it stands for something else.
 
     Returns:
-        The pairs of each split.
+        The pairs of each split, and notes on how they were found and on languages that texts do
+        not look like.
 
     Raises:
         FileNotFoundError: If there is nothing to read, or a split has one side only.
-        ValueError: If the languages are not there, or the direction is open.
+        ValueError: If the languages are not there or are no codes, or the direction is open.
     """
     path = path.expanduser()
+    for argument, language in (("source", source), ("target", target)):
+        if language is not None:
+            require_code(argument, language)
+    found = _find(path, source, target, reader, stands_for)
+    languages = found.source, found.target
+    for language in languages:
+        if not has_form_of_code(language):  # It becomes a part of names of files.
+            raise ValueError(
+                f"{found.label} names the language {language[:80]!r}, which has not the form of a "
+                "code: letters and digits, in parts joined by '-' or '_', such as 'de' or 'pt-BR'. "
+                "Mend the file, or name both languages."
+            )
+    given = [one for one in languages if one in (source, target) and side_of_role(one) is None]
+    unknown = map(note_unknown, given)
+    more = dict.fromkeys([*unknown, *_suspicions(found.sources, languages)])
+    return dataclasses.replace(found, notes=(*found.notes, *filter(None, more)))
+
+
+def _find(
+    path: Path,
+    source: str | None,
+    target: str | None,
+    reader: ReaderChoice,
+    stands_for: str,
+) -> FoundPairs:
     if path.is_dir():
         return _find_in_folder(path, source, target, reader)
     if not path.exists():
@@ -83,15 +132,17 @@ def find_pairs(
         # Says which folder would be expected.
         find_languages(path)
     if zipfile.is_zipfile(path):
-        return _find_among(members(path), path, f"the archive {path}", source, target, reader)
-    label = f"the file {path}"
-    return _find_in_tables({"train": (InputFile(path),)}, label, source, target, reader)
+        label = printable(f"the archive {path}")
+        return _find_among(members(path), path, label, source, target, reader)
+    label = stands_for or printable(f"the file {path}")
+    file = InputFile(path, stands_for=stands_for)
+    return _find_in_tables({"train": (file,)}, label, source, target, reader)
 
 
 def _find_in_folder(
     folder: Path, source: str | None, target: str | None, reader: ReaderChoice
 ) -> FoundPairs:
-    label = f"the folder {folder}"
+    label = printable(f"the folder {folder}")
     top = [InputFile(path) for path in sorted(folder.iterdir()) if path.is_file()]
     if side_files(top) or table_files(top):
         return _find_among(top, folder, label, source, target, reader)
@@ -139,7 +190,9 @@ def _find_among(
     used = {file.name for one in found for file in (one.source, one.target)}
     rest = sorted({one.file.name for one in sides if one.is_corpus and one.file.name not in used})
     notes = (
-        [f"Not read, as there is a file of the split 'train': {', '.join(rest)}."] if rest else []
+        [printable(f"Not read, as there is a file of the split 'train': {', '.join(rest)}.")]
+        if rest
+        else []
     )
     return FoundPairs(found, *direction, label, tuple(notes))
 
@@ -158,16 +211,38 @@ def _find_in_tables(
         for file in tables[split]:
             own = _reader_for(file, reader)
             sources.append(PairFile(split, file, own, own.columns(file, *direction)))
-    return FoundPairs(
-        tuple(sources), *direction, label, tuple(dict.fromkeys(s.note for s in sources if s.note))
-    )
+    notes: dict[str, PairFile] = {}
+    for one in sources:
+        if one.note:
+            notes.setdefault(one.note, one)
+    said = tuple(note + _example(one, direction) for note, one in notes.items())
+    return FoundPairs(tuple(sources), *direction, label, said)
+
+
+def _example(file: PairSource, languages: tuple[str, str]) -> str:
+    """A line with the first pair of a file that can be used, under a note on its columns."""
+    first = next(_first_pairs(file), None)
+    return "" if first is None else f"\n  {example_of(first, languages)}"
+
+
+def _suspicions(sources: Sequence[PairSource], languages: tuple[str, str]) -> Iterator[str]:
+    """What is to be said of files whose texts look like other languages."""
+    for one in sources[:_FILES_LOOKED_AT]:
+        if said := language_suspicion(_first_pairs(one), *languages):
+            yield f"{one.label}: {said[0].lower()}{said[1:]}"
+
+
+def _first_pairs(file: PairSource) -> Iterator[tuple[str, str]]:
+    """Pairs from the beginning of a file; what is wrong with it is said when all of it is read."""
+    with contextlib.suppress(ValueError, OSError):
+        yield from usable_pairs(itertools.islice(file.raw_pairs(), PAIRS_LOOKED_AT))
 
 
 def _reader_for(file: InputFile, reader: ReaderChoice) -> Reader:
     if reader is None:
         return reader_of(file)
     if isinstance(reader, Mapping) and "name" not in reader:
-        return reader_of(file, dict(reader))
+        return reader_of(file, reader)
     return READERS.get(dict(reader) if isinstance(reader, Mapping) else reader)
 
 
@@ -176,12 +251,14 @@ def _direction_of_table(
 ) -> tuple[str, str]:
     if source is not None and target is not None:
         return choose_direction((source, target), None, source, target, label)
-    languages = reader.languages(file)
+    languages = tuple(reader.languages(file))
     if len(languages) < 2:
         raise ValueError(
             f"{label} does not say which languages it has. Received source={source!r}, "
             f"target={target!r}. Say both, for example source='en', target='de'."
         )
+    # A header may say `English`; the setting, and a folder, say `en`.
+    languages = tuple(dict.fromkeys(map(code_of, languages)))
     default = (languages[0], languages[1]) if len(languages) == 2 else None
     return choose_direction(languages, default, source, target, label)
 
@@ -197,8 +274,11 @@ def choose_direction(
     languages = tuple(languages)
     for argument, language in (("source", source), ("target", target)):
         if language is not None and language not in languages:
+            code = code_of(language)
+            hint = f" Did you mean {code!r}?" if code in languages else ""
             raise ValueError(
                 f"{label} has no language {language!r} for {argument}. It has {listed(languages)}."
+                f"{hint}"
             )
     if source is not None and source == target:
         raise ValueError(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.readers import Columns, InputFile, RawPair, Reader
 
 
@@ -74,7 +75,7 @@ class PairFile(PairSource):
     @property
     def place(self) -> str:
         """The name of the file."""
-        return self.file.name
+        return printable(self.file.name)
 
     @property
     def note(self) -> str:

@@ -11,6 +11,7 @@ from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.loading import looks_like_path, open_translation
 from keras_addnorm.data.open_files import ReaderChoice, find_pairs
 from keras_addnorm.data.pair_sources import PairSource
+from keras_addnorm.data.readers import RawPair
 from keras_addnorm.data.text_files import LineChecker, LineReport, readable
 
 
@@ -52,27 +53,33 @@ class PairStream:
     report: LineReport | None = None
 
     def __iter__(self) -> Iterator[PlacedPair]:
-        """The pairs that can be used."""
+        """The pairs that can be used; a `ValueError` if the files have no pair at all."""
         checker = LineChecker(self.split, self.max_chars)
-        for source, target, place in self._raw():
-            pair = checker.check(source, target, place)
+        for raw, place in self._raw():
+            pair = checker.check(raw.source, raw.target, place, raw.has_surplus)
             if pair is not None:
                 yield PlacedPair(*pair, place)
         self.report = checker.report()
+        if not self.report.total and self.sources:
+            labels = ", ".join(files.label for files in self.sources[:3])
+            raise ValueError(
+                f"There is no pair of texts in {labels}. Expected one or more, with a text on both "
+                "sides; of units and messages, those whose translation is finished count."
+            )
 
     def every_pair(self) -> Iterator[tuple[str, str]]:
         """All pairs, also those that cannot be used, for a test set."""
-        for source, target, _ in self._raw():
-            yield readable(source), readable(target)
+        for raw, _ in self._raw():
+            yield readable(raw.source), readable(raw.target)
 
-    def _raw(self) -> Iterator[tuple[bytes | str, bytes | str, str]]:
+    def _raw(self) -> Iterator[tuple[RawPair, str]]:
         for files in self.sources:
             files.check()
-            for source, target, line in files.raw_pairs():
-                yield source, target, f"{files.place}:{line}"
+            for raw in files.raw_pairs():
+                yield raw, f"{files.place}:{raw.line}"
         if self.prepared is not None:
             for number, (source, target) in enumerate(self.prepared.as_numpy_iterator(), 1):
-                yield source, target, f"{self.split}:{number}"
+                yield RawPair(source, target, number), f"{self.split}:{number}"
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,7 @@ def pair_streams(
     target: str | None = None,
     max_chars: int = 1000,
     reader: ReaderChoice = None,
+    stands_for: str = "",
 ) -> PairStreams:
     """Opens data of any origin as streams of pairs with their places.
 
@@ -108,12 +116,13 @@ def pair_streams(
         target: The target language.
         max_chars: The longest side to keep, in characters.
         reader: As for `load_translation`.
+        stands_for: What messages call the path, if it stands for something else.
 
     Returns:
         The streams. Files are read as they are: nothing is prepared.
     """
     if looks_like_path(name_or_path):
-        found = find_pairs(to_path(name_or_path), source, target, reader)
+        found = find_pairs(to_path(name_or_path), source, target, reader, stands_for)
         by_split = {
             split: [one for one in found.sources if one.split == split] for split in found.splits
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from keras_addnorm.data.file_names import VALIDATION_NAMES
 
@@ -122,13 +123,37 @@ def intervals(split: str, sizes: Mapping[str, int]) -> list[tuple[str, int, int]
         for name, size in sizes.items()
     }
     try:
-        parts = tfds_splits.ReadInstruction.from_spec(split.replace(" ", "")).to_absolute(known)
+        return parts_in_order(split, known)
     except (ValueError, AssertionError) as error:
         raise ValueError(
             f"{split!r} is no split: {error}. Splits are {listed(sizes)}; a part of one is written "
             "like 'train[:10%]' or 'train[100:200]'."
         ) from error
-    return [
-        (one.splitname, one.from_ or 0, sizes[one.splitname] if one.to is None else one.to)
-        for one in parts
-    ]
+
+
+def parts_in_order(split: str, known: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """The parts of an expression, none of which ends before it begins.
+
+    Args:
+        split: The expression.
+        known: The splits as TensorFlow Datasets describes them.
+
+    Returns:
+        Name, first pair and the one after the last, of each part.
+
+    Raises:
+        AssertionError: If the expression is wrong.
+        ValueError: If the expression is wrong.
+    """
+    from tensorflow_datasets.core import splits as tfds_splits
+
+    found = []
+    for part in tfds_splits.ReadInstruction.from_spec(split.replace(" ", "")).to_absolute(known):
+        end = known[part.splitname].num_examples if part.to is None else part.to
+        start = part.from_ or 0
+        if start > end:
+            raise ValueError(
+                f"a part of {part.splitname!r} begins at pair {start:,} and ends at {end:,}"
+            )
+        found.append((part.splitname, start, end))
+    return found

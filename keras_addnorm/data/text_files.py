@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.characters import is_blank
 from keras_addnorm.data.file_names import (
     NAMING,
@@ -18,7 +19,7 @@ from keras_addnorm.data.file_names import (
 )
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair
+from keras_addnorm.data.readers.raw_pair import RawPair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,8 @@ class LineReport:
         empty: Lines with nothing on one side or on both.
         invalid_utf8: Lines with bytes that are no UTF-8.
         too_long: Lines with more than `max_chars` characters on one side.
+        surplus: Rows with more columns than the others.
+        no_text: Lines with a zero character (NUL), which no text has.
         max_chars: The longest side that is kept, in characters.
         first_bad_lines: The numbers (from 1) of the first few lines that were left out; with the
             file, `"a.tsv:7"`, where a split has several.
@@ -51,11 +54,13 @@ class LineReport:
     too_long: int = 0
     max_chars: int = 1000
     first_bad_lines: tuple[int | str, ...] = ()
+    surplus: int = 0
+    no_text: int = 0
 
     @property
     def left_out(self) -> int:
         """The number of lines that were left out."""
-        return self.empty + self.invalid_utf8 + self.too_long
+        return self.empty + self.invalid_utf8 + self.too_long + self.surplus + self.no_text
 
     @property
     def total(self) -> int:
@@ -70,6 +75,8 @@ class LineReport:
             (self.empty, "empty"),
             (self.invalid_utf8, "not UTF-8"),
             (self.too_long, f"longer than {self.max_chars:,} characters"),
+            (self.surplus, "with more columns than the others"),
+            (self.no_text, "with a zero character, which no text has"),
         )
         said = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
         lines = ", ".join(map(str, self.first_bad_lines))
@@ -78,6 +85,10 @@ class LineReport:
             f"{self.split}: {self.kept:,} of {self.total:,} pairs kept; left out: {said} "
             f"(lines {lines}{more})"
         )
+
+
+LEFT_OUT = ("empty", "invalid_utf8", "too_long", "surplus", "no_text")
+"""The counts of a `LineReport` that say why lines were left out."""
 
 
 class LineChecker:
@@ -93,11 +104,15 @@ class LineChecker:
     def __init__(self, split: str, max_chars: int) -> None:
         self._split = split
         self._max_chars = max_chars
-        self._counts = {"kept": 0, "empty": 0, "invalid_utf8": 0, "too_long": 0}
+        self._counts = dict.fromkeys(("kept", *LEFT_OUT), 0)
         self._bad_lines: list[int | str] = []
 
     def check(
-        self, source: bytes | str, target: bytes | str, place: int | str | None = None
+        self,
+        source: bytes | str,
+        target: bytes | str,
+        place: int | str | None = None,
+        has_surplus: bool = False,
     ) -> tuple[str, str] | None:
         """Decodes a pair of lines.
 
@@ -105,11 +120,12 @@ class LineChecker:
             source: The line on the source side.
             target: The line on the target side.
             place: Where the pair stands; by default the number of pairs that were checked.
+            has_surplus: Whether its row has more columns than the others.
 
         Returns:
             Both texts without surrounding white space, or `None` if the pair cannot be used.
         """
-        verdict, pair = self.judge(source, target)
+        verdict, pair = ("surplus", None) if has_surplus else self.judge(source, target)
         self._counts[verdict] += 1
         if pair is None and len(self._bad_lines) < self._SHOWN:
             self._bad_lines.append(sum(self._counts.values()) if place is None else place)
@@ -132,6 +148,8 @@ class LineChecker:
             return "invalid_utf8", None
         if any(map(is_blank, pair)):
             return "empty", None
+        if any("\0" in text for text in pair):
+            return "no_text", None
         if max(map(len, pair)) > self._max_chars:
             return "too_long", None
         return "kept", pair
@@ -193,12 +211,12 @@ class ParallelFiles(PairSource):
     @property
     def label(self) -> str:
         """The names of both files."""
-        return f"{self.source.name} and {self.target.name}"
+        return printable(f"{self.source.name} and {self.target.name}")
 
     @property
     def place(self) -> str:
         """The name of the first file."""
-        return self.source.name
+        return printable(self.source.name)
 
     def turned(self) -> ParallelFiles:
         """The same files in the other direction."""
@@ -219,8 +237,8 @@ class ParallelFiles(PairSource):
         Yields:
             Source and target text.
         """
-        for source, target, _ in self.raw_pairs():
-            pair = checker.check(source, target)
+        for raw in self.raw_pairs():
+            pair = checker.check(raw.source, raw.target)
             if pair is not None:
                 yield pair
 
@@ -353,7 +371,7 @@ def _side(file: SideFile, source: str, target: str) -> int | None:
 
 def content_fingerprint(sources: Iterable[PairSource], max_chars: int) -> str:
     """Twelve digits of a SHA-256 over the contents of the files and `max_chars`."""
-    digest = hashlib.sha256(f"1 {max_chars}".encode())
+    digest = hashlib.sha256(f"2 {max_chars}".encode())
     for source in sources:
         source.update(digest)
     return digest.hexdigest()[:12]

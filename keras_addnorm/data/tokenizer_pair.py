@@ -14,6 +14,7 @@ from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
 from keras_addnorm.data.text_format import (
@@ -283,7 +284,7 @@ def _load_format(path: Path) -> TextFormat:
     if not path.is_file():
         return TextFormat()
     try:
-        values = parse_json(path.read_text(encoding="utf-8"))
+        values = parse_json(read_text(path))
         if isinstance(values, dict):
             return TextFormat.from_dict(values)
         reason = f"expected an object of its fields, received {values!r:.80}"

@@ -9,10 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.data.characters import BLANK_PATTERN
+from keras_addnorm.data.language_check import (
+    PAIRS_LOOKED_AT,
+    example_of,
+    language_suspicion,
+    usable_pairs,
+)
+from keras_addnorm.data.readers import RawPair
 from keras_addnorm.data.readers.rows import columns_of_names, flat_names, text_at
-from keras_addnorm.data.splits import intervals, listed, names_in, resolve_split
+from keras_addnorm.data.splits import intervals, listed, names_in, parts_in_order, resolve_split
 from keras_addnorm.data.strings import describe
-from keras_addnorm.data.text_files import LineChecker, LineReport
+from keras_addnorm.data.text_files import LineChecker, LineReport, readable
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -115,6 +122,7 @@ class PreparedSet(TranslationSet):
 
         feature = translation_feature(self.builder, self.label)
         try:
+            parts_in_order(split, self.builder.info.splits)
             examples = self.builder.as_dataset(
                 split=split,
                 shuffle_files=False,
@@ -168,8 +176,18 @@ class RowSet(TranslationSet):
             )
         splits = rows if isinstance(rows, Mapping) else {"train": rows}
         found = cls(splits, source, target, max_chars, keep)
-        notes = [found._columns(name).note for name in splits]
-        return dataclasses.replace(found, notes=tuple(dict.fromkeys(filter(None, notes))))
+        notes = [note for name in splits for note in found._notes(name)]
+        return dataclasses.replace(found, notes=tuple(dict.fromkeys(notes)))
+
+    def _notes(self, split: str) -> Iterator[str]:
+        """How the fields of a split were chosen, with an example, and what texts look like."""
+        raw = itertools.islice(self._raw_pairs(split), PAIRS_LOOKED_AT)
+        pairs = list(usable_pairs(RawPair(*pair, number) for number, pair in enumerate(raw)))
+        languages = self.source, self.target
+        if note := self._columns(split).note:
+            yield f"{note}\n  {example_of(pairs[0], languages)}" if pairs else note
+        if said := language_suspicion(pairs, *languages):
+            yield f"{split}: {said[0].lower()}{said[1:]}"
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -214,10 +232,9 @@ class RowSet(TranslationSet):
                 if pair is not None:
                     yield pair
                 elif self.keep_every_pair:
-                    source, target = (text.encode("utf-8", "replace").decode() for text in raw)
-                    yield source.strip(), target.strip()
+                    yield readable(raw[0]), readable(raw[1])
 
-    def _raw_pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def _raw_pairs(self, split: str) -> Iterator[tuple[str | bytes, str | bytes]]:
         columns = self._columns(split)
         for index, row in enumerate(self.rows[split]):
             label = f"Row {index} of {split!r}"

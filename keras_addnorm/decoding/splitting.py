@@ -17,6 +17,7 @@ import dataclasses
 from typing import Any
 
 from keras_addnorm.basics import Table
+from keras_addnorm.basics.languages import require_language
 from keras_addnorm.decoding.sentence_rules import (
     MARK,
     WHITE_SPACE,
@@ -66,6 +67,8 @@ class _AtSentenceEnds(Splitting):
                 "A language has a name. Expected a str, such as 'de', or None. "
                 f"Received: {self.language!r:.80}"
             )
+        if self.language is not None:
+            require_language("language", self.language)
 
     @property
     def rules(self) -> Rules:

@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.languages import require_code
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.file_names import side_files
 from keras_addnorm.data.loading import looks_like_path
-from keras_addnorm.data.open_files import STANDARD_INPUT, ReaderChoice, standard_input
+from keras_addnorm.data.open_files import (
+    STANDARD_INPUT,
+    THE_STANDARD_INPUT,
+    ReaderChoice,
+    standard_input,
+)
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import (
     FAULTS,
@@ -25,7 +32,7 @@ from keras_addnorm.data.pair_faults import (
 )
 from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
 from keras_addnorm.data.readers import InputFile
-from keras_addnorm.data.text_files import LineReport
+from keras_addnorm.data.text_files import LEFT_OUT, LineReport
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 
@@ -102,7 +109,7 @@ class SplitReport:
             out.append(f"  {count:>9,} {share:>6.1%}  {name:<15} {FAULTS[name].says}")
             out.append(f"{'':21}first: {place}  {_shortened(pair)}")
         if not found:
-            out.append("  nothing suspicious")
+            out.append("  no pair has a fault")
         return "\n".join(out)
 
 
@@ -176,7 +183,12 @@ class Corpus:
                 if not looks_like_path(path):
                     import_tensorflow_quietly()
                 streams = pair_streams(
-                    path, source=source, target=target, max_chars=max_chars, reader=reader
+                    path,
+                    source=source,
+                    target=target,
+                    max_chars=max_chars,
+                    reader=reader,
+                    stands_for=THE_STANDARD_INPUT if is_stream else "",
                 )
                 source, target = streams.source, streams.target
                 opened.append((name, streams, is_test))
@@ -250,10 +262,7 @@ def _examine_split(
 def _sum(name: str, reports: Sequence[LineReport]) -> LineReport:
     return LineReport(
         name,
-        kept=sum(one.kept for one in reports),
-        empty=sum(one.empty for one in reports),
-        invalid_utf8=sum(one.invalid_utf8 for one in reports),
-        too_long=sum(one.too_long for one in reports),
+        **{count: sum(getattr(one, count) for one in reports) for count in ("kept", *LEFT_OUT)},
         max_chars=reports[0].max_chars if reports else 1000,
         first_bad_lines=tuple(line for one in reports for line in one.first_bad_lines)[:5],
     )
@@ -293,6 +302,9 @@ def write_clean(
         UserError: If the folder exists, a name is unknown, or no training pair is left.
     """
     require_faults(keep)
+    for language in (corpus.source, corpus.target):
+        with as_user_errors():
+            require_code("language", language)  # It is the ending of names of files.
     said = []
     with as_user_errors(), atomic_folder(folder) as temporary:
         if corpus.training:
@@ -369,6 +381,9 @@ def _stem(name: str, taken: Sequence[str]) -> str:
 
 
 def _shortened(pair: tuple[str, str]) -> str:
-    return " | ".join(
-        text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..." for text in pair
-    ).replace("\n", " ")
+    # Control characters would be followed by the terminal.
+    return printable(
+        " | ".join(text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..." for text in pair).replace(
+            "\n", " "
+        )
+    )

@@ -18,7 +18,8 @@ class DataCheck:
 
     Attributes:
         left_out: The pairs that are not trained on, by reason: a side is empty, is longer than
-            `training.max_length` (or its line than what is read), or is not UTF-8.
+            `training.max_length` (or its line than what is read), or is not UTF-8; its row has more
+            columns than the others; it has a zero character.
         faults: The pairs with each of `FAULTS`, by name. One pair may have several.
     """
 
@@ -54,6 +55,8 @@ class DataCheck:
             "empty": report.empty + sum(split.empty for split in lines),
             "too_long": report.too_long + sum(split.too_long for split in lines),
             "not_utf8": sum(split.invalid_utf8 for split in lines),
+            "surplus_columns": sum(split.surplus for split in lines),
+            "zero_characters": sum(split.no_text for split in lines),
         }
         counted = {*FAULTS} - {*expected}
         return cls(left_out, {name: n for name, n in counter.counts().items() if name in counted})
@@ -66,7 +69,7 @@ class DataCheck:
             for name, count in hints.items()
             if count
         ]
-        return "; ".join(found) or "nothing suspicious"
+        return "; ".join(found) or "no pair has a fault"
 
     def require_clean(self) -> None:
         """Stops a strict training; hints do not.

@@ -91,6 +91,7 @@ def import_pretrained(
                 "evaluation": _evaluation_settings(loaded.generation),
             }
         ).replace(settings or {})
+        config.require_codes()
         with atomic_folder(path) as folder:
             directory = RunDirectory(folder)
             directory.write_config(config)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.languages import require_code
 from keras_addnorm.runs.choices import (
     BEAM_STOPPINGS,
     BEST_METRICS,
@@ -31,6 +32,7 @@ from keras_addnorm.runs.choices import (
     SPLITTINGS,
     TOKENIZER_KINDS,
 )
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.setting_fields import (
     Limits,
     Rule,
@@ -517,6 +519,16 @@ class RunConfig:
             UserError: If a key is not known or a value is wrong; it names all of these.
         """
         return typing.cast(RunConfig, from_table(cls, settings))
+
+    def require_codes(self) -> None:
+        """Checks that the languages of a new run are codes; one that is there keeps its names.
+
+        Raises:
+            UserError: If one is something else, such as an English name.
+        """
+        with as_user_errors():
+            require_code("source", self.source)
+            require_code("target", self.target)
 
     @property
     def splitting(self) -> Splitting:

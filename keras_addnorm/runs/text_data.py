@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.languages import code_of
 from keras_addnorm.data import LineReport, TokenizerPair, hold_out
 from keras_addnorm.data.file_names import VALIDATION_NAMES
 from keras_addnorm.data.loading import open_translation
@@ -258,8 +259,9 @@ def _open(
 ) -> TranslationSet:
     return open_translation(
         config.data if data is None else data,
-        source=config.source,
-        target=config.target,
+        # Runs of earlier versions may have the name of a language in place of its code.
+        source=code_of(config.source),
+        target=code_of(config.target),
         split=split,
         keep_every_pair=keep_every_pair,
         reader=reader_choice(config),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.runs.errors import UserError
 
 # How Python writes bytes of an argument or of a path that are no UTF-8.
@@ -29,7 +29,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         UserError: If the file is missing or is not TOML.
     """
     try:
-        return tomllib.loads(to_path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UserError(
             f"There is no configuration file {str(path)!r}. "

@@ -74,6 +74,8 @@ def train(
     require_place_to_go_on(directory)
     config = keep_standard_input(config, directory)
     require_same_run(config, directory)
+    if not directory.config.exists():
+        config.require_codes()
     require_consistent(config.training)
     require_sampling(config)
     require_start(config, directory)

@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from keras_addnorm.basics.languages import fold, tidy
+from keras_addnorm.basics.languages import fold, require_language, tidy
 from keras_addnorm.basics.suggestions import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def bleu_tokenizer(
 
     Args:
         language: A code of two or three letters, or an English name; of what follows `-` or `_`,
-            only a script counts.
+            only a script counts. One that is not known is logged.
         tokenizer: `"auto"` for the language's, or the name of another one, which is taken as it is.
         references: Texts in the language, for one that is not in the table.
 
@@ -88,8 +88,8 @@ def bleu_tokenizer(
         The name of the tokeniser.
 
     Raises:
-        ValueError: If sacreBLEU has no such tokeniser, or language or references are something
-            else.
+        ValueError: If sacreBLEU has no such tokeniser, the language is no code, or the references
+            are something else.
         ImportError: If the given tokeniser needs a package that is not installed.
 
     Example:
@@ -117,6 +117,8 @@ def bleu_tokenizer(
             "The language of the texts chooses the tokeniser of BLEU. Expected a name such as "
             f"'de', or None; received {language!r}."
         )
+    if language is not None:
+        require_language("language", language)
     references = _some_of(references)
     chosen = (
         _OF_LANGUAGE.get(fold(language or ""))

@@ -527,12 +527,17 @@ def test_f5_a_byte_order_mark_of_standard_input_is_no_text(capsys, monkeypatch, 
     assert _main(capsys, "translate", "--model", "some")[:2] == (0, "A DOG\nB\n")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_f5_standard_input_in_utf16_says_how_to_convert_it(capsys, monkeypatch, shouting, encoding):
-    content = "\ufeffa dog\n".encode(encoding)
+@pytest.mark.parametrize("mark", ["\ufeff", ""])
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+@pytest.mark.parametrize("text", ["a dog\nb\n", "größer\n"])
+def test_f5_standard_input_in_utf16_says_how_to_convert_it(
+    capsys, monkeypatch, shouting, encoding, mark, text
+):
+    content = (mark + text).encode(encoding)
+    name = encoding[:6] if mark else encoding
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
     status, _, err = _main(capsys, "translate", "--model", "some")
-    assert (status, "looks like UTF-16: convert it with iconv" in err) == (2, True)
+    assert (status, f": iconv -f {name} -t UTF-8 | keras-addnorm" in err) == (2, True)
 
 
 def test_a_long_file_is_translated_in_portions(capsys, monkeypatch, shouting):

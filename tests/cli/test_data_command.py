@@ -63,7 +63,7 @@ def test_a_clean_copy_is_a_corpus(capsys, spa, tmp_path):
 
     status, out, _ = run(capsys, "data", out_dir, *LANGUAGES)
     train, test_report = out.split("newstest: ")
-    assert "train: all 36 pairs kept" in train and "nothing suspicious" in train
+    assert "train: all 36 pairs kept" in train and "no pair has a fault" in train
     assert "2 of 3 pairs kept" in test_report
 
 
@@ -111,6 +111,8 @@ def test_the_standard_input_and_a_name(capsys, spa, monkeypatch, tmp_path):
         (["--data-format", "cvs"], "Unknown --data-format 'cvs'. Did you mean 'csv'"),
         (["--test", "nowhere.tsv"], "There is no file nowhere.tsv"),
         (["--max-chars", "0"], "--max-chars is a number of characters, 1 or more; received 0"),
+        (["--target", "spanish"], "received --target 'spanish'. Did you mean 'es'?"),
+        (["--target", "../x"], "A language is named by its code"),
     ],
 )
 def test_what_is_refused_before_anything_is_read(capsys, spa, arguments, message):
@@ -123,6 +125,30 @@ def test_a_file_that_names_no_languages_is_refused_in_words_of_a_command(capsys,
     status, _, err = run(capsys, "data", spa, "--source", "en")
     assert status == 2
     assert "Received --source 'en', no --target. Say both, for example --source 'en', --targ" in err
+
+
+def test_columns_by_position_are_shown_and_a_swap_is_said(capsys, tmp_path):
+    path = tmp_path / "two.tsv"
+    path.write_text("I have it and you have not.\tYo no lo tengo y ella no está.\n" * 7)
+    status, out, _ = run(capsys, "data", path, "--source", "es", "--target", "en")
+    assert status == 0
+    assert out.splitlines()[:3] == [
+        f"{path} does not say which column is which: column 1 is taken for 'es', column 2 for "
+        "'en'.",
+        "  es: I have it and you have not. / en: Yo no lo tengo y ella no está.",
+        "two.tsv: the side taken for 'es' looks like 'en', and the other way round: swap source "
+        "and target?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("language", "said"), [("spanish", "'spanish'. Did you mean 'es'?"), ("../x", "'../x'.")]
+)
+def test_a_new_run_has_codes_of_languages(capsys, spa, tmp_path, language, said):
+    options = ("--data", spa, "--source", "en", "--target", language, "--run-dir", tmp_path / "r")
+    status, _, err = run(capsys, "train", *options)
+    assert (status, f"received --target {said}" in err) == (2, True)
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_copy_without_a_pair_is_not_written(capsys, tmp_path):

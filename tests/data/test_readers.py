@@ -183,7 +183,7 @@ def test_a_file_that_does_not_say_is_read_from_left_to_right_and_it_is_said(tmp_
     found = find_pairs(path, "es", "en")
     assert found.notes == (
         f"{path} does not say which column is which: column 1 is taken for 'es', column 2 for "
-        "'en'.",
+        "'en'.\n  es: uno / en: one",
     )
     assert next(found.sources[0].raw_pairs())[:2] == (b"uno", b"one")
     pairs = load_translation(path, source="es", target="en", split="train", data_dir=tmp_path / "p")
@@ -227,7 +227,13 @@ def test_columns_and_formats_that_are_named(tmp_path, name, text, choice, expect
         ("a.po", 'msgid "x"\nmsgstr "y" z\n', r"a.po cannot be read as PO .*line 2"),
         ("a.parquet", "PAR1 and no more", r"a.parquet cannot be read as Parquet or Arrow"),
         ("a.parquet", f"PAR1{50 * chr(0)}PAR1", r"a.parquet cannot be read as Parquet or Arrow"),
-        ("a.tsv", "\xff\xfee\x00n\x00", r"a.tsv is UTF-16"),
+        ("a.tsv", "\xff\xfee\x00n\x00", r"a.tsv is UTF-16 text, as its byte order mark says"),
+        ("a.jsonl", '{"t": {"en": "x", "es": "y"}}\n{"t": "z"}',
+         r"a.jsonl, line 2: expected an object with 'en' in 't'; received str 'z'"),
+        ("a.csv", f"en,es\n{'x' * 140_000},y\n", r"line 2: .*quotation mark, or take out that row"),
+        ("a.po", 'msgid "a\n"b"\nmsgstr "c"\n', r"a.po cannot be read as PO .line 1, 'msgid \"a'"),
+        ("a.po", "msgid\n", r"a.po cannot be read as PO .line 1, 'msgid', is no keyword"),
+        ("a.po", "", r"a.po cannot be read as PO .it has no message"),
         ("a.zip", "PK no zip", r"expected two columns"),
     ],
 )  # fmt: skip

@@ -78,6 +78,13 @@ def test_languages_by_any_code():
     assert sentence_rules("tlh") == sentence_rules(None)
 
 
+def test_languages_that_are_not_known_are_logged_and_others_refused(caplog):
+    assert parts("Go. Now.", "German") == parts("Go. Now.", "qad") == ["Go. ", "Now."]
+    assert [said[:30] for said in caplog.messages] == ["'qad' is no code of a language"]
+    with pytest.raises(ValueError, match=r"received language='\.\./x'"):
+        Sentences("../x")
+
+
 def test_white_space_is_pythons():
     spaces = {chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()}
     assert set(WHITE_SPACE) == spaces

@@ -60,10 +60,17 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
     assert str(check) == found
     with pytest.raises(UserError, match=rf"not clean: {found}\..*--strict"):
         check.require_clean()
-    left_out = LineReport("train", kept=8, empty=3, invalid_utf8=4, too_long=5)
+    left_out = LineReport(
+        "train", kept=8, empty=3, invalid_utf8=4, too_long=5, surplus=6, no_text=7
+    )
     check = DataCheck.of(pairs[5:6], [], REPORT, [left_out])
-    assert check.left_out == {"empty": 1 + 3, "too_long": 2 + 5, "not_utf8": 4}
-    with pytest.raises(UserError, match="4 empty, 7 too long, 4 not utf8, 1 broken text"):
+    assert check.left_out == {
+        **{"empty": 1 + 3, "too_long": 2 + 5, "not_utf8": 4},
+        **{"surplus_columns": 6, "zero_characters": 7},
+    }
+    with pytest.raises(
+        UserError, match="4 not utf8, 6 surplus columns, 7 zero characters, 1 broken"
+    ):
         check.require_clean()
     check = DataCheck.of([("a\u00adb", "c"), ("d", "\ufeff"), ("é", "ü")], [], REPORT)
     with pytest.raises(UserError, match="2 invisible"):  # reports.md, F5
@@ -78,8 +85,8 @@ def test_hints_stop_no_strict_run():
     assert str(check) == f"perhaps 1 near held out ({meaning})"
     check.require_clean()
     sets = [near], [("nearly held out but two", "y")], report
-    assert str(DataCheck.of(*sets, expected=("near_held_out",))) == "nothing suspicious"
-    assert str(DataCheck.of([near], [], report)) == "nothing suspicious"
+    assert str(DataCheck.of(*sets, expected=("near_held_out",))) == "no pair has a fault"
+    assert str(DataCheck.of([near], [], report)) == "no pair has a fault"
 
 
 @pytest.mark.parametrize(

@@ -323,3 +323,10 @@ def test_a_translation_too_few_is_named():
     score = TranslationScore(HYPOTHESES, REFERENCES, lambda model, texts: texts[1:])
     with pytest.raises(ValueError, match="Received 2 texts for 3 sources"):
         fit([score], epochs=1)
+
+
+def test_a_language_that_is_not_known_is_logged_and_what_is_no_code_is_refused(caplog):
+    assert bleu_tokenizers.bleu_tokenizer("qae_Latn") == bleu_tokenizers.bleu_tokenizer("German")
+    assert [said[:35] for said in caplog.messages] == ["'qae_Latn' is no code of a language"]
+    with pytest.raises(ValueError, match=r"received language='\.\./x'"):
+        evaluate_translations(["a"], ["a"], language="../x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from keras_addnorm.data.readers.comma_separated import CommaSeparated
 from keras_addnorm.data.readers.gettext_po import GettextPo
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.json_lines import JsonLines
-from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.reader import Reader
 from keras_addnorm.data.readers.tab_separated import TabSeparated
 from keras_addnorm.data.readers.tmx import Tmx
 from keras_addnorm.data.readers.xliff import Xliff
@@ -58,7 +60,7 @@ get = READERS.get
 register = READERS.register
 
 
-def reader_by_name(file: InputFile, fields: dict[str, Any] | None = None) -> Reader | None:
+def reader_by_name(file: InputFile, fields: Mapping[str, Any] | None = None) -> Reader | None:
     """The reader whose ending a file's name has; `None` if no reader has it.
 
     Args:
@@ -71,11 +73,11 @@ def reader_by_name(file: InputFile, fields: dict[str, Any] | None = None) -> Rea
     for name in names():
         entry, _ = READERS.read(name)
         if file.plain_name.lower().endswith(entry.endings):
-            return entry(**(fields or {}))
+            return READERS.get({**(fields or {}), "name": name})
     return None
 
 
-def reader_of(file: InputFile, fields: dict[str, Any] | None = None) -> Reader:
+def reader_of(file: InputFile, fields: Mapping[str, Any] | None = None) -> Reader:
     """The reader of a file: by its ending, else by its first bytes, else columns with tabs.
 
     Args:
@@ -85,19 +87,20 @@ def reader_of(file: InputFile, fields: dict[str, Any] | None = None) -> Reader:
     Returns:
         The reader.
     """
+    fields = fields or {}
     named = reader_by_name(file, fields)
     # `.txt` is any text, and `.xml` none of ours.
     if named is not None and not file.plain_name.lower().endswith(".txt"):
         return named
     start = file.read_start().lstrip()
     if b"<xliff" in start:
-        return Xliff(**(fields or {}))
+        return READERS.get({**fields, "name": "xliff"})
     if b"\t" not in start.split(b"\n")[0]:
         for name in names():
             entry, _ = READERS.read(name)
             if start.startswith(entry.starts):
-                return entry(**(fields or {}))
-    return TabSeparated(**(fields or {}))
+                return READERS.get({**fields, "name": name})
+    return READERS.get({**fields, "name": "tsv"})
 
 
 def has_data_ending(name: str) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.readers.columns import Columns, languages_in
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.reader import Reader
 from keras_addnorm.data.readers.rows import columns_of_names
 
 _ROWS_AT_ONCE = 10_000

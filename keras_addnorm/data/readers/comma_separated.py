@@ -14,7 +14,8 @@ from keras_addnorm.data.readers.columns import (
     languages_of_header,
 )
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.reader import Reader
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,11 @@ class CommaSeparated(Reader):
 
     def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
         """A row is a pair; one with too few columns has an empty side."""
-        source, target = int(columns.source), int(columns.target)
-        last = max(source, target)
         rows = _rows(file)
         if columns.has_header:
             next(rows, None)
         for row, line in rows:
-            row += [""] * (last + 1 - len(row))
-            yield RawPair(row[source], row[target], line)
+            yield columns.pair(row, line)
 
 
 def _first_rows(file: InputFile) -> list[list[str]]:
@@ -64,7 +62,10 @@ def _rows(file: InputFile) -> Iterator[tuple[list[str], int]]:
                 yield ["", ""], line
             line = reader.line_num + 1
     except csv.Error as error:
+        mend = "Mend the quotation marks of that row"
+        if "field limit" in str(error):  # A mark that is not closed, or a whole book.
+            mend = "Close its quotation mark, or take out that row"
         raise ValueError(
-            f"{file.label}, line {line}: not CSV ({error}). Mend the quotation marks of that row, "
-            "or say that the columns are divided by tabs."
+            f"{file.label}, line {line}: not CSV ({error}). {mend}, or say that the columns are "
+            "divided by tabs."
         ) from error

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.languages import is_in
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.text_file import is_encoding_of_text
 from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.reader import Reader
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
+_LINE = re.compile(
+    r"""(?:\#.*|(?:(?:msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*")?"""
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,8 @@ class GettextPo(Reader):
         if language and is_in(language, target):
             return Columns("msgid", "msgstr")
         note = (
-            f"{file.label} names the language {language or 'of neither side'!r}: its messages are "
-            f"taken for {source!r}, their translations for {target!r}."
+            f"{file.label} names {f'the language {language!r}' if language else 'no language'}: "
+            f"its messages are taken for {source!r}, their translations for {target!r}."
         )
         return Columns("msgid", "msgstr", note=note)
 
@@ -66,17 +73,36 @@ def _forms(entry: Any) -> list[tuple[str, str]]:
 
 def _messages(file: InputFile) -> Any:
     (polib,) = require_extra("data", "A PO file", "polib")
+    file.refuse_wide_encoding()
     with file.open() as opened:
         content = opened.read()
     charset = _CHARSET.search(content[:4096])
     encoding = charset[1].decode("ascii") if charset else "utf-8"
     if encoding.upper() == "CHARSET":  # What a template has.
         encoding = "utf-8"
+    if not is_encoding_of_text(encoding):
+        raise _unreadable(file, f"its charset {encoding!r} is no encoding of text")
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
-        return polib.pofile(text)
-    except (OSError, LookupError, UnicodeDecodeError) as error:
-        message = str(error).replace(content.decode("utf-8", "replace"), file.name)
-        raise ValueError(
-            f"{file.label} cannot be read as PO ({message[:300]}). Check it with `msgfmt -c`."
-        ) from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(file, str(error)) from error
+    for number, line in enumerate(text.split("\n"), 1):
+        if not _LINE.fullmatch(line.strip()):  # polib passes over a text that is not closed.
+            raise _unreadable(
+                file, f"line {number}, {line.strip()[:40]!r}, is no keyword with a text in quotes"
+            )
+    # polib takes a name or a content. A content can be the name of a file, so it gets a name.
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "messages.po")
+        copy.write_text(text, encoding="utf-8", newline="\n")
+        try:
+            messages = polib.pofile(str(copy), encoding="utf-8")
+        except (OSError, ValueError, IndexError) as error:
+            raise _unreadable(file, str(error).replace(str(copy), file.name)[:300]) from error
+    if not messages and not messages.metadata:
+        raise _unreadable(file, "it has no message")
+    return messages
+
+
+def _unreadable(file: InputFile, reason: str) -> ValueError:
+    return ValueError(f"{file.label} cannot be read as PO ({reason}). Check it with `msgfmt -c`.")

@@ -17,9 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.text_file import BYTES_LOOKED_AT, how_to_convert, wide_encoding
+from keras_addnorm.basics.unicode_text import printable
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _DAMAGED = (
     gzip.BadGzipFile,
     zipfile.BadZipFile,
@@ -51,6 +52,8 @@ class InputFile:
     Attributes:
         path: The file on the disk.
         member: The name inside the archive; empty for a file by itself.
+        stands_for: What messages call it, for a file that stands for something else, such as the
+            standard input.
 
     Example:
         >>> from pathlib import Path
@@ -61,6 +64,7 @@ class InputFile:
 
     path: Path
     member: str = ""
+    stands_for: str = ""
 
     @property
     def name(self) -> str:
@@ -82,7 +86,8 @@ class InputFile:
     @property
     def label(self) -> str:
         """The name for messages: the path, and the name inside an archive."""
-        return f"{self.path}:{self.member}" if self.member else str(self.path)
+        inside = f":{self.member}" if self.member else ""
+        return self.stands_for or printable(f"{self.path}{inside}")
 
     @property
     def is_seekable(self) -> bool:
@@ -126,19 +131,26 @@ class InputFile:
             occur inside sentences. A byte order mark is left out.
 
         Raises:
-            ValueError: If the file is damaged, or UTF-16.
+            ValueError: If the file is damaged, or UTF-16 or UTF-32.
         """
+        self.refuse_wide_encoding()
         with self.open() as file:
             for number, line in enumerate(file):
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
-                if number == 0:
-                    if text.startswith(_UTF_16_MARKS):
-                        raise ValueError(
-                            f"{self.label} is UTF-16 text, as its byte order mark says. Expected "
-                            f"UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 '{self.label}' > new-file"
-                        )
-                    text = text.removeprefix(_BYTE_ORDER_MARK)
-                yield text
+                yield text if number else text.removeprefix(_BYTE_ORDER_MARK)
+
+    def refuse_wide_encoding(self) -> None:
+        """Refuses UTF-16 and UTF-32, with a byte order mark and without one.
+
+        Raises:
+            ValueError: If the file is damaged, or in such an encoding.
+        """
+        if encoding := wide_encoding(self.read_start(BYTES_LOOKED_AT)):
+            told = "byte order mark says" if encoding[-1].isdecimal() else "zero bytes say"
+            remedy = how_to_convert(encoding, "" if self.stands_for else self.label)
+            raise ValueError(
+                f"{self.label} is {encoding} text, as its {told}. Expected UTF-8. {remedy}"
+            )
 
     def read_start(self, size: int = 1024) -> bytes:
         """The first bytes, decompressed, without a byte order mark."""

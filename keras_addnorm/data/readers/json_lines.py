@@ -10,7 +10,8 @@ from typing import Any
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.data.readers.columns import Columns, languages_in
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.reader import Reader
 from keras_addnorm.data.readers.rows import columns_of_names, flat_names, text_at
 
 
@@ -47,6 +48,7 @@ def _names(file: InputFile) -> list[str]:
 
 def _rows(file: InputFile) -> Iterator[tuple[Mapping[str, Any], int]]:
     if file.read_start(64).lstrip().startswith(b"["):
+        file.refuse_wide_encoding()
         with file.open() as whole:
             text = whole.read().removeprefix(b"\xef\xbb\xbf")
         lines: Iterator[tuple[int, Any]] = enumerate(_parsed(text, file, 1), 1)

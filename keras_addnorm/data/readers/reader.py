@@ -5,24 +5,11 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
-
-
-class RawPair(NamedTuple):
-    """Two texts as they stand in a file, not checked yet.
-
-    Attributes:
-        source: One text: bytes of any kind, or a string that may hold surrogates.
-        target: The other.
-        line: The line that they stand on, from 1; the row in a file without lines.
-    """
-
-    source: str | bytes
-    target: str | bytes
-    line: int
+from keras_addnorm.data.readers.raw_pair import RawPair
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_addnorm.data.readers.columns import Columns, named_columns
+from keras_addnorm.data.readers.columns import Columns, named_columns, says_another
 
 
 def flat_names(row: Mapping[str, Any]) -> list[str]:
@@ -37,23 +37,40 @@ def columns_of_names(
     Raises:
         ValueError: If they cannot be found; the message lists the names.
     """
-    found = named_columns(names, source, target, chosen)
-    if found is None and len(names) == 2 and not any(chosen):
-        note = (
-            f"{label} does not say which column is which: {names[0]!r} is taken for {source!r}, "
-            f"{names[1]!r} for {target!r}."
-        )
-        return Columns(names[0], names[1], note=note)
-    if found is None:
-        asked = " and ".join(repr(name) for name in (chosen if any(chosen) else (source, target)))
-        raise ValueError(
-            f"{label} has no columns for {asked}. It has {', '.join(map(repr, names)) or 'none'}. "
-            "Name the two columns."
-        )
-    return Columns(*found)
+    one, other = named_columns(names, source, target, chosen)
+    if one is not None and other is not None:
+        return Columns(one, other)
+    if len(names) == 2 and not any(chosen):
+        guess = _in_order(names, one, other)
+        wanted = source, target
+        if not any(
+            name not in (one, other) and says_another(name, language, side)
+            for side, (name, language) in enumerate(zip(guess, wanted, strict=True))
+        ):
+            says = (
+                f"names {one or other!r}, but not {wanted[one is not None]!r}"
+                if one or other
+                else "does not say which column is which"
+            )
+            note = (
+                f"{label} {says}: {guess[0]!r} is taken for {source!r}, {guess[1]!r} for "
+                f"{target!r}."
+            )
+            return Columns(*guess, note=note)
+    asked = " and ".join(repr(name) for name in (chosen if any(chosen) else (source, target)))
+    raise ValueError(
+        f"{label} has no columns for {asked}. It has {', '.join(map(repr, names)) or 'none'}. "
+        "Name the two columns."
+    )
 
 
-def text_at(row: Mapping[str, Any], name: str, label: str) -> str:
+def _in_order(names: Sequence[str], one: str | None, other: str | None) -> tuple[str, str]:
+    """The two names in the order source, target: one that is found is where it is found."""
+    is_turned = one == names[1] or other == names[0]
+    return (names[1], names[0]) if is_turned else (names[0], names[1])
+
+
+def text_at(row: Mapping[str, Any], name: str, label: str) -> str | bytes:
     """The text of a field, which is empty where there is none.
 
     Args:
@@ -68,11 +85,18 @@ def text_at(row: Mapping[str, Any], name: str, label: str) -> str:
         ValueError: If it is no text.
     """
     outer, dot, inner = name.rpartition(".")
-    is_flat = name in row or not dot
-    value = row.get(name) if is_flat else (row.get(outer) or {}).get(inner)
+    value: Any = row.get(name)
+    if dot and name not in row:
+        value = row.get(outer)
+        if not isinstance(value, Mapping | None):
+            raise ValueError(
+                f"{label}: expected an object with {inner!r} in {outer!r}; received "
+                f"{type(value).__name__} {str(value)[:60]!r}."
+            )
+        value = (value or {}).get(inner)
     if value is None:
         return ""
-    if not isinstance(value, str):
+    if not isinstance(value, str | bytes):
         raise ValueError(
             f"{label}: expected a text in {name!r}; received {type(value).__name__} "
             f"{str(value)[:60]!r}."

@@ -13,7 +13,8 @@ from keras_addnorm.data.readers.columns import (
     languages_of_header,
 )
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.reader import Reader
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,9 @@ class TabSeparated(Reader):
 
     def pairs(self, file: InputFile, columns: Columns) -> Iterator[RawPair]:
         """A line is a pair; one with too few columns has an empty side."""
-        source, target = int(columns.source), int(columns.target)
-        last = max(source, target)
         for number, line in enumerate(file.lines(), 1):
-            if number == 1 and columns.has_header:
-                continue
-            cells = line.split(b"\t")
-            if len(cells) <= last:
-                cells += [b""] * (last + 1 - len(cells))
-            yield RawPair(cells[source], cells[target], number)
+            if number > 1 or not columns.has_header:
+                yield columns.pair(line.split(b"\t"), number)
 
 
 def _first_rows(file: InputFile) -> list[list[str]]:

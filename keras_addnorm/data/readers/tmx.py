@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from keras_addnorm.basics.languages import is_in, tidy
 from keras_addnorm.data.readers.columns import Columns
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair, Reader
+from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.readers.reader import Reader
 from keras_addnorm.data.readers.xml_stream import XmlHandler, parse
 
 # Codes of the original format, whose text is no part of the sentence. `hi` marks text that is.

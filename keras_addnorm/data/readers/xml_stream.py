@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import abc
+import html.entities
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.text_file import is_encoding_of_text
 from keras_addnorm.data.readers.input_file import InputFile
-from keras_addnorm.data.readers.reader import RawPair
+from keras_addnorm.data.readers.raw_pair import RawPair
 
 _BYTES_AT_ONCE = 1 << 16
+_ENCODING = re.compile(rb"""\s*<\?xml[^>]*\bencoding\s*=\s*["']([\w.:-]+)["']""")
 
 
 class XmlHandler(abc.ABC):
@@ -43,8 +47,9 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
         The pairs.
 
     Raises:
-        ValueError: If the file is no XML, or declares entities, which can grow without limit or
-            fetch other files; the message names the file and the line.
+        ValueError: If the file is no XML, names an entity that is not known, or declares some,
+            which can grow without limit or fetch other files; the message names the file and the
+            line.
     """
     expat, common = require_extra(
         "data", "An XML file", "defusedxml.expatreader", "defusedxml.common"
@@ -62,14 +67,32 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
         def characters(self, content: str) -> None:
             handler.text(content)
 
+        def skippedEntity(self, name: str) -> None:  # noqa: N802
+            # What a DTD would declare that is not read. Parts of the DTD itself are no text.
+            character = html.entities.html5.get(f"{name};")
+            if character is not None:
+                handler.text(character)
+            elif name[:1] not in ("%", "["):
+                raise _UnknownEntityError(name)
+
     # A `<!DOCTYPE tmx SYSTEM "tmx14.dtd">` is usual; it is not followed. No entity can be declared.
     parser = expat.create_parser(forbid_entities=True, forbid_external=False)
     parser.setContentHandler(Events())
     parser.setFeature(feature_external_ges, False)
+
+    def feed(chunk: bytes) -> None:
+        try:
+            parser.feed(chunk)
+        except common.DefusedXmlException:
+            raise
+        except (ValueError, LookupError) as error:  # Of expat, which asks Python for the encoding.
+            raise _EncodingError(str(error)) from error
+
     try:
+        _require_encoding(file)
         with file.open() as opened:
             while chunk := opened.read(_BYTES_AT_ONCE):
-                parser.feed(chunk)
+                feed(chunk)
                 yield from handler.found
                 handler.found.clear()
             parser.close()
@@ -86,8 +109,36 @@ def parse(file: InputFile, handler: XmlHandler) -> Iterator[RawPair]:
             f"{file.label}, line {error.getLineNumber()}: not well-formed XML "
             f"({error.getMessage()}). Fetch or export the file again."
         ) from error
+    except _UnknownEntityError as error:
+        raise ValueError(
+            f"{file.label}, line {parser.getLineNumber()}: the entity '&{str(error)[:80]};' is "
+            "declared nowhere in the file, and is none of HTML. Write the character in its place, "
+            "or its number, such as '&#160;'."
+        ) from error
+    except _EncodingError as error:
+        raise ValueError(
+            f"{file.label}, line 1: XML in an encoding that cannot be read ({error}). Expected "
+            "UTF-8, UTF-16 or one of one byte a character. Convert it with iconv, and name the new "
+            "encoding in the first line."
+        ) from error
     except SAXException as error:
         raise ValueError(f"{file.label}: cannot be read as XML ({error}).") from error
+
+
+class _UnknownEntityError(Exception):
+    """An entity is named in a text, and declared nowhere."""
+
+
+class _EncodingError(Exception):
+    """A file names an encoding that cannot be read."""
+
+
+def _require_encoding(file: InputFile) -> None:
+    named = _ENCODING.match(file.read_start())
+    encoding = named[1].decode("ascii") if named else "utf-8"
+    # Of UTF-16 the parser finds the marks.
+    if not is_encoding_of_text(encoding) and not encoding.lower().startswith("utf-16"):
+        raise _EncodingError(f"{encoding!r} is no encoding of text")
 
 
 def _local(name: str) -> str:

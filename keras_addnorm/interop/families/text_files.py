@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_addnorm.basics import json_text
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.text_file import not_utf8
+from keras_addnorm.basics.text_file import decoded
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
 from keras_addnorm.data.byte_level_bpe import merges_of
 from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
@@ -95,10 +95,7 @@ def read_tokens(path: Path) -> list[str]:
             f"There is no file '{path}'. Expected the list of tokens that the settings name. Pass "
             "tokenizers=None to load the weights alone."
         )
-    try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from error
+    lines = decoded(path, path.read_bytes()).split("\n")
     return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
 

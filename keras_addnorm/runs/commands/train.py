@@ -83,7 +83,10 @@ def _check(options: argparse.Namespace) -> RunConfig:
     if "data" in settings and not goes_on:
         for key in (*FILE_SETTINGS, *SPLIT_SETTINGS):
             inherited.pop(key, None)
-    return RunConfig.from_dict(merge(inherited, settings))
+    config = RunConfig.from_dict(merge(inherited, settings))
+    if not goes_on:
+        config.require_codes()
+    return config
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.text_file import how_to_convert, wide_encoding
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -178,11 +179,16 @@ def _is_terminal(file: Any) -> bool:
 def _lines_of_stdin() -> Iterator[str]:
     try:
         for number, line in enumerate(sys.stdin):
+            if "\0" in line and (encoding := wide_encoding(line.encode("utf-8", "replace"))):
+                raise UserError(
+                    f"The standard input is {encoding} text, as its zero bytes say. Expected "
+                    f"UTF-8. {how_to_convert(encoding)}"
+                )
             # A byte order mark is no part of the text.
             yield (line if number else line.removeprefix("\ufeff")).rstrip("\n")
     except UnicodeDecodeError as error:
-        is_utf_16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
-        hint = " It looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8." * is_utf_16
+        encoding = wide_encoding(error.object)
+        hint = f" It is {encoding}. {how_to_convert(encoding)}" if encoding else ""
         raise UserError(
             f"The standard input is not {error.encoding} text: {error}.{hint}"
         ) from None
