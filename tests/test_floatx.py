@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from covering import covering
 from filled_models import LABELS, SOURCE, batch, tiny_model
+from new_process import run_on
 
 import keras_addnorm
 from keras_addnorm.decoding import Beam, DiverseBeam, NoRepeatNgram, Sample
 from keras_addnorm.training import MaskedAccuracy, MaskedSparseCategoricalCrossentropy, Perplexity
 
-FLOATX = ("float64", "float16")
+FLOATX = ("float64", "float16", "bfloat16")
 STRATEGIES = {
     "greedy": "greedy",
     "beam": Beam(3, 0.6, 2, early_stopping=False),
@@ -81,7 +82,7 @@ def test_f8_a_model_of_that_type_searches_scores_and_fits(name, floatx):
         ids, scores = model.generate(SOURCE, num_beams=beams, max_length=5, jit_compile=False)
         assert (ids.dtype, ids.shape) == ("int32", (3, 5))
         found = model.score(SOURCE, ids, jit_compile=False)
-        tolerance = {"float64": 1e-5, "float16": 0.02}[name]
+        tolerance = {"float64": 1e-5, "float16": 0.02, "bfloat16": 0.1}[name]
         np.testing.assert_allclose(found.log_probabilities, scores, rtol=tolerance, atol=tolerance)
     model.compile(
         keras.optimizers.SGD(0.01),
@@ -91,6 +92,38 @@ def test_f8_a_model_of_that_type_searches_scores_and_fits(name, floatx):
     )
     history = model.fit(batch(), LABELS, epochs=2, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values())
+
+
+ON_BACKENDS = [
+    ("jax", "bfloat16"),
+    ("jax", "float64"),
+    ("tensorflow", "bfloat16"),
+    ("torch", "bfloat16"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "name"), ON_BACKENDS)
+def test_whole_numbers_stay_whole_on_every_backend(backend, name):
+    """Keras on JAX makes floats of whole numbers without a type under bfloat16."""
+    here = Path(__file__).parent
+    found = json.loads(run_on(backend, here / "floatx_on_backend.py", name, folders=[here]))
+    expected, other = found["float32"], found["set"]
+    assert other["searches"] == expected["searches"]
+    assert other["positions"] == expected["positions"]
+    for kind in ("training", "R-Drop"):
+        first, again = expected[kind]["history"], other[kind]["history"]
+        assert [values[0] for values in again.values()] == [values[0] for values in first.values()]
+        # Keras keeps the learning rate in floatx.
+        np.testing.assert_allclose(again["loss"], first["loss"], rtol=0.05)
+    tolerance = {"bfloat16": 0.15, "float64": 1e-5}[name]
+    own = found["own"]
+    np.testing.assert_allclose(*own["searches"]["scored"], rtol=tolerance)
+    for kind in ("training", "R-Drop"):
+        for numbers in own[kind]["history"].values():
+            assert np.isfinite(numbers).all()
+        assert np.isfinite(list(own[kind]["evaluated"].values())).all()
+    assert all(results["saved"] for results in found.values())
 
 
 POSITION_OF_DTYPE = {"arange": 3, "zeros": 1, "ones": 1, "full": 2, "eye": 3}

@@ -19,6 +19,24 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     return np.asarray(ops.convert_to_numpy(tensor))
 
 
+def to_tensor(values: Any) -> Tensor:
+    """Return an array as a tensor of its own type: whole numbers stay whole.
+
+    Where Keras is asked for no type, it makes float32 of them on JAX under `set_floatx("bfloat16")`.
+
+    Args:
+        values: An array, or a tensor, which is returned as it is.
+
+    Returns:
+        A tensor; of whole numbers int64 ones only where the backend has them.
+    """
+    if not isinstance(values, np.ndarray):
+        return ops.convert_to_tensor(values)
+    if values.dtype == "int64" and keras.backend.backend() == "jax":
+        values = values.astype("int32")
+    return ops.convert_to_tensor(values, values.dtype.name)
+
+
 def not_finite(weights: Iterable[Any]) -> list[str]:
     """Return the paths of the weights that hold NaN or an infinity, in their order."""
     return [weight.path for weight in weights if not np.isfinite(to_numpy(weight)).all()]

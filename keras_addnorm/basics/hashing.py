@@ -43,12 +43,13 @@ def lowbias32(x: Tensor, key: Tensor | None = None) -> Tensor:
 
 def word(number: int, dtype: Any) -> Tensor:
     """Return the scalar int32 or uint32 of these 32 bits, a number from 0 to 2^32 - 1."""
-    return ops.convert_to_tensor(np.uint32(number).astype(keras.backend.standardize_dtype(dtype)))
+    dtype = keras.backend.standardize_dtype(dtype)
+    return ops.convert_to_tensor(np.uint32(number).astype(dtype), dtype)
 
 
 def _xor_shift(x: Tensor, bits: int) -> Tensor:
     shifted = ops.right_shift(x, word(bits, x.dtype))
     if keras.backend.standardize_dtype(x.dtype) == "int32":
         # The shift of a signed number repeats the sign.
-        shifted = ops.bitwise_and(shifted, 2 ** (32 - bits) - 1)
+        shifted = ops.bitwise_and(shifted, word(2 ** (32 - bits) - 1, x.dtype))
     return ops.bitwise_xor(x, shifted)

@@ -12,6 +12,27 @@ JOINERS = frozenset((ZERO_WIDTH_NON_JOINER, ZERO_WIDTH_JOINER))
 _PRINTED_FORMATS = frozenset(
     map(chr, (*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD))
 )
+BRAILLE_BLANK = "\u2800"
+"""Looks like a space, and stands between the words of Braille; no white space by its category."""
+
+# What looks blank though it is no format character: marks of objects that were left out, fillers of
+# Khitan, Egyptian and music, and code points that Unicode has set aside for ignorable characters.
+_BLANK = frozenset(
+    map(
+        chr,
+        (
+            *(0x2065, 0x2800, 0x13441, 0x13442, 0x16FE4, 0x1D159),
+            *range(0xFFF0, 0xFFF9),
+            0xFFFC,
+            *(
+                0xE0000,
+                *range(0xE0002, 0xE0020),
+                *range(0xE0080, 0xE0100),
+                *range(0xE01F0, 0xE1000),
+            ),
+        ),
+    )
+)
 # Variation selectors and other characters of Unicode's property Default_Ignorable_Code_Point that
 # are no format characters. They choose the look of the character before them, or fill a place.
 _FILLERS = (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)
@@ -46,22 +67,22 @@ BLANK_PATTERN = (
     r"["
     r"\x{0}-\x{20}\x{7f}-\x{a0}\x{ad}\x{34f}\x{61c}\x{115f}-\x{1160}\x{1680}"
     r"\x{17b4}-\x{17b5}\x{180b}-\x{180f}\x{2000}-\x{200f}\x{2028}-\x{202f}"
-    r"\x{205f}-\x{2064}\x{2066}-\x{206f}\x{3000}\x{3164}\x{fe00}-\x{fe0f}\x{feff}"
-    r"\x{ffa0}\x{fff9}-\x{fffb}\x{13430}-\x{13438}\x{1bca0}-\x{1bca3}"
-    r"\x{1d173}-\x{1d17a}\x{e0001}\x{e0020}-\x{e007f}\x{e0100}-\x{e01ef}"
+    r"\x{205f}-\x{206f}\x{2800}\x{3000}\x{3164}\x{fe00}-\x{fe0f}\x{feff}\x{ffa0}"
+    r"\x{fff0}-\x{fffc}\x{13430}-\x{13438}\x{13441}-\x{13442}\x{16fe4}"
+    r"\x{1bca0}-\x{1bca3}\x{1d159}\x{1d173}-\x{1d17a}\x{e0000}-\x{e0fff}"
     r"]*"
 )
 
 
 def is_invisible(character: str) -> bool:
-    """Tells whether a character is a control or format character without a shape of its own.
+    """Tells whether a character has no shape of its own: controls, format characters, blanks.
 
     White space is none of them: a tab or line break parts words.
     """
     category = unicodedata.category(character)
     if category == "Cc":
         return not character.isspace()
-    return category == "Cf" and character not in _PRINTED_FORMATS
+    return character in _BLANK or (category == "Cf" and character not in _PRINTED_FORMATS)
 
 
 def is_ignorable(character: str) -> bool:
@@ -86,7 +107,7 @@ def has_invisible(text: str) -> bool:
         Whether there are controls, soft hyphens, marks of direction or byte order and the like;
         joiners only where they join nothing.
     """
-    if text.isprintable():
+    if text.isprintable() and _BLANK.isdisjoint(text):
         return False
     rest = drop_idle_joiners(text)
     return rest != text or any(map(is_invisible, set(rest) - JOINERS))

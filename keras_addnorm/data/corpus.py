@@ -190,6 +190,11 @@ class Corpus:
             found[side] = max(own, sampled, around.pad_id, *ids)
         return found
 
+    @functools.cached_property
+    def longest_row(self) -> int:
+        """The length of the longest rows, padding included."""
+        return self.buckets[int(self.bucket_of[self.kept].max())].length
+
     def resampled(self, seed: tuple[int, int] | None) -> Corpus:
         """The same pairs, split into the pieces of an epoch, in the buckets that these need."""
         if self.resampler is None or seed is None:

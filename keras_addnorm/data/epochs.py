@@ -100,6 +100,11 @@ class Epochs:
         return self._corpus.largest_ids
 
     @property
+    def longest_row(self) -> int:
+        """The length of the longest rows, padding included: a model may have fewer positions."""
+        return self._corpus.longest_row
+
+    @property
     def next_epoch(self) -> int:
         """Number of the epoch that the next iteration is of."""
         return self._next[0]

@@ -23,6 +23,7 @@ import sentencepiece
 
 from keras_addnorm.basics.unicode_text import meaningful_text
 from keras_addnorm.data.characters import (
+    BRAILLE_BLANK,
     JOINERS,
     drop_idle_joiners,
     is_ignorable,
@@ -50,6 +51,8 @@ class NormalizationRule:
             the vocabulary can spell that.
         keeps_all_joiners: Whether joiners of the vocabulary stay where they join nothing.
         has_table: Whether SentencePiece's own table of characters says all that is done to them.
+        keeps_space_marks: Whether U+2581, which stands for a space in pieces, is a letter where a
+            text has it, as it is for SentencePiece; else it counts as a space.
     """
 
     name: str
@@ -57,6 +60,7 @@ class NormalizationRule:
     folds: bool = False
     keeps_all_joiners: bool = False
     has_table: bool = False
+    keeps_space_marks: bool = False
 
 
 # The ONE table of rules that a vocabulary can be trained with.
@@ -73,7 +77,9 @@ RULES: Mapping[str, NormalizationRule] = {
 # for texts that are left as they are, since they were normalised before.
 BEFORE_RULES = NormalizationRule("identity", "NFKC", keeps_all_joiners=True)
 # A model of somebody else's with that rule, and one with SentencePiece's own table of characters.
-_FOREIGN_IDENTITY = NormalizationRule("identity", None, keeps_all_joiners=True)
+_FOREIGN_IDENTITY = NormalizationRule(
+    "identity", None, keeps_all_joiners=True, keeps_space_marks=True
+)
 
 
 def get_rule(name: str) -> NormalizationRule:
@@ -108,7 +114,9 @@ def stored_rule(spec: Any, texts: Sequence[str]) -> NormalizationRule:
         all pieces are NFKC: every vocabulary of that time is so.
     """
     if spec.precompiled_charsmap:
-        return NormalizationRule(spec.name, None, keeps_all_joiners=True, has_table=True)
+        return NormalizationRule(
+            spec.name, None, keeps_all_joiners=True, has_table=True, keeps_space_marks=True
+        )
     if spec.name in RULES:
         return RULES[spec.name]
     is_nfkc = all(unicodedata.is_normalized("NFKC", text) for text in texts)
@@ -155,6 +163,8 @@ class Normalizer:
         has: Tells whether the vocabulary has a character.
         symbols: User-defined symbols, which stay as they are.
         charsmap: SentencePiece's table of characters, applied first.
+        strips_space_marks: Whether U+2581 at the end of a text is left out where it is a letter
+            elsewhere: SentencePiece does so, with the spaces there.
 
     Attributes:
         rule: The rule.
@@ -162,6 +172,8 @@ class Normalizer:
         has: Tells whether the vocabulary has a character.
         marks: The private character that stands for each symbol, the longest symbols first.
         spaces: The characters that count as white space.
+        outer: The characters that are left out at the end of a text; only white space is at its
+            beginning.
 
     Raises:
         ValueError: If two symbols overlap, so that a text could be read in two ways.
@@ -173,6 +185,7 @@ class Normalizer:
         has: Callable[[str], bool],
         symbols: Sequence[str] = (),
         charsmap: Charsmap | None = None,
+        strips_space_marks: bool = True,
     ) -> None:
         _check_symbols(symbols)
         self.rule = rule
@@ -181,7 +194,13 @@ class Normalizer:
         by_length = sorted(symbols, key=len, reverse=True)
         self.marks = dict(zip(by_length, free, strict=False))
         self.has = has
-        self.spaces = (_PLAIN_SPACES if rule.has_table else _ALL_SPACES) | {SPACE_MARK}
+        self.spaces = _PLAIN_SPACES if rule.has_table else _ALL_SPACES
+        if not rule.has_table and not has(BRAILLE_BLANK):
+            self.spaces |= {BRAILLE_BLANK}
+        if not rule.keeps_space_marks:
+            self.spaces |= {SPACE_MARK}
+        is_stripped = rule.keeps_space_marks and strips_space_marks
+        self.outer = f" {SPACE_MARK}" if is_stripped else " "
         self._runs_of_spaces = re.compile(f"[{''.join(sorted(self.spaces))}]+")
         self._keeps_idle_joiners = rule.keeps_all_joiners or not any(map(has, JOINERS))
         self._replaced = _Replaced(self.replacement)
@@ -226,7 +245,8 @@ class Normalizer:
         if text.isascii() and text.isprintable():
             return " ".join(text.split())
         if self.charsmap is not None:
-            return self._runs_of_spaces.sub(" ", text).strip(" ")
+            text = self._runs_of_spaces.sub(" ", text)
+            return text.lstrip(" ").rstrip(self.outer)
         if not self._keeps_idle_joiners and not JOINERS.isdisjoint(text):
             text = drop_idle_joiners(text)
         if not self._unchanged.issuperset(text):
@@ -235,7 +255,9 @@ class Normalizer:
             self._unchanged.update(c for c in characters if self._replaced[ord(c)] == c)
         if self.rule.form is not None:
             text = unicodedata.normalize(self.rule.form, text)
-        return " ".join(text.replace(SPACE_MARK, " ").split())
+        if not self.rule.keeps_space_marks:
+            text = text.replace(SPACE_MARK, " ")
+        return " ".join(text.split()).rstrip(self.outer)
 
     def replacement(self, character: str) -> str:
         """What stands for a character before the text gets its Unicode form.
@@ -248,6 +270,8 @@ class Normalizer:
         """
         if character == "\0" or unicodedata.category(character) == "Cs":  # Means nothing.
             return ""
+        if character == BRAILLE_BLANK and character in self.spaces:
+            return " "
         if character in self.spaces or self.rule.has_table or self.has(character):
             return character
         if is_ignorable(character):

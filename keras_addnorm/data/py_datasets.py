@@ -144,6 +144,11 @@ class TrainingBatches(BatchesOfManySizes):
         """The largest id of "source" and "target", so that a model can tell what it cannot read."""
         return self._epochs.largest_ids
 
+    @property
+    def longest_row(self) -> int:
+        """The length of the longest rows, padding included: a model may have fewer positions."""
+        return self._epochs.longest_row
+
     def start_at(self, epoch: int, batch: int = 0) -> None:
         """Sets which batch comes first from now on.
 

@@ -525,6 +525,7 @@ def _normalizer(model: Any, pieces: Sequence[Piece], has_bytes: bool) -> Normali
         (lambda c: c in alphabet or is_written(c)) if has_bytes else alphabet.__contains__,
         [piece.text for piece in pieces if is_symbol(piece)],
         Charsmap(spec) if spec.precompiled_charsmap else None,
+        spec.remove_extra_whitespaces,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.decoding.engine import Engine
 from keras_addnorm.decoding.engine.views import layers_and_variables_of
 
@@ -53,7 +54,7 @@ def run_compiled(
     key = (key, tuple((array.shape, array.dtype.str) for array in inputs), engine)
     if key not in compiled:
         compiled[key] = engine.compile(function, inputs, decoder)
-    tensors = [keras.ops.convert_to_tensor(array) for array in inputs]
+    tensors = [to_tensor(array) for array in inputs]
     return keras.tree.map_structure(keras.ops.convert_to_numpy, compiled[key](*tensors))
 
 

@@ -46,7 +46,8 @@ def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
         The array.
 
     Raises:
-        ValueError: If the ids have the wrong rank, dtype or range.
+        ValueError: If the ids have the wrong rank, dtype or range, if padding stands before or
+            between them, or if there are more than positions.
     """
     array = id_array("source", source_ids)
     if array.ndim != 2:
@@ -55,6 +56,8 @@ def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
             f"Received: {array.shape}. For one sentence, add a batch axis: ids[None]"
         )
     check_ids("source", array, info.source_vocabulary_size)
+    check_padding("source", array, info.pad_id)
+    check_length("source", array.shape[1], info.num_positions)
     return array
 
 
@@ -82,6 +85,50 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None
         raise ValueError(
             f"A {side} id lies outside the vocabulary. Expected 0 <= id < {limit}. "
             f"Received ids from {array.min()} to {array.max()}. Is this the model's own tokenizer?"
+        )
+
+
+def check_padding(side: str, array: np.ndarray, pad_id: int, num_real: int = 0) -> None:
+    """Raise unless padding stands behind the tokens of each row.
+
+    Positions are counted from the left, and most kinds of them would make another sentence of one
+    that begins with padding.
+
+    Args:
+        side: "source" or "target".
+        array: The ids, `(..., T)`.
+        pad_id: The padding.
+        num_real: How many first columns are real whatever their ids.
+
+    Raises:
+        ValueError: If it does not; says in which row.
+    """
+    is_token = array[..., num_real:] != pad_id
+    goes_on = (is_token[..., 1:] & ~is_token[..., :-1]).any(-1)
+    if goes_on.any():
+        raise ValueError(
+            f"Padding stands before or between the tokens of a {side} row. Expected padding, "
+            f"{pad_id}, behind the last token only. Received: {array[goes_on][0].tolist()!r:.120}. "
+            "Move it to the end of the row."
+        )
+
+
+def check_length(side: str, length: int, num_positions: int | None) -> None:
+    """Raise if rows are longer than a table of learned positions.
+
+    Args:
+        side: "source" or "target".
+        length: Their length, padding included.
+        num_positions: The size of the table; `None` if there is none.
+
+    Raises:
+        ValueError: If they are.
+    """
+    if num_positions is not None and length > num_positions:
+        raise ValueError(
+            f"The {side} rows are longer than the table of learned positions. Expected at most "
+            f"{num_positions} ids, padding included. Received: {length}. Shorten them, or make the "
+            "model with a larger max_length or another kind of positions."
         )
 
 

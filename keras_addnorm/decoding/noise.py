@@ -11,7 +11,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.basics.hashing import GOLDEN, lowbias32
+from keras_addnorm.basics.hashing import GOLDEN, lowbias32, word
 
 Tensor = Any
 _GOLDEN = GOLDEN - 2**32  # the same bits, signed
@@ -34,7 +34,8 @@ def spread(keys: Tensor, numbers: Tensor) -> Tensor:
 
 def gumbel(keys: Tensor) -> Tensor:
     """Return a draw from the Gumbel distribution for each key, float32 of the same shape."""
-    bits = ops.bitwise_and(ops.right_shift(lowbias32(keys), 32 - _MANTISSA), 2**_MANTISSA - 1)
+    bits = ops.right_shift(lowbias32(keys), word(32 - _MANTISSA, "int32"))
+    bits = ops.bitwise_and(bits, word(2**_MANTISSA - 1, "int32"))
     # Half a step up: neither 0 nor 1, whose logarithms are not finite.
     uniform = (ops.cast(bits, "float32") + 0.5) / 2.0**_MANTISSA
     return -ops.log(-ops.log(uniform))

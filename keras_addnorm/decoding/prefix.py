@@ -51,7 +51,7 @@ class Prefix:
 
     def rows(self, batch_size: int | Tensor) -> Prefix:
         """Return the prefix with int32 tokens `(B, P)`, of `(P,)` the same for each sentence."""
-        tokens = ops.cast(ops.convert_to_tensor(self.tokens), "int32")
+        tokens = ops.cast(self.tokens, "int32")
         if len(tokens.shape) == 1:
             tokens = ops.broadcast_to(tokens, (batch_size, *tokens.shape))
         return dataclasses.replace(self, tokens=tokens)
@@ -77,7 +77,7 @@ class Prefix:
             `(N, V)`.
         """
         length = self.tokens.shape[1]
-        token = ops.take(self.tokens, ops.minimum(index, length - 1), axis=1)
+        token = ops.take(self.tokens, ops.minimum(index, ops.cast(length - 1, "int32")), axis=1)
         is_forced = ops.logical_and(index < length, ops.not_equal(token, pad_id))
         is_token = ops.equal(ops.arange(own.shape[-1], dtype="int32"), ops.expand_dims(token, -1))
         cost = ops.zeros_like(own) if self.is_free else own

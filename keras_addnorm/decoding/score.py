@@ -14,6 +14,8 @@ from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.engine import engine_for
 from keras_addnorm.decoding.id_arrays import (
     check_ids,
+    check_length,
+    check_padding,
     check_source_ids,
     id_array,
     pad_batch,
@@ -177,4 +179,6 @@ def _check_target_ids(target_ids: Any, batch_size: int, info: DecoderInfo) -> np
             "Target ids hold the start token, which the model never generates. Expected tokens, "
             f"end token, padding. Received the id {info.start_id}. Leave the first column out."
         )
+    check_padding("target", array, info.pad_id)
+    check_length("target", array.shape[-1], info.num_positions)
     return array

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.decoding.argument_checks import require_type
 from keras_addnorm.decoding.lexicon import Lexicon
 from keras_addnorm.decoding.special_ids import SpecialIds
@@ -123,7 +124,7 @@ class Shortlist:
         flat = ops.reshape(source_ids, (-1,))
         counts = ops.segment_sum(
             ops.reshape(ops.take(lexicon.probabilities, flat, axis=0) * weights, (-1,)),
-            ops.reshape(ops.take(lexicon.candidates, flat, axis=0), (-1,)),
+            ops.reshape(ops.take(to_tensor(lexicon.candidates), flat, axis=0), (-1,)),
             num_segments=lexicon.frequencies.shape[0],
         )
         num_sentences = ops.sum(ops.cast(ops.any(is_token, axis=-1), "float32"))
@@ -139,7 +140,7 @@ class Shortlist:
         )
         taken = [*special.values()]
         places = [*taken, *(i for i in range(self.size) if i not in taken)]
-        return ops.take(tokens, np.argsort(places))
+        return ops.take(tokens, to_tensor(np.argsort(places)))
 
     def places(self, ids: SpecialIds) -> SpecialIds:
         """Return where the special ids stand in a list: in their own place, if it has that.

@@ -61,7 +61,7 @@ def _best_of_blocks(scores: Tensor, count: int, line: int) -> tuple[Tensor, Tens
     in_line = in_line + ops.arange(size, dtype="int32")
     places = ops.expand_dims(blocks // blocks_per_line * line, -1) + in_line
     in_line, places = (ops.reshape(x, (-1, count * size)) for x in (in_line, places))
-    few = select(scores, ops.minimum(places, scores.shape[-1] - 1))
+    few = select(scores, ops.minimum(places, ops.cast(scores.shape[-1] - 1, "int32")))
     # Minus infinity behind the end of a line comes after that of the row's first block.
     few = ops.where(in_line < line, few, -float("inf"))
     few, order = ops.top_k(few, k=count)

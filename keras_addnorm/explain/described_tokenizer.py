@@ -44,6 +44,7 @@ def describe_tokenizer(tokenizer: BaseTokenizer) -> dict[str, Any]:
             piece.type == "user_defined" and not is_symbol(piece) for piece in tokenizer.pieces
         ),
         "whose mark of a space stands behind a word": tokenizer.layout.is_suffix,
+        "that reads U+2581 in a text as a letter": normalizer.rule.keeps_space_marks,
     }
     for what, is_so in refused.items():
         if is_so:

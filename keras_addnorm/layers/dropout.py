@@ -79,4 +79,4 @@ def random_words(shape: tuple[int | Tensor, ...], seed: Tensor) -> Tensor:
 
 
 def _words(*numbers: int) -> Tensor:
-    return ops.convert_to_tensor(np.array(numbers, "uint32"))
+    return ops.convert_to_tensor(np.array(numbers, "uint32"), "uint32")

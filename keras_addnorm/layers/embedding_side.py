@@ -123,12 +123,22 @@ class EmbeddingSide(keras.layers.Layer):
         self._check_values(token_ids, start_index)
         x = self._rows(token_ids) * (self.hidden_dim**0.5 if self.scale is None else self.scale)
         if self.position_encoding is not None:
-            positions = ops.arange(ops.shape(token_ids)[1], dtype="int32") + start_index
-            x = x + self.position_encoding(positions)
+            x = x + self.position_encoding(self._positions(token_ids, start_index))
         if self.embedding_norm is not None:
             mask = self.compute_mask(token_ids)
             x = self.embedding_norm(x, padding_mask=mask, training=training)
         return self._dropout(x, training=training)
+
+    def _positions(self, token_ids: Tensor, start_index: int | Tensor) -> Tensor:
+        """Return the positions of tokens, `(T,)`."""
+        length = ops.shape(token_ids)[1]
+        is_learned = isinstance(self.position_encoding, position_kinds.LearnedPositions)
+        if is_learned and token_ids.shape[1] is None and isinstance(start_index, int):
+            # Rows whose length is not known before have no more positions than the table: a longer
+            # one then fails, where a gather beyond the table gives zeros on a GPU.
+            table = ops.arange(self.max_length, dtype="int32")
+            return table[start_index : start_index + length]
+        return ops.arange(length, dtype="int32") + start_index
 
     def _check_values(self, token_ids: Tensor, start_index: int | Tensor) -> None:
         """Check ids that are there already, of whole sequences: steps of a search cost nothing."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.basics.arrays import values_of
-from keras_addnorm.decoding.id_arrays import check_ids, id_array
+from keras_addnorm.decoding.id_arrays import check_ids, check_length, check_padding, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
 
 __all__ = ["check_data", "check_ids", "check_inputs", "id_array"]
@@ -21,14 +21,15 @@ _SIDES = ("source", "target")
 
 
 def check_inputs(inputs: Any, config: Seq2SeqConfig) -> None:
-    """Raise a `ValueError` if ids that can be looked at are not whole, or not in the vocabulary.
+    """Raise a `ValueError` if ids that can be looked at are none that the model can read.
 
     Args:
         inputs: What a model is called with: ids by the side that they are of, or both in a row.
         config: The model's config.
 
     Raises:
-        ValueError: If an id is negative, fractional or too large.
+        ValueError: If an id is negative, fractional or too large, or if padding stands before or
+            between the tokens of a row.
     """
     if isinstance(inputs, list | tuple) and len(inputs) == len(_SIDES):
         inputs = dict(zip(_SIDES, inputs, strict=True))
@@ -38,6 +39,9 @@ def check_inputs(inputs: Any, config: Seq2SeqConfig) -> None:
         values = values_of(inputs.get(side))
         if values is not None:
             check_ids(side, _whole(side, values), getattr(config, f"{side}_vocabulary_size"))
+            # The start token may be padding, too.
+            is_start = side == "target" and config.start_id == config.pad_id
+            check_padding(side, values, config.pad_id, num_real=int(is_start))
 
 
 def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
@@ -50,10 +54,12 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
         loss: What the model was compiled with; labels are looked at if it has a `pad_id`.
 
     Raises:
-        ValueError: If an id is negative, fractional or too large.
+        ValueError: If an id is negative, fractional or too large, if padding stands before or
+            between the tokens of a row, or if rows are longer than a table of positions.
     """
-    # A data set of `keras_addnorm.data` says how large its ids are.
-    largest = getattr(getattr(x, "epochs", x), "largest_ids", None) or {}
+    # A data set of `keras_addnorm.data` says how large its ids are, and how long its rows.
+    data = getattr(x, "epochs", x)
+    largest = getattr(data, "largest_ids", None) or {}
     for side, found in largest.items():
         size = getattr(config, f"{side}_vocabulary_size")
         if found >= size:
@@ -62,6 +68,7 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
                 f"the size of its vocabulary. Received ids up to {found}. Make it with the model's "
                 "own tokenizer."
             )
+    check_length("data set's", getattr(data, "longest_row", 0), config.num_positions)
     check_inputs(x, config)
     labels = values_of(y) if hasattr(loss, "pad_id") else None
     if labels is not None and labels.dtype.kind in "iu":

@@ -206,6 +206,7 @@ class Seq2SeqTransformer(keras.Model):
 
     def encode(self, source_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Run the encoder: ids `(B, S)` -> the memory `(B, S, D)` and its padding mask `(B, S)`."""
+        check_inputs({"source": source_ids}, self.config)
         mask = keras.ops.not_equal(source_ids, self.config.pad_id)
         return self.encoder(self.encoder_embedding(source_ids), padding_mask=mask), mask
 

@@ -56,8 +56,10 @@ class GraphNormalizer:
 
     def __init__(self, normalizer: Normalizer) -> None:
         self._marks = normalizer.marks
+        self._outer = normalizer.outer
         self._unchanged = _pattern_of_unchanged_texts(normalizer)
-        self._spaces = f"[{char_class(unicode.ranges(unicode.spaces(normalizer)))}]"
+        spaces = char_class(unicode.ranges(unicode.spaces(normalizer)))
+        self._spaces = f"[{spaces}]" if spaces else None
         self._dropped = char_class(unicode.ranges(unicode.dropped(normalizer)))
         self._drops_idle_joiners = normalizer.drops_idle_joiners
         self._composer = None if normalizer.rule.form is None else _Composer(normalizer)
@@ -97,8 +99,16 @@ class GraphNormalizer:
 
     def _with_plain_spaces(self, texts: tf.Tensor, table: tf.lookup.StaticHashTable) -> tf.Tensor:
         """Most texts that need something need no more than this."""
+        if self._spaces is None:
+            return self._normalize(texts, table)
         texts = tf.strings.regex_replace(texts, self._spaces, " ")
         return self._if_changed(texts, lambda texts: self._normalize(texts, table))
+
+    def without_end(self, texts: tf.Tensor) -> tf.Tensor:
+        """Leaves out what a text does not end with, besides white space."""
+        if not self._outer.strip():
+            return texts
+        return tf.strings.regex_replace(texts, f"[\\s{self._outer}]+$", "")
 
     def with_symbols(self, texts: tf.Tensor) -> tf.Tensor:
         """Puts the symbols back in the place of their private characters."""

@@ -38,7 +38,7 @@ from keras_addnorm.data.tokenizer import is_symbol
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
-from keras_addnorm.serving.graph_vocabulary import GraphVocabulary
+from keras_addnorm.serving.graph_vocabulary import TEXTS, GraphVocabulary, traced
 from keras_addnorm.serving.ragged_characters import expand, row_ids, to_characters
 from keras_addnorm.serving.sorted_search import lower_bounds
 from keras_addnorm.serving.string_numbers import StringNumbers, match
@@ -116,7 +116,7 @@ class GraphTokenizer(GraphVocabulary):
         self._byte_ids = np.array(tokenizer.byte_ids, np.int32)
 
     def _normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        texts = self._normalized(texts)
+        texts = self._normalizer.without_end(self._normalized(texts))
         texts = tf.strings.regex_replace(texts, r"\s+", " ")
         return self._normalizer.with_symbols(tf.strings.regex_replace(texts, "^ | $", ""))
 
@@ -128,6 +128,7 @@ class GraphTokenizer(GraphVocabulary):
 
     def _tokenize_normal(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts that are normalised."""
+        texts = self._normalizer.without_end(texts)
         words = tf.raw_ops.StringSplitV2(input=texts, sep="")
         row_splits = _row_splits(words.indices[:, 0], words.shape[0])
         marked, row_splits = self._with_marks(words.values, row_splits)
@@ -142,11 +143,11 @@ class GraphTokenizer(GraphVocabulary):
         return self._finished(self._prepare(texts))
 
     # Functions, so that the tables of characters stand in a file once for each vocabulary.
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    @traced(TEXTS)
     def _prepare(self, texts: tf.Tensor) -> tf.Tensor:
         return self._normalizer.prepared(texts)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    @traced(TEXTS)
     def _finished(self, texts: tf.Tensor) -> tf.Tensor:
         return self._normalizer.finished(texts, self.table)
 

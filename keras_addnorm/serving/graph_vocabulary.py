@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import abc
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
@@ -12,10 +15,37 @@ from keras_addnorm.decoding.sentence_rules import LONGEST_CHARACTER, WHITE_SPACE
 from keras_addnorm.serving.graph_added_tokens import GraphCutter, rows_of_one
 from keras_addnorm.serving.ragged_characters import meaningful, valid_utf8
 
-_TEXTS = tf.TensorSpec([None], tf.string)
+TEXTS = tf.TensorSpec([None], tf.string)
 _IDS = tf.TensorSpec([None, None], tf.int32)
 SPACE_AT_THE_END = f"{WHITE_SPACE_CLASS}+$"
 OUTER_SPACE = f"^{WHITE_SPACE_CLASS}+|{SPACE_AT_THE_END}"
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def traced(spec: tf.TensorSpec) -> Callable[[_Method], _Method]:
+    """Decorates a method of one tensor: it is traced once for each object.
+
+    `tf.function` alone holds the object weakly. In `GraphTokenizer(tokenizer).tokenize(texts)`
+    nothing else would hold it while the function runs.
+
+    Args:
+        spec: What the tensor is.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorated(method: _Method) -> _Method:
+        function = tf.function(method, input_signature=[spec], autograph=False)
+
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return function.__get__(self, type(self))(*args, **kwargs)
+
+        return cast(_Method, call)
+
+    return decorated
 
 
 class GraphVocabulary(tf.Module, abc.ABC):
@@ -77,7 +107,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
         row_splits = tf.gather(tokens.row_splits, parts.row_splits)
         return tf.RaggedTensor.from_row_splits(tokens.values, row_splits, validate=False)
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
+    @traced(TEXTS)
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """Brings texts into the form in which they are split.
 
@@ -89,7 +119,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
         """
         return self._normalize(meaningful(texts))
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
+    @traced(TEXTS)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into the ids of their pieces, without start or end.
 
@@ -155,7 +185,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
             found -= tf.cast(tf.gather(inside, found), tf.int64)
         return tf.where(found > starts, found, ends)
 
-    @tf.function(input_signature=[_IDS], autograph=False)
+    @traced(_IDS)
     def detokenize(self, ids: tf.Tensor) -> tf.Tensor:
         """Joins the pieces of each row up to the first end id.
 
@@ -172,7 +202,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
             texts = valid_utf8(texts)
         return tf.strings.regex_replace(texts, "^ +| +$", "")
 
-    @tf.function(input_signature=[_IDS], autograph=False)
+    @traced(_IDS)
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the piece of each id as the vocabulary spells it: U+2581 is a space.
 

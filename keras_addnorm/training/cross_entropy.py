@@ -11,6 +11,7 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.arrays import to_tensor
 
 
 def checked_labels_and_logits(labels: Any, logits: Any, where: str) -> tuple[Any, Any]:
@@ -27,7 +28,7 @@ def checked_labels_and_logits(labels: Any, logits: Any, where: str) -> tuple[Any
     Raises:
         ValueError: If labels are not integers, logits are not floats, or the shapes do not fit.
     """
-    labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
+    labels, logits = to_tensor(labels), ops.convert_to_tensor(logits)
     if not ops.dtype(labels).startswith(("int", "uint")):
         raise ValueError(
             f"{where} needs integer labels (token ids). Received labels of type "

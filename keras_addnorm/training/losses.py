@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
@@ -55,7 +56,7 @@ class TokenLoss(keras.losses.Loss, abc.ABC):
         """
         with keras.name_scope(self.name):
             values = self.call(y_true, y_pred)
-            labels = ops.convert_to_tensor(y_true)
+            labels = to_tensor(y_true)
             dtype = accumulation_dtype(values)
             weights = token_weights(labels, self.pad_id, sample_weight, dtype)
             if self.weighted_sum and sample_weight is not None:

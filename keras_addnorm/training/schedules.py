@@ -264,7 +264,8 @@ class ScheduleOfUpdates(_ScheduleOfASchedule):
 
     def __call__(self, step: Any) -> Any:
         """The rate, a float32 scalar."""
-        return self.schedule(ops.floor_divide(step, self.batches_per_update))
+        step, number = ops.cast(step, "int32"), ops.cast(self.batches_per_update, "int32")
+        return self.schedule(ops.floor_divide(step, number))
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -91,6 +91,11 @@ INVISIBLE = {
     "C1": "\x9f",
     "tag": "\U000e0041",
     "variation selector": "\ufe0f",
+    "object": "\ufffc",
+    "null notehead": "\U0001d159",
+    "blank hieroglyph": "\U00013441",
+    "Khitan filler": "\U00016fe4",
+    "set aside for ignorable ones": "\u2065",
 }
 
 
@@ -112,12 +117,38 @@ def test_f5_invisible_characters_are_read_as_if_they_were_not_there(plain, name)
         assert is_blank(alone)
 
 
+def test_the_blank_of_braille_is_white_space(plain):
+    """It looks like a space and is none by its category."""
+    text = "Emma was born in Italy."
+    assert plain.encode(text.replace(" ", "\u2800")) == plain.encode(text)
+    assert plain.encode(text.replace(" ", " \u2800 ") + "\u2800") == plain.encode(text)
+    assert plain.encode("\u2800 \u2800\u2800") == []
+    assert is_blank("\u2800") and has_invisible("a\u2800b")
+    spaced = largest_vocabulary(["a\u2800b"] * 3)
+    assert spaced == largest_vocabulary(["a b"] * 3)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_vocabulary_that_has_a_blank_reads_it(kind):
+    """Vocabularies from before may have it, and their ids stay."""
+    from keras_addnorm.data.sentencepiece_training import ModelProto
+
+    model = ModelProto.FromString(largest_vocabulary(["aqb qq"] * 3, kind=kind).proto)
+    for piece in model.pieces:
+        piece.piece = piece.piece.replace("q", "\u2800")
+    tokenizer = Tokenizer(model.SerializeToString())
+    found = "".join(tokenizer.pieces[token].text for token in tokenizer.encode("a\u2800b"))
+    assert found == "\u2581a\u2800b"
+
+
 def test_the_graph_sees_the_same_blank_texts_as_python():
     codes = (
         *range(0x3200),
         *range(0xF900, 0x10000),
+        *range(0x13400, 0x13500),
+        *range(0x16FE0, 0x17000),
         *range(0x1BC00, 0x1D200),
-        *range(0xE0000, 0xE0200),
+        *range(0xDFFF0, 0xE1010),
     )
     characters = list(map(chr, codes))
     found = tf.strings.regex_full_match(characters, BLANK_PATTERN).numpy()

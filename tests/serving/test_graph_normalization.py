@@ -34,6 +34,7 @@ CHOSEN = (
     "\u1100\u1161\u11a8\uac00\uac01\u0915\u0928\u09c7\u09be\u0cc6\u0cc2\u0cd5\u1e9b\u017f\u212b"
     "\u2126ﬁ½²…™\ufdfa\uff76\uff9e，\u00ad\u200b\u200c\u200d\ufeff\ufe0f\0\x7f\u3000\u2581\u0958"
     "\u0344\u0340\U0001d15e\U0001d165\u2adc\ufb2c\U0010fffd\U0010fffc\uffff\ufffe\u0f73\u0f71"
+    "\u2800\ufffc\U0001d159"
 )
 
 
@@ -244,6 +245,46 @@ def test_f7_other_models_are_read_as_sentencepiece_reads_them(name, kind):
     for text in FOREIGN_TEXTS:
         if "\u200b" not in text and "  " not in text and text:
             assert tokenizer.encode(text) == theirs.encode(text), text
+
+
+# U+2581 stands for a space in pieces; in a text it is a letter, and no space is added or taken
+# away for it but at the end.
+MARKED_TEXTS = [
+    *("Emma ▁ was", "▁", "▁ ▁", "▁Emma", "Emma▁", "Emma ▁ ▁", "▁ Emma", "Emma▁was", "Emma▁▁was"),
+    *("½▁½", " ▁Italy ▁ m²▁", "日▁本", "▁▁ ▁zz▁ ▁▁é", "x" * 1009 + "▁ ▁"),
+]
+
+
+@pytest.mark.fast_cases(3)
+@pytest.mark.parametrize(
+    ("table", "kind", "options"),
+    covering(
+        ["nfkc", "nfkc_cf", "nmt_nfkc", "identity"],
+        ["unigram", "bpe"],
+        [
+            {},
+            {"add_dummy_prefix": False},
+            {"split_by_whitespace": False, "max_sentencepiece_length": 12},
+            {"treat_whitespace_as_suffix": True},
+            {"remove_extra_whitespaces": False},
+            {"byte_fallback": True, "vocab_size": 420},
+        ],
+    ),
+)
+def test_marks_of_spaces_in_texts_are_read_as_sentencepiece_reads_them(table, kind, options):
+    tokenizer = foreign(model_type=kind, normalization_rule_name=table, **options)
+    texts = MARKED_TEXTS
+    if "treat_whitespace_as_suffix" in options:
+        # There SentencePiece makes one mark of a text of nothing but marks; here it is empty.
+        texts = [text for text in texts if text.strip(" ▁")]
+    if "remove_extra_whitespaces" in options:
+        # The spaces that it keeps then become one here.
+        keeps = table != "nmt_nfkc"  # Its table makes a space of each mark.
+        texts = [text for text in texts if keeps and text == text.strip(" ")] or ["Emma"]
+    assert_equal_in_both(both(tokenizer), texts)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.proto)
+    for text in texts[:-1]:  # Words as long as the last one's are split in parts here.
+        assert tokenizer.encode(text) == theirs.encode(text), text
 
 
 @pytest.mark.slow

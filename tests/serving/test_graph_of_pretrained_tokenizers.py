@@ -1,5 +1,8 @@
 """Tokenizers with the ids of checkpoints split texts in a graph as in Python."""
 
+import gc
+import weakref
+
 import pretrained_vocabularies as families
 import pytest
 import tensorflow as tf
@@ -111,6 +114,42 @@ def test_symbols_with_the_mark_of_a_space_are_those_of_python():
     ]
     rows = tokenizer.encode_batch(texts)
     assert graph_tokenizer_of(tokenizer).tokenize(tf.constant(texts)).to_list() == rows
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        FAMILIES["byt5"],
+        FAMILIES["bart"],
+        lambda: Tokenizer.train(["a b", "b a"], vocabulary_size=8),
+    ],
+    ids=["bytes", "byte-level BPE", "SentencePiece"],
+)
+def test_an_object_of_one_expression_lives_as_long_as_its_method(make):
+    """`tf.function` alone holds the object of a method weakly."""
+    tokenizer = make()
+    ids = tokenizer.encode("a b")
+    texts, rows = tf.constant(["a b"]), tf.constant([ids], tf.int32)
+    assert graph_tokenizer_of(tokenizer).tokenize(texts).to_list() == [ids]
+    assert graph_tokenizer_of(tokenizer).tokenize_bare(texts).to_list() == [ids]
+    found = graph_tokenizer_of(tokenizer).detokenize(ids=rows).numpy()[0].decode()
+    assert found == tokenizer.decode(ids)
+    pieces = graph_tokenizer_of(tokenizer).pieces(rows).numpy()[0]
+    assert [piece.decode() for piece in pieces] == [tokenizer.pieces[i].text for i in ids]
+    tokenize = graph_tokenizer_of(tokenizer).tokenize
+    normalize = graph_tokenizer_of(tokenizer).normalize
+    gc.collect()
+    assert tokenize(texts).to_list() == [ids]
+    assert normalize(texts).numpy() == [b"a b"]
+
+
+def test_a_tokenizer_that_was_traced_is_freed():
+    graph = graph_tokenizer_of(FAMILIES["byt5"]())
+    graph.tokenize(tf.constant(["a"]))
+    found = weakref.ref(graph)
+    del graph
+    gc.collect()
+    assert found() is None
 
 
 @pytest.mark.slow

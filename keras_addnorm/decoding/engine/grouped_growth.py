@@ -124,7 +124,7 @@ def _in_order(rank: Tensor) -> Tensor:
 
 def _merge(found: Hypotheses, new: Hypotheses, rank: Tensor, size: int | Tensor) -> Hypotheses:
     """Return the hypotheses, those of the first `size` ranks replaced by new ones."""
-    places = ops.minimum(rank, size - 1)
+    places = ops.minimum(rank, ops.cast(size - 1, "int32"))
 
     def merged(before: Tensor, after: Tensor) -> Tensor:
         is_new = ops.reshape(rank < size, (-1, *[1] * (len(before.shape) - 1)))

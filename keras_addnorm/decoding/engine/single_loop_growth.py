@@ -60,7 +60,7 @@ def run_in_one_loop(
         state = run_until_few(loop, state, size // 2, length)
         found = _update(found, loop.hypotheses(state), sentences)
         (going,) = ops.nonzero(loop.is_running(state))
-        longer = ops.minimum(_GROWTH * length, longest)
+        longer = ops.minimum(_GROWTH * length, ops.cast(longest, "int32"))
         length = ops.where(state.index < length, length, longer)
         state = select_sentences(state, going, size)
         state = state._replace(cache=grow(state.cache, length))

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.layers.positions.relative import RelativePositions
 
 Tensor = Any
@@ -70,7 +71,7 @@ class T5Positions(RelativePositions):
         buckets = t5_buckets(every_distance, self.num_buckets, farthest, is_causal)
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         # (num_buckets, H) -> (2 farthest + 1, H) -> (T, S, H) -> (H, T, S)
-        table = ops.take(ops.cast(self.embeddings, dtype), buckets, axis=0)
+        table = ops.take(ops.cast(self.embeddings, dtype), to_tensor(buckets), axis=0)
         index = ops.clip(distances, -farthest, farthest) + farthest
         return ops.transpose(ops.take(table, index, axis=0), (2, 0, 1))
 

@@ -1,0 +1,132 @@
+"""Searches, scores, fits and saves under another `floatx`, and prints what came out.
+
+Run as a program by `test_floatx.py`: Keras chooses its backend when it is imported.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+from filled_models import LABELS, SOURCE, array, batch, tiny_model
+
+from keras_addnorm.decoding import (
+    Beam,
+    DiverseBeam,
+    ForbiddenTokens,
+    Lexicon,
+    MaxLength,
+    NoRepeatNgram,
+    Sample,
+    Shortlist,
+)
+from keras_addnorm.layers import AttentionConfig, positions
+from keras_addnorm.training import (
+    InverseSquareRootSchedule,
+    MaskedAccuracy,
+    MaskedSparseCategoricalCrossentropy,
+    Perplexity,
+    RDropCrossentropy,
+    ScheduleOfUpdates,
+)
+
+OPTIONS = {"max_length": 5, "jit_compile": False}
+RULES = [NoRepeatNgram(2), MaxLength(3, 0.7), ForbiddenTokens((5,))]
+STRATEGIES = {
+    "beam": Beam(3, 0.6, 2, early_stopping=False),
+    "current length": Beam(3, "average", early_stopping="current_length"),
+    "diverse beam": DiverseBeam(4, 2, num_return=4),
+    "sample": Sample(1.5, top_k=4, top_p=0.9, seed=2, num_return=3),
+}
+LEXICON = Lexicon.estimate(
+    [([5, 6, 2], [8, 9, 2]), ([5, 7, 2], [8, 10, 2])],
+    source_vocabulary_size=13,
+    target_vocabulary_size=11,
+)
+EVERYTHING_RANDOM = {
+    "dropout": 0.3,
+    "attention_dropout": 0.2,
+    "drop_path": 0.2,
+    "positions": "t5",
+    "attention": AttentionConfig(head_diversity={"subspaces": 0.1, "outputs": 0.2}),
+}
+
+
+def searched(model):
+    """Token ids and scores, which have to be int32 and float32."""
+    found = [
+        model.generate(
+            SOURCE, strategy, constraints=RULES, target_prefix=[[4], [6], [0]], **OPTIONS
+        )
+        for strategy in STRATEGIES.values()
+    ]
+    found.append(
+        model.generate(SOURCE, num_beams=2, shortlist=Shortlist(LEXICON, size=9), **OPTIONS)
+    )
+    for ids, scores in found:
+        assert (ids.dtype, scores.dtype) == ("int32", "float32")
+    ids, scores = model.generate(SOURCE, **OPTIONS)
+    again = model.score(SOURCE, ids, jit_compile=False).log_probabilities
+    return {"found": [[ids.tolist(), scores.tolist()] for ids, scores in found]} | {
+        "scored": [scores.tolist(), again.tolist()]
+    }
+
+
+def by_positions(dtype):
+    """Logits and greedy outputs with each kind of positions."""
+    found = {}
+    for kind in positions.names():
+        model = tiny_model(dtype=dtype, scheme="pre_ln", positions=kind, hidden_dim=8)
+        ids, _ = model.generate(SOURCE, **OPTIONS)
+        logits = array(keras.ops.cast(model(batch()), "float32"))
+        found[kind] = [ids.tolist(), logits.tolist()]
+    return found
+
+
+def fitted(dtype, loss, rows=1):
+    """The history of a training in which everything is drawn that is drawn anywhere."""
+    model = tiny_model(dtype=dtype, scheme="pre_ln", **EVERYTHING_RANDOM)
+    for number, state in enumerate(model.non_trainable_variables):
+        if state.path.endswith("seed_generator_state"):
+            state.assign([number, 0])
+    rate = ScheduleOfUpdates(InverseSquareRootSchedule(0.25, 2), 2)
+    metrics = [MaskedAccuracy(), Perplexity()]
+    model.compile(keras.optimizers.SGD(rate), loss, metrics=metrics, jit_compile=False)
+    inputs = {side: np.repeat(ids, rows, axis=0) for side, ids in batch().items()}
+    labels = np.repeat(LABELS, rows, axis=0)
+    history = model.fit(inputs, labels, epochs=3, verbose=0, shuffle=False).history
+    evaluated = model.evaluate(inputs, labels, verbose=0, return_dict=True)
+    model.predict(inputs, verbose=0)
+    return model, {"history": history, "evaluated": evaluated}
+
+
+def saved(model):
+    """Whether a model that was saved and loaded computes the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        other = keras.models.load_model(path, compile=False)
+    return bool((array(model(batch())) == array(other(batch()))).all())
+
+
+def run(floatx, dtype):
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(floatx)
+    searches = searched(tiny_model(dtype=dtype, scheme="pre_ln"))
+    model, training = fitted(dtype, MaskedSparseCategoricalCrossentropy(0.1))
+    _, r_drop = fitted(dtype, RDropCrossentropy(3.0), rows=2)
+    return {
+        "searches": searches,
+        "positions": by_positions(dtype),
+        "training": training,
+        "R-Drop": r_drop,
+        "saved": saved(model),
+    }
+
+
+if __name__ == "__main__":
+    floatx = sys.argv[1]
+    results = {"float32": run("float32", "float32"), "set": run(floatx, "float32")}
+    print(json.dumps(results | {"own": run(floatx, None)}))
