@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of
 from keras_addnorm.diagnostics.compiled import compiled
-from keras_addnorm.diagnostics.gradients import LossLike, inputs_and_labels, loss_of
 from keras_addnorm.diagnostics.layer_hooks import gate_branches
 from keras_addnorm.layers.pruned import PrunedSublayer
 from keras_addnorm.layers.sublayers import named_sublayers
@@ -73,7 +73,7 @@ class EffectiveDepth:
 
 
 def effective_depth(
-    model: Any, batch: tuple[Any, Any], loss: LossLike | None = None
+    model: Any, batch: tuple[Any, ...], loss: LossLike | None = None
 ) -> EffectiveDepth:
     """Skip each sublayer of a model in turn, and measure the loss of a batch.
 
@@ -83,15 +83,17 @@ def effective_depth(
 
     Args:
         model: A `Seq2SeqTransformer`, or any built Keras model with our layers inside.
-        batch: Inputs and labels, as the training pipeline gives them.
-        loss: `loss(labels, outputs)`, a scalar; `None` for the loss that the model was compiled
-            with, or else `MaskedSparseCategoricalCrossentropy` with the model's `pad_id`.
+        batch: Inputs, labels and, if there are any, sample weights, as the training pipeline gives
+            them.
+        loss: `loss(labels, outputs)`, or the name of a loss, reduced as Keras does; `None` for what
+            `evaluate` gives: the model's `compute_loss`, with all that was compiled or added. For a
+            `Seq2SeqTransformer` that is not compiled, `MaskedSparseCategoricalCrossentropy`.
 
     Returns:
         The losses.
 
     Raises:
-        ValueError: If there is no Add & Norm in the model.
+        ValueError: If there is no Add & Norm in the model, or no loss; see `loss_gradients`.
 
     Reference:
         Veit et al., "Residual Networks Behave Like Ensembles of Relatively Shallow Networks",
@@ -108,8 +110,8 @@ def effective_depth(
     print(effective_depth(model, (batch, np.array([[8, 9, 2]]))))
     ```
     """
-    inputs, labels = inputs_and_labels(batch)
-    loss = loss_of(model, loss)
+    parts = parts_of(batch)
+    batch_loss = BatchLoss(model, loss)
     names = [
         name
         for name, sublayer in named_sublayers(model).items()
@@ -118,8 +120,9 @@ def effective_depth(
 
     def loss_with(gates: Tensor) -> Tensor:
         with gate_branches(model, dict(zip(names, ops.unstack(gates), strict=True))):
-            return loss(labels, model(inputs, training=False))
+            return batch_loss(parts)
 
+    batch_loss(parts)  # Not traced: Keras makes the metrics of several losses at the first call.
     # The first row keeps every sublayer; each other one skips one of them.
     rows = np.vstack([np.ones(len(names)), 1 - np.eye(len(names))]).astype("float32")
     losses = compiled(model, lambda: ops.map(loss_with, ops.convert_to_tensor(rows)))()

@@ -11,12 +11,11 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.diagnostics.batch_loss import Batch, BatchLoss, LossLike
 from keras_addnorm.diagnostics.observe import observe, require_places
 from keras_addnorm.layers.sublayers import named_sublayers
-from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 Tensor = Any
-LossLike = Callable[[Any, Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +51,19 @@ def loss_gradients(
         model: A built model; see `observe`.
         inputs: What the model is called with, as one argument.
         labels: What the loss compares the output with.
-        loss: `loss(labels, outputs)`, a scalar; `None` for the loss that the model was compiled
-            with, or else `MaskedSparseCategoricalCrossentropy` with the model's `pad_id`.
+        loss: `loss(labels, outputs)`, or the name of a loss, reduced as Keras does; `None` for what
+            `evaluate` gives: the model's `compute_loss`, with all that was compiled or added. For a
+            `Seq2SeqTransformer` that is not compiled, `MaskedSparseCategoricalCrossentropy`.
         training: Whether dropout works.
         probes: Zeros of the shape and dtype of x, by sublayer; `None` to find them with one more
             forward pass.
 
     Returns:
         Loss and gradients.
+
+    Raises:
+        ValueError: If there is no loss, or it is no scalar, or takes probabilities where the model
+            gives logits.
 
     Example:
     ```python
@@ -78,16 +82,34 @@ def loss_gradients(
     """
     sublayers = named_sublayers(model)  # says what is no model
     require_places("probes", probes, sublayers)
-    loss = loss_of(model, loss)
-    variables = list(model.trainable_variables)
+    batch_loss = BatchLoss(model, loss)
     if probes is None:
         with observe(model) as observation:
             model(inputs, training=training)
         probes = {record.name: ops.zeros_like(record.residual) for record in observation}
+    return gradients_of(batch_loss, (inputs, labels, None), probes, training=training)
+
+
+def gradients_of(
+    batch_loss: BatchLoss, batch: Batch, probes: dict[str, Tensor], *, training: bool = False
+) -> LossGradients:
+    """Compute a loss, and its gradients at the stream and at the model's weights.
+
+    Args:
+        batch_loss: The loss.
+        batch: Inputs, labels, and sample weights or `None`.
+        probes: As for `loss_gradients`.
+        training: Whether dropout works.
+
+    Returns:
+        Loss and gradients.
+    """
+    model = batch_loss.model
+    variables = list(model.trainable_variables)
 
     def objective(offsets: dict[str, Tensor]) -> Tensor:
         with observe(model, offsets=offsets):
-            return loss(labels, model(inputs, training=training))
+            return batch_loss(batch, training=training)
 
     value, by_variable, by_probe = differentiate(objective, variables, probes)
     return LossGradients(
@@ -98,33 +120,6 @@ def loss_gradients(
             for variable, gradient in zip(variables, by_variable, strict=True)
         },
     )
-
-
-def inputs_and_labels(batch: Any) -> tuple[Any, Any]:
-    """Return the two parts of a batch, or raise a `ValueError` if it has others."""
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise ValueError(
-            "A batch has two parts. Expected (inputs, labels), as the training pipeline has them. "
-            f"Received: {batch!r:.80}"
-        )
-    inputs, labels = batch
-    return inputs, labels
-
-
-def loss_of(model: Any, loss: LossLike | None = None) -> LossLike:
-    """Return the given loss, else the compiled one, else masked cross-entropy."""
-    if loss is not None:
-        if not callable(loss):
-            raise ValueError(
-                "A loss is a function of labels and outputs. Expected one, or None for that of the "
-                f"model. Received: {loss!r:.80}"
-            )
-        return loss
-    compiled = getattr(model, "loss", None)
-    if compiled is not None:
-        return keras.losses.get(compiled)
-    config = getattr(model, "config", None)
-    return MaskedSparseCategoricalCrossentropy(pad_id=getattr(config, "pad_id", 0))
 
 
 Found = tuple[Tensor, list[Tensor], list[Tensor]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,13 +12,9 @@ from keras import ops
 
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics import statistics
+from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of
 from keras_addnorm.diagnostics.effective_depth import EffectiveDepth
-from keras_addnorm.diagnostics.gradients import (
-    LossGradients,
-    inputs_and_labels,
-    loss_gradients,
-    loss_of,
-)
+from keras_addnorm.diagnostics.gradients import LossGradients, gradients_of
 from keras_addnorm.diagnostics.layer_hooks import watch_attention, watch_feed_forward, watch_norms
 from keras_addnorm.diagnostics.observe import (
     SublayerRecord,
@@ -57,8 +53,8 @@ class Sentence:
 
 def inspect(
     model: Any,
-    batch: tuple[Any, Any],
-    loss: Callable[[Any, Any], Any] | None = None,
+    batch: tuple[Any, ...],
+    loss: LossLike | None = None,
     *,
     sentence: Sentence | None = None,
     thresholds: Thresholds | None = None,
@@ -71,9 +67,11 @@ def inspect(
 
     Args:
         model: A `Seq2SeqTransformer`, or any built Keras model with our layers inside.
-        batch: Inputs and labels, as the training pipeline gives them.
-        loss: `loss(labels, outputs)`; `None` for the loss that the model was compiled with, or
-            else `MaskedSparseCategoricalCrossentropy` with the model's `pad_id`.
+        batch: Inputs, labels and, if there are any, sample weights, as the training pipeline gives
+            them.
+        loss: `loss(labels, outputs)`, or the name of a loss, reduced as Keras does; `None` for what
+            `evaluate` gives: the model's `compute_loss`, with all that was compiled or added. For a
+            `Seq2SeqTransformer` that is not compiled, `MaskedSparseCategoricalCrossentropy`.
         sentence: A sentence to draw attention maps of.
         thresholds: Where a number becomes a verdict.
         depth: What `effective_depth` found for the same batch and loss, to be part of the report.
@@ -82,7 +80,8 @@ def inspect(
         The report.
 
     Raises:
-        ValueError: If there is no Add & Norm in the model, or none of them ran.
+        ValueError: If there is no Add & Norm in the model, or none of them ran; if there is no
+            loss, or it is no scalar, or takes probabilities where the model gives logits.
 
     Example:
     ```python
@@ -96,11 +95,12 @@ def inspect(
     print(report)
     ```
     """
-    inputs, labels = inputs_and_labels(batch)
+    parts = parts_of(batch)
+    inputs = parts[0]
     _require_type("sentence", sentence, Sentence)
     _require_type("thresholds", thresholds, Thresholds)
     _require_type("depth", depth, EffectiveDepth)
-    loss_of(model, loss)
+    batch_loss = BatchLoss(model, loss)
     sublayers = named_sublayers(model)
     with (
         observe(model) as observation,
@@ -116,7 +116,7 @@ def inspect(
             f"Received: {model!r}, whose Add & Norm layers {list(sublayers)} were not called."
         )
     probes = {name: ops.zeros_like(record.residual) for name, record in records.items()}
-    gradients = loss_gradients(model, inputs, labels, loss, probes=probes)
+    gradients = gradients_of(batch_loss, parts, probes)
     found = tuple(
         _sublayer_report(
             record,

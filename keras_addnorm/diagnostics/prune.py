@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from keras_addnorm.diagnostics.gradients import LossLike, loss_of
+from keras_addnorm.diagnostics.batch_loss import LossLike, require_loss
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.models import Seq2SeqTransformer, rebuild
@@ -76,8 +77,8 @@ class Validation:
         references: Their translations.
         translate: `translate(model, sources)`, which returns one text for each; as in
             `keras_addnorm.training.TranslationScore`.
-        loss: `loss(labels, outputs)`; `None` for `MaskedSparseCategoricalCrossentropy` with the
-            model's `pad_id`.
+        loss: `loss(labels, outputs)`, or the name of a loss; `None` for
+            `MaskedSparseCategoricalCrossentropy` with the model's `pad_id`.
         language: The language of the references, which chooses how BLEU splits them into words.
 
     Raises:
@@ -99,7 +100,7 @@ class Validation:
                 "There is nothing to validate on. Expected `data`, `sources` or both. "
                 "Received neither."
             )
-        loss_of(None, self.loss)
+        require_loss(self.loss)
         bleu_tokenizer(self.language)
         if self.sources and not callable(self.translate):
             raise ValueError(
@@ -129,6 +130,8 @@ class Validation:
             loss = self.loss or MaskedSparseCategoricalCrossentropy(pad_id=pad_id)
             model.compile(loss=loss, metrics=[Perplexity(pad_id=pad_id)])
             scores |= model.evaluate(self.data, return_dict=True, verbose=0)
+            if self.loss is None:  # Keras' mean over batches depends on their sizes.
+                scores["loss"] = math.log(scores["perplexity"])
         if self.translate is not None:
             hypotheses = list(self.translate(model, list(self.sources)))
             scores["bleu"] = evaluate_translations(

@@ -14,8 +14,9 @@ from keras import ops
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of, require_loss
 from keras_addnorm.diagnostics.compiled import compiled
-from keras_addnorm.diagnostics.gradients import LossLike, differentiate, inputs_and_labels, loss_of
+from keras_addnorm.diagnostics.gradients import differentiate
 from keras_addnorm.diagnostics.observe import SublayerRecord, observe
 from keras_addnorm.diagnostics.residual_log import ResidualLog, ResidualRow, StreamRow
 from keras_addnorm.diagnostics.stream_statistics import stream_numbers
@@ -43,14 +44,16 @@ class ResidualMonitor(keras.callbacks.Callback):
     steps going on: a step is a batch. Rows of steps that are about to be trained again are dropped.
 
     Args:
-        batch: Inputs and labels, as the training pipeline gives them. A batch of the size of the
-            training's costs about as much as one training step, a smaller one less.
+        batch: Inputs, labels and, if there are any, sample weights, as the training pipeline gives
+            them. A batch of the size of the training's costs about as much as one training step, a
+            smaller one less.
         every: Log after each so many steps, and before the first.
         csv: The CSV file; `None` for none. That of the streams is beside it:
             `residuals_streams.csv` beside `residuals.csv`.
         tensorboard: Directory of a TensorBoard log, with one scalar for each sublayer and column,
             such as `residual_ratio/encoder/0/feed_forward`; `None` for none.
-        loss: `loss(labels, outputs)`; `None` for the loss that the model was compiled with.
+        loss: `loss(labels, outputs)`, or the name of a loss; `None` for the model's `compute_loss`,
+            with all that was compiled or added.
 
     Attributes:
         rows: The latest rows, one for each sublayer.
@@ -79,7 +82,7 @@ class ResidualMonitor(keras.callbacks.Callback):
 
     def __init__(
         self,
-        batch: tuple[Any, Any],
+        batch: tuple[Any, ...],
         *,
         every: int = 100,
         csv: str | os.PathLike[str] | None = None,
@@ -97,8 +100,9 @@ class ResidualMonitor(keras.callbacks.Callback):
                 "The monitor has nowhere to write to. Expected `csv`, `tensorboard` or both. "
                 "Received neither. Pass csv='residuals.csv'."
             )
-        self.batch = inputs_and_labels(batch)
-        self.loss = None if loss is None else loss_of(None, loss)
+        self.batch = parts_of(batch)
+        require_loss(loss)
+        self.loss = loss
         self.log = None if csv is None else ResidualLog(csv)
         self.tensorboard = None if tensorboard is None else to_path(tensorboard)
         self.rows: list[ResidualRow] = []
@@ -155,7 +159,7 @@ class ResidualMonitor(keras.callbacks.Callback):
         return int(ops.convert_to_numpy(optimizer._iterations))
 
     def _require_fitting_batch(self) -> None:
-        inputs, _ = self.batch
+        inputs, *_ = self.batch
         try:
             self.model(inputs, training=False)
         except Exception as error:
@@ -187,8 +191,10 @@ class ResidualMonitor(keras.callbacks.Callback):
             self._write_scalars(self.tensorboard)
 
     def _make_probe(self) -> Callable[[], tuple[Tensor, ...]]:
-        model, loss = self.model, loss_of(self.model, self.loss)
-        inputs, labels = keras.tree.map_structure(np.asarray, self.batch)
+        model, batch_loss = self.model, BatchLoss(self.model, self.loss)
+        inputs, labels, weights = keras.tree.map_structure(
+            lambda part: None if part is None else np.asarray(part), self.batch
+        )
         # Gradients of a mean over many tokens would be lost among float16's smallest numbers.
         scale = 4096.0 if "float16" in _compute_dtypes(model) else 1.0
 
@@ -201,7 +207,7 @@ class ResidualMonitor(keras.callbacks.Callback):
 
             def objective(offsets: dict[str, Tensor]) -> Tensor:
                 with observe(model, offsets=offsets):
-                    return scale * loss(labels, model(inputs, training=False))
+                    return scale * batch_loss((inputs, labels, weights))
 
             zeros = {name: ops.zeros_like(record.residual) for name, record in records.items()}
             _, _, gradients = differentiate(objective, [], zeros)

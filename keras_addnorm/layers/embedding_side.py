@@ -120,8 +120,8 @@ class EmbeddingSide(keras.layers.Layer):
 
     def _embed(self, token_ids: Tensor, start_index: int | Tensor, training: bool | None) -> Tensor:
         self._check_token_ids(token_ids, start_index)
-        self._check_values(token_ids, start_index)
-        x = self._rows(token_ids) * (self.hidden_dim**0.5 if self.scale is None else self.scale)
+        scale = self.hidden_dim**0.5 if self.scale is None else self.scale
+        x = self._checked_rows(token_ids, start_index) * scale
         if self.position_encoding is not None:
             x = x + self.position_encoding(self._positions(token_ids, start_index))
         if self.embedding_norm is not None:
@@ -140,12 +140,21 @@ class EmbeddingSide(keras.layers.Layer):
             return table[start_index : start_index + length]
         return ops.arange(length, dtype="int32") + start_index
 
-    def _check_values(self, token_ids: Tensor, start_index: int | Tensor) -> None:
-        """Check ids that are there already, of whole sequences: steps of a search cost nothing."""
+    def _checked_rows(self, token_ids: Tensor, start_index: int | Tensor) -> Tensor:
+        """Return rows of the table; of an id without one NaN, as a compiled program cannot raise.
+
+        A search's own tokens, which follow on others, are in the vocabulary and cost nothing.
+        """
         if not isinstance(start_index, int) or start_index:
-            return
+            return self._rows(token_ids)
         values = values_of(token_ids)
-        if values is not None and values.size:
+        if values is None:
+            is_inside = ops.logical_and(
+                ops.greater_equal(token_ids, 0), ops.less(token_ids, self.vocabulary_size)
+            )
+            rows = self._rows(token_ids)
+            return ops.where(ops.expand_dims(is_inside, -1), rows, float("nan"))
+        if values.size:
             low, high = values.min(), values.max()
             if low < 0 or high >= self.vocabulary_size:
                 raise ValueError(
@@ -153,6 +162,7 @@ class EmbeddingSide(keras.layers.Layer):
                     f"{self.vocabulary_size}. Received ids from {low} to {high}. Is this the "
                     "model's own tokenizer?"
                 )
+        return self._rows(token_ids)
 
     def _check_token_ids(self, token_ids: Tensor, start_index: int | Tensor) -> None:
         if len(token_ids.shape) != 2:

@@ -54,9 +54,9 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
     Raises:
         ValueError: If a size or the scale is not positive, if a choice is unknown, if the input is
             not a rank-2 tensor of integers, if it is longer than a learned table, or if an id lies
-            outside the vocabulary whose value is there: in arrays and eager tensors (not of torch,
-            which raises itself). A compiled graph cannot look at ids: TensorFlow on CPU raises,
-            other devices and XLA clip or give NaN; a negative one counts from the end of the table.
+            outside the vocabulary whose value is there: in arrays and eager tensors (not of torch).
+            A compiled program cannot refuse it, and gives NaN for its row, unless the backend
+            raises, as TensorFlow on CPU without XLA does, and torch.
 
     Weights:
         `embeddings`: `(V, D)`.

@@ -1,7 +1,7 @@
 """Token ids from outside, looked at before a model computes: a compiled graph cannot refuse them.
 
 What is looked at costs next to nothing: arrays and eager tensors, once, and what a data set of ours
-says of itself. Data sets of others are not read for it.
+says of itself. Data sets of others are not read for it: the embedding gives NaN for a wrong id.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
 
 from keras_addnorm.basics.arrays import values_of
 from keras_addnorm.decoding.id_arrays import check_ids, check_length, check_padding, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
 
-__all__ = ["check_data", "check_ids", "check_inputs", "id_array"]
+__all__ = ["check_data", "check_ids", "check_inputs", "id_array", "narrowed"]
 
 _SIDES = ("source", "target")
 
@@ -73,6 +75,32 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
     labels = values_of(y) if hasattr(loss, "pad_id") else None
     if labels is not None and labels.dtype.kind in "iu":
         check_ids("label", labels[labels != loss.pad_id], config.target_vocabulary_size)
+
+
+def narrowed(inputs: Any) -> Any:
+    """Return ids as the int32 that Keras makes of them; what int32 cannot hold becomes -1.
+
+    Keras would cut off fractions and high bits, and any id could come out. Arrays stay as they are:
+    `check_inputs` has looked at them.
+
+    Args:
+        inputs: What a model is called with.
+
+    Returns:
+        The same structure.
+    """
+    return keras.tree.map_structure(_narrowed, inputs)
+
+
+def _narrowed(ids: Any) -> Any:
+    # Not a symbolic tensor, which `is_tensor` does not take for one.
+    dtype = ops.dtype(ids) if ops.is_tensor(ids) else "int32"
+    if dtype not in ("int64", "uint32", "uint64") and "float" not in dtype:
+        return ids
+    fits = ops.logical_and(ops.greater_equal(ids, 0), ops.less_equal(ids, 2**31 - 1))
+    if "float" in dtype:
+        fits = ops.logical_and(fits, ops.equal(ids, ops.floor(ids)))
+    return ops.where(fits, ops.cast(ids, "int32"), -1)
 
 
 def _whole(side: str, values: np.ndarray) -> np.ndarray:

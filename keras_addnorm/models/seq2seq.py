@@ -22,7 +22,8 @@ from keras_addnorm.layers.quantization import quantize_layers, quantized_policie
 from keras_addnorm.layers.shared_table_embedding import SharedTableEmbedding
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.config import Seq2SeqConfig
-from keras_addnorm.models.id_checks import check_data, check_inputs
+from keras_addnorm.models.id_checks import check_data, check_inputs, narrowed
+from keras_addnorm.models.loss_checks import require_loss_of_logits
 
 Tensor = Any
 
@@ -160,8 +161,33 @@ class Seq2SeqTransformer(keras.Model):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute logits; ids whose values are there, in arrays and eager tensors, are checked."""
-        check_inputs(args[0] if args else kwargs.get("inputs"), self.config)
+        if args:
+            args = (self._checked(args[0]), *args[1:])
+        elif "inputs" in kwargs:
+            kwargs["inputs"] = self._checked(kwargs["inputs"])
         return super().__call__(*args, **kwargs)
+
+    def _checked(self, inputs: Any) -> Any:
+        check_inputs(inputs, self.config)
+        return narrowed(inputs)
+
+    @functools.wraps(keras.Model.compile)
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """Compile, as `keras.Model.compile` does; a loss of probabilities is refused."""
+        require_loss_of_logits(loss)
+        super().compile(optimizer, loss, *args, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile as a saved model was, which Keras leaves to classes with a `compile`.
+
+        Args:
+            config: What `get_compile_config` returned.
+        """
+        super().compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
 
     @functools.wraps(keras.Model.fit)
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -145,7 +145,7 @@ class BestEpochs:
         count: How many are kept.
     """
 
-    metric: str = "val_loss"
+    metric: str = "val_perplexity"
     high: bool = False
     count: int = 1
 

@@ -230,7 +230,9 @@ class TrainingConfig:
         0, "write a checkpoint within an epoch every N batches as well; 0 = never", minimum=0
     )
     best_metric: str = setting(
-        "val_loss", "metric that chooses the best epoch", choices=tuple(BEST_METRICS)
+        "val_perplexity",
+        "metric that chooses the best epoch; the loss, a mean over batches, depends on their sizes",
+        choices=tuple(BEST_METRICS),
     )
     keep_best: int = setting(1, "number of best epochs whose weights are kept", minimum=1)
     ema: float = setting(

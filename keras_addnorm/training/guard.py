@@ -86,7 +86,7 @@ class NonFiniteGuard(keras.callbacks.Callback):
         first = max(last + 1 - batches, 0)
         for index in range(first, last + 1):
             batch = self.batch(epoch, index)
-            layer = None if process_count() > 1 else first_bad_layer(self.model, batch[0])
+            layer = None if process_count() > 1 else _first_bad_layer(self.model, batch[0])
             if layer is not None:
                 break
         where = f"batch {index + 1}"
@@ -103,8 +103,16 @@ class NonFiniteGuard(keras.callbacks.Callback):
             f"  the batch: {path}",
             f"  the last good checkpoint: {checkpoint or 'none yet'}",
             "A lower learning rate, a longer warm-up, gradient clipping or more precision help.",
+            "Ids and labels outside the vocabulary give NaN, too: look at the batch.",
         ]
         return NonFiniteError("\n".join(lines))
+
+
+def _first_bad_layer(model: keras.Model, inputs: Any) -> str | None:
+    try:
+        return first_bad_layer(model, inputs)
+    except ValueError as error:  # Ids that the model refuses where it can see them.
+        return f"the model refuses the batch: {error}"
 
 
 def _described(layer: str | None, checkpoint: Path | None) -> str:

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
-from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
@@ -55,17 +54,25 @@ class TokenLoss(keras.losses.Loss, abc.ABC):
         Keras mask of the predictions into the mean.
         """
         with keras.name_scope(self.name):
-            values = self.call(y_true, y_pred)
-            labels = to_tensor(y_true)
+            where = type(self).__name__
+            labels, logits = checked_labels_and_logits(
+                y_true, y_pred, where, self.pad_id, sample_weight
+            )
+            values = self._real_values(labels, logits)
             dtype = accumulation_dtype(values)
             weights = token_weights(labels, self.pad_id, sample_weight, dtype)
+            if sample_weight is not None:  # 0 times a value that is not finite would be NaN.
+                values = ops.where(ops.equal(weights, 0), 0, values)
             if self.weighted_sum and sample_weight is not None:
                 return ops.sum(weights * ops.cast(values, dtype))
             return _WeightedMean(dtype)(weights, values, sample_weight=weights)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Loss of each token, 0 on padding. (B, T), (B, T, V) -> (B, T)."""
-        labels, logits = checked_labels_and_logits(y_true, y_pred, type(self).__name__)
+        where = type(self).__name__
+        return self._real_values(*checked_labels_and_logits(y_true, y_pred, where, self.pad_id))
+
+    def _real_values(self, labels: Any, logits: Any) -> Any:
         values = self.token_values(labels, logits)
         return ops.where(real_tokens(labels, self.pad_id), values, 0)
 
@@ -99,11 +106,14 @@ class MaskedSparseCategoricalCrossentropy(TokenLoss):
     no `reduction` argument, does not move labels through float32, computes in float32 whatever
     the precision of the logits (float64 stays float64), and divides by the number of real tokens
     instead of the number of positions. Under `tf.distribute` each replica divides by its own
-    tokens and the replicas are averaged, unless `weighted_sum` is used. `model.fit` shows the mean
-    of the batches' losses, each weighted with its rows; `Perplexity` weights by token. Second
-    derivatives are right on TensorFlow and JAX, not on torch.
+    tokens and the replicas are averaged, unless `weighted_sum` is used. Second derivatives are
+    right on TensorFlow and JAX, not on torch.
 
-    Label ids outside [0, V) cannot be checked in a compiled graph: check the data.
+    `model.fit` and `evaluate` show the mean of the batches' losses, each weighted with its rows,
+    which depends on the batch size. `Perplexity` weights by token: stop and choose by that.
+
+    A label outside [0, V) that counts is refused where its value is there, in arrays and eager
+    tensors (not of torch). A compiled program cannot refuse it: the loss and its gradient are NaN.
 
     Args:
         label_smoothing: ε, at least 0 and below 1.
@@ -116,7 +126,8 @@ class MaskedSparseCategoricalCrossentropy(TokenLoss):
 
     Raises:
         ValueError: If `label_smoothing` is outside [0, 1) or `pad_id` is not an integer; in a
-            call, if labels are not integers or the shapes are not (B, T) and (B, T, V).
+            call, if labels are not integers or lie outside the vocabulary, or the shapes are not
+            (B, T) and (B, T, V).
 
     Example:
         >>> import numpy as np
@@ -174,8 +185,8 @@ class RDropCrossentropy(TokenLoss):
 
     Raises:
         ValueError: If `alpha` is negative, `label_smoothing` is outside [0, 1) or `pad_id` is not
-            an integer; in a call, if the number of rows is odd, labels are not integers or the
-            shapes are not (B, T) and (B, T, V).
+            an integer; in a call, if the number of rows is odd, labels are not integers or lie
+            outside the vocabulary, or the shapes are not (B, T) and (B, T, V).
 
     Example:
         >>> import numpy as np

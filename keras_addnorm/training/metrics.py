@@ -9,7 +9,7 @@ from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
     checked_pad_id,
-    real_tokens,
+    inside_vocabulary,
     token_cross_entropy,
     token_weights,
 )
@@ -19,7 +19,8 @@ class _TokenMetric(keras.metrics.Metric):
     """Σ w · value / Σ w over all tokens since the last reset; a subclass gives the values.
 
     The weights are those of the loss: 0 on padding, else 1 or the sample weight. Keras passes
-    sample weights to the `weighted_metrics` of `compile` only.
+    sample weights to the `weighted_metrics` of `compile` only. A label outside the vocabulary is
+    refused where its value is there, and gives NaN in a compiled program, as in the loss.
     """
 
     def __init__(self, pad_id: int, name: str, dtype: Any) -> None:
@@ -40,11 +41,13 @@ class _TokenMetric(keras.metrics.Metric):
             y_pred: Logits, (B, T, V).
             sample_weight: None, or (B,), (B, 1) or (B, T).
         """
-        labels, logits = checked_labels_and_logits(y_true, y_pred, type(self).__name__)
+        labels, logits = checked_labels_and_logits(
+            y_true, y_pred, type(self).__name__, self.pad_id, sample_weight
+        )
         weights = token_weights(labels, self.pad_id, sample_weight, accumulation_dtype(logits))
         values = ops.cast(self.token_values(labels, logits), weights.dtype)
         # where: 0 times a value that is not finite would still be NaN.
-        values = ops.where(real_tokens(labels, self.pad_id), values * weights, 0)
+        values = ops.where(ops.equal(weights, 0), 0, values * weights)
         self.total.assign_add(ops.cast(ops.sum(values), "float32"))
         self.weight.assign_add(ops.cast(ops.sum(weights), "float32"))
 
@@ -83,13 +86,23 @@ class MaskedAccuracy(_TokenMetric):
         super().__init__(pad_id=pad_id, name=name, dtype=dtype)
 
     def token_values(self, labels: Any, logits: Any) -> Any:
-        """1 where the prediction is the label, else 0. (B, T), (B, T, V) -> (B, T)."""
+        """1 where the prediction is the label, else 0, and NaN where the label is none.
+
+        Args:
+            labels: (B, T).
+            logits: (B, T, V).
+
+        Returns:
+            (B, T).
+        """
         # argmax in two plain reductions: XLA's own does not use the CPU's vector units.
         highest = ops.max(logits, axis=-1, keepdims=True)
         ids = ops.arange(ops.shape(logits)[-1], dtype="int32")
         vocabulary_size = ops.shape(logits)[-1]
         prediction = ops.min(ops.where(ops.equal(logits, highest), ids, vocabulary_size), axis=-1)
-        return ops.cast(ops.equal(prediction, ops.cast(labels, "int32")), "float32")
+        is_right = ops.equal(ops.cast(prediction, labels.dtype), labels)
+        is_inside = inside_vocabulary(labels, vocabulary_size)
+        return ops.where(is_inside, ops.cast(is_right, "float32"), float("nan"))
 
     def result(self) -> Any:
         """Accuracy so far; 0 before the first real token."""

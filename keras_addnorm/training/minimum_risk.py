@@ -53,8 +53,8 @@ class MinimumRisk(keras.losses.Loss):
 
     Raises:
         ValueError: If an argument is outside of its range; in a call, if there are no rewards, the
-            number of rows is not a multiple of `rows_per_sentence`, labels are not integers or the
-            shapes are not (B, T), (B, T, V) and (B,) or (B, 1).
+            number of rows is not a multiple of `rows_per_sentence`, labels are not integers or lie
+            outside the vocabulary, or the shapes are not (B, T), (B, T, V) and (B,) or (B, 1).
 
     Example:
         >>> import numpy as np
@@ -106,7 +106,9 @@ class MinimumRisk(keras.losses.Loss):
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """The loss of a batch: (B, T), (B, T, V) and rewards (B,) or (B, 1) -> ()."""
         with keras.name_scope(self.name):
-            labels, logits = checked_labels_and_logits(y_true, y_pred, type(self).__name__)
+            labels, logits = checked_labels_and_logits(
+                y_true, y_pred, type(self).__name__, self.pad_id
+            )
             self._check_rows(labels, sample_weight)
             real = real_tokens(labels, self.pad_id)
             risk = self._risk(labels, logits, real, sample_weight)

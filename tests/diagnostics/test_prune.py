@@ -298,3 +298,13 @@ def test_a_validation_needs_something_to_validate_on():
 def test_another_kind_of_model_is_refused():
     with pytest.raises(TypeError, match="Expected a Seq2SeqTransformer; received a Sequential"):
         prune(keras.Sequential([keras.layers.Dense(3)]), SOME)
+
+
+@pytest.mark.slow
+def test_the_loss_of_a_validation_does_not_depend_on_its_batches():
+    """Rows of 4, 2 and 5 tokens: a mean over batches would be another one for each size."""
+    model = tiny_model(scheme="pre_ln")
+    whole = tf.data.Dataset.from_tensor_slices((batch(), LABELS))
+    found = [Validation(whole.batch(size))(tiny_model(scheme="pre_ln")) for size in (1, 2, 3)]
+    for scores in found:
+        np.testing.assert_allclose(scores["loss"], cross_entropy(model), rtol=1e-5)

@@ -112,3 +112,62 @@ def test_nothing_is_looked_at_in_a_trace(model, monkeypatch):
     traced = tf.function(lambda source, target: model({"source": source, "target": target}))
     traced(tf.constant(SOURCE, tf.int32), tf.constant(TARGET, tf.int32))
     assert not seen
+
+
+def test_a_data_set_of_others_gives_nan():
+    """Source ids, target ids and labels that XLA would clip are in no plausible number."""
+    import tensorflow as tf
+
+    model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+    model.compile("sgd", MaskedSparseCategoricalCrossentropy(), jit_compile=True)
+    labels = LABELS.copy()
+    labels[0, 0] = V_TARGET + 5
+
+    def data(inputs, labels):
+        of_int64 = keras.tree.map_structure(lambda ids: ids.astype("int64"), (inputs, labels))
+        return tf.data.Dataset.from_tensors(of_int64)
+
+    assert np.isfinite(model.evaluate(data(batch(), LABELS), verbose=0))
+    for side in SIZES:
+        for value in (-1, SIZES[side], 2**32 + 4):
+            wrong = spoiled(side, value)
+            assert np.isnan(model.evaluate(data(wrong, LABELS), verbose=0)), (side, value)
+    predicted = model.predict(data(spoiled("source", V_SOURCE), LABELS), verbose=0)
+    np.testing.assert_array_equal(np.isnan(predicted).all((1, 2)), [False, True, False])
+    np.testing.assert_array_equal(np.isnan(predicted).any((1, 2)), [False, True, False])
+    assert np.isnan(model.evaluate(data(batch(), labels), verbose=0))
+    history = model.fit(data(batch(), labels), verbose=0, shuffle=False).history
+    assert np.isnan(history["loss"]).all()
+
+
+PROBABILITIES = [
+    "sparse_categorical_crossentropy",
+    "CategoricalCrossentropy",
+    "ce",
+    keras.losses.binary_crossentropy,
+    keras.losses.SparseCategoricalCrossentropy(),
+    ["sparse_categorical_crossentropy"],
+]
+
+
+@pytest.mark.parametrize("loss", PROBABILITIES)
+def test_a_loss_of_probabilities_is_refused(model, loss):
+    before = model.loss
+    with pytest.raises(ValueError, match="gives logits, and this loss takes probabilities"):
+        model.compile("sgd", loss)
+    assert model.loss is before
+
+
+def test_losses_of_logits_are_compiled_and_saved(tmp_path):
+    model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
+    model.compile("sgd", None, [1.0])
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile("adam", lambda labels, logits: keras.ops.mean(logits))
+    model.compile("adam", MaskedSparseCategoricalCrossentropy(0.1))
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.loss.get_config() == model.loss.get_config()
+    assert [v.path for v in again.optimizer.variables] == [
+        v.path for v in model.optimizer.variables
+    ]

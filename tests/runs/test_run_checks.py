@@ -552,7 +552,9 @@ def test_what_is_said_when_a_run_goes_on():
     training = RunConfig().replace({"training.early_stopping": 3}).training
     waited = {"early_stopping": {"wait": 3.0}}
     said = _going_on(TrainingState(9, callbacks=waited), 7, training)
-    assert said.startswith("Stopped early after epoch 9: val_loss did not get better for 3 epochs.")
+    assert said.startswith(
+        "Stopped early after epoch 9: val_perplexity did not get better for 3 epochs."
+    )
     waited["early_stopping"]["wait"] = 2.0
     said = _going_on(TrainingState(9, 5, callbacks=waited), 7, training)
     assert said == "Going on after epoch 9 of 20 and 5 of 7 batches."

@@ -328,3 +328,7 @@ def test_a_run_splits_texts_of_its_source_language():
     found = [config.replace({"evaluation.splitting": name}).splitting for name in names]
     assert found == [Sentences("fr"), LongTexts("fr"), NoSplitting()]
     assert config.splitting == found[0]
+
+
+def test_the_best_epoch_is_chosen_by_what_does_not_depend_on_the_batches():
+    assert RunConfig().training.best_metric == "val_perplexity"

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import shutil
+from types import SimpleNamespace
 
 import h5py
 import keras
@@ -11,7 +12,12 @@ import numpy as np
 import pytest
 
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
-from keras_addnorm.training import average_checkpoints, average_weights, checkpoint_digest
+from keras_addnorm.training import (
+    MaskedSparseCategoricalCrossentropy,
+    average_checkpoints,
+    average_weights,
+    checkpoint_digest,
+)
 from keras_addnorm.training.checkpoint_digest import (
     ATTRIBUTE,
     STATE_NAME,
@@ -337,6 +343,20 @@ def test_the_layer_is_looked_for_with_the_last_good_weights(tmp_path):
         guard.check_weights()
     assert "not finite: none (with the weights of epoch-0001.weights.h5)" in str(caught.value)
     assert "(4 of 4)" in str(caught.value)
+
+
+def test_the_guard_says_that_the_model_refuses_the_batch(tmp_path):
+    """Ids outside the vocabulary give NaN in a compiled step, and are named where they are seen."""
+    model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro", max_length=8))
+    model.compile("sgd", MaskedSparseCategoricalCrossentropy())
+    ids = np.array([[5, 106, 7, 2]])
+    batch = {"source": ids, "target": ids % 100}, ids % 100
+    data = SimpleNamespace(batch=lambda epoch, index: batch, start_at=lambda *place: None)
+    _, guard = guarded(model, data, tmp_path)
+    with pytest.raises(NonFiniteError, match="loss is nan after step 0") as caught:
+        guard.on_train_batch_end(0, {"loss": float("nan")})
+    assert "the model refuses the batch: A source id lies outside" in str(caught.value)
+    assert "Ids and labels outside the vocabulary give NaN, too" in str(caught.value)
 
 
 def test_the_layer_is_found_inside_of_a_transformer():
