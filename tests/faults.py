@@ -272,7 +272,7 @@ FAULTS = (
     _fault(
         "layers/embedding_scale",
         "embeddings are divided by the root of the width",
-        ("(self.hidden_dim**0.5 if", "(self.hidden_dim**-0.5 if"),
+        ("scale = self.hidden_dim**0.5 if", "scale = self.hidden_dim**-0.5 if"),
         tests="layers/test_positional_embedding.py::test_sinusoidal_embedding_equals_the_formula",
     ),
     _fault(
@@ -473,8 +473,8 @@ FAULTS = (
         "training/padding_in_the_loss",
         "padding counts in the loss",
         (
-            'return ops.not_equal(ops.cast(labels, "int32"), pad_id)',
-            'return ops.not_equal(ops.cast(labels, "int32"), pad_id - 1)',
+            "return ops.not_equal(whole_labels(labels), pad_id)",
+            "return ops.not_equal(whole_labels(labels), pad_id - 1)",
         ),
         tests="training/test_losses.py::test_value_and_gradient_are_those_of_the_definition",
     ),

@@ -22,7 +22,7 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 def to_tensor(values: Any) -> Tensor:
     """Return an array as a tensor of its own type: whole numbers stay whole.
 
-    Where Keras is asked for no type, it makes float32 of them on JAX under `set_floatx("bfloat16")`.
+    Keras makes float32 of them on JAX under `set_floatx("bfloat16")`, if it is asked for no type.
 
     Args:
         values: An array, or a tensor, which is returned as it is.

@@ -151,7 +151,7 @@ def decoded(path: str | os.PathLike[str], content: bytes) -> str:
     """
     if encoding := wide_encoding(content[:BYTES_LOOKED_AT]):
         raise ValueError(
-            f"'{path}' is {encoding} text. Expected UTF-8. {how_to_convert(encoding, str(path))}"
+            f"'{path}' is no text in UTF-8: it is {encoding}. {how_to_convert(encoding, str(path))}"
         )
     try:
         return content.decode("utf-8")

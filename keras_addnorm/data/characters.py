@@ -24,12 +24,10 @@ _BLANK = frozenset(
             *(0x2065, 0x2800, 0x13441, 0x13442, 0x16FE4, 0x1D159),
             *range(0xFFF0, 0xFFF9),
             0xFFFC,
-            *(
-                0xE0000,
-                *range(0xE0002, 0xE0020),
-                *range(0xE0080, 0xE0100),
-                *range(0xE01F0, 0xE1000),
-            ),
+            0xE0000,
+            *range(0xE0002, 0xE0020),
+            *range(0xE0080, 0xE0100),
+            *range(0xE01F0, 0xE1000),
         ),
     )
 )

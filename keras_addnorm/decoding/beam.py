@@ -34,9 +34,10 @@ class Beam(Strategy):
     the first `num_beams` are finished: their score is final and they take no further part. The
     best of the others go on. A sentence is done when none of them can become one of the best any
     more, so that the result is the best that a beam of this width sees. At `max_length` the
-    unfinished ones of a sentence that is not done are compared as they are. With one beam this is
-    greedy search. Of two equal candidates the one with the better-ranked beam, then the smaller id,
-    is kept; of two equal scores, that of the hypothesis that finished first.
+    unfinished ones of a sentence that is not done are compared as they are. With one beam and no
+    length penalty this is greedy search. Of two equal candidates the one with the better-ranked
+    beam, then the smaller id, is kept; of two equal scores, that of the hypothesis that finished
+    first.
 
     Args:
         num_beams: Number of hypotheses, K.

@@ -200,9 +200,8 @@ class NoRepeatNgram(Constraint):
         is_full = ops.arange(num_windows, dtype="int32") + n - 1 < view.index
         comes_again = ops.broadcast_to(is_full, (num_rows, num_windows))
         for i in range(n - 1):
-            last = ops.take(
-                sequences, ops.maximum(view.index - (n - 1) + i, ops.cast(0, "int32")), axis=1
-            )
+            place = ops.maximum(view.index - (n - 1) + i, ops.cast(0, "int32"))
+            last = ops.take(sequences, place, axis=1)
             same = ops.equal(sequences[:, i : i + num_windows], ops.expand_dims(last, -1))
             comes_again = ops.logical_and(comes_again, same)
         token = ops.where(comes_again, sequences[:, n - 1 :], 0)
@@ -247,9 +246,8 @@ class ForbiddenTokens(Constraint):
         allowed = np.ones(beyond + 1, "bool")
         allowed[list(self.tokens)] = False
         table = ops.convert_to_tensor(allowed)
-        return ops.expand_dims(
-            ops.take(table, ops.minimum(view.tokens, ops.cast(beyond, "int32"))), 0
-        )
+        places = ops.minimum(view.tokens, ops.cast(beyond, "int32"))
+        return ops.expand_dims(ops.take(table, places), 0)
 
     def check(self, vocabulary_size: int, max_length: int) -> None:
         """Raise a `ValueError` if a token lies outside the vocabulary."""

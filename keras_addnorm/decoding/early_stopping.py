@@ -61,9 +61,9 @@ class NothingBetterReachable(StoppingRule):
         # Sums are never positive, so the largest divisor that is still to come gives the best
         # score. It is looked for among all lengths: a divisor of one's own may rise and fall.
         longest = progress.max_length
-        lengths = ops.arange(1, longest + 1, dtype="int32")
-        is_reachable = lengths >= ops.minimum(progress.length + 1, ops.cast(longest, "int32"))
-        divisors = ops.where(is_reachable, length_penalty.divisor(lengths), 0.0)
+        all_lengths = ops.arange(1, longest + 1, dtype="int32")
+        is_reachable = all_lengths >= ops.minimum(progress.length + 1, ops.cast(longest, "int32"))
+        divisors = ops.where(is_reachable, length_penalty.divisor(all_lengths), 0.0)
         reachable = progress.best_sum / ops.max(divisors)
         num_beams = progress.finished_scores.shape[1]
         needed = ops.minimum(progress.num_return, ops.cast(num_beams, "int32")) - 1

@@ -127,8 +127,8 @@ def check_length(side: str, length: int, num_positions: int | None) -> None:
     if num_positions is not None and length > num_positions:
         raise ValueError(
             f"The {side} rows are longer than the table of learned positions. Expected at most "
-            f"{num_positions} ids, padding included. Received: {length}. Shorten them, or make the "
-            "model with a larger max_length or another kind of positions."
+            f"{num_positions} positions. Received: {length}, padding included. Shorten them, or "
+            "make the model with a larger max_length or another kind of positions."
         )
 
 

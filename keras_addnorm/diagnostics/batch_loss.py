@@ -82,7 +82,9 @@ class BatchLoss:
         model = self.model
         inputs, labels, weights = batch
         if isinstance(model, Seq2SeqTransformer):
-            check_data(inputs, labels, model.config, self.loss or self._of_model())
+            # With weights the loss looks by itself: a label of weight 0 may be any.
+            counted = labels if weights is None else None
+            check_data(inputs, counted, model.config, self.loss or self._of_model())
         # Regularisers read the weights from the scope, what layers add is collected in it.
         state = [(variable, variable.value) for variable in model.variables]
         with keras.StatelessScope(state_mapping=state, collect_losses=True):
@@ -151,8 +153,7 @@ def _as_tensor(leaf: Any) -> Any:
 
 def _differ_by_one_axis(labels: Any, outputs: Any) -> bool:
     """Whether one is (B,) and the other one (B, 1), say, which Keras takes for the same."""
-    shapes = [getattr(tensor, "shape", None) for tensor in (labels, outputs)]
-    if None in shapes:
+    if not all(hasattr(tensor, "shape") for tensor in (labels, outputs)):
         return False
-    shorter, longer = sorted((tuple(shape) for shape in shapes), key=len)
+    shorter, longer = sorted((tuple(tensor.shape) for tensor in (labels, outputs)), key=len)
     return len(longer) == len(shorter) + 1 and longer[-1] == 1

@@ -171,11 +171,21 @@ class Seq2SeqTransformer(keras.Model):
         check_inputs(inputs, self.config)
         return narrowed(inputs)
 
-    @functools.wraps(keras.Model.compile)
     def compile(
         self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        """Compile, as `keras.Model.compile` does; a loss of probabilities is refused."""
+        """Compile, as `keras.Model.compile` does; a loss of probabilities is refused.
+
+        Args:
+            optimizer: As Keras takes it.
+            loss: As Keras takes it. The model gives logits: a loss of Keras needs
+                `from_logits=True`.
+            *args: The other arguments of Keras.
+            **kwargs: The same by name.
+
+        Raises:
+            ValueError: If a loss takes probabilities.
+        """
         require_loss_of_logits(loss)
         super().compile(optimizer, loss, *args, **kwargs)
 
@@ -341,8 +351,8 @@ class Seq2SeqTransformer(keras.Model):
         shapes are compiled; neither changes the result.
 
         Args:
-            source_ids: Integers, `(B, S)`, each row ended with `end_id` and padded with `pad_id`.
-                A row of padding only gives a row of padding and the score 0.
+            source_ids: Integers, `(B, S)`, each row ended with `end_id` and padded with `pad_id`
+                behind that. A row of padding only gives a row of padding and the score 0.
             strategy: How to search: a strategy of `keras_addnorm.decoding`, its name
                 (`"greedy"`, `"beam"`, ...) or its dict. `None` for the short way:
             num_beams: Number of hypotheses of a beam; 1, as `None`, is greedy search.
@@ -369,7 +379,8 @@ class Seq2SeqTransformer(keras.Model):
             `return_details`, a `Generation`, always with an axis N.
 
         Raises:
-            ValueError: If the ids have the wrong rank, dtype or range, or an option does not fit.
+            ValueError: If the ids have the wrong rank, dtype or range, padding before or between
+                tokens, or more positions than the model, or if an option does not fit.
             FloatingPointError: If logits are not finite; names the step.
         """
         return decoding.generate(
@@ -412,7 +423,8 @@ class Seq2SeqTransformer(keras.Model):
             targets, and their sums, `log_probabilities`, `(B,)` or `(B, N)`.
 
         Raises:
-            ValueError: If the ids have the wrong shape, dtype or range.
+            ValueError: If the ids have the wrong shape, dtype or range, padding before or between
+                tokens, or more positions than the model.
         """
         return decoding.score(
             self,

@@ -164,4 +164,4 @@ class MinimumRisk(keras.losses.Loss):
 def _mean(values: Any, counts: Any, dtype: str) -> Any:
     """Mean of the values that count; 0 if none does."""
     number = ops.sum(ops.cast(counts, dtype))
-    return ops.sum(ops.where(counts, values, 0)) / ops.maximum(number, 1)
+    return ops.sum(ops.where(counts, values, 0)) / ops.maximum(number, 1.0)

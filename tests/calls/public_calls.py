@@ -151,6 +151,7 @@ NO_CONSTRAINTS = (
 )
 NO_MODEL = (None, 3, "a", keras.layers.Dense(2), models.Seq2SeqTransformer, NOTHING)
 NO_TOKENIZER = (None, 3, "a", ["a"], data.Tokenizer, NOTHING)
+NO_ADDED = (None, 3, "{", ["{"], (data.AddedToken("no such"),), NOTHING)
 NO_TEXTS = (None, 3, "a", b"a", [3], [b"a"], [None], NOTHING)
 NO_SHORTLIST = (3, "a", ["a"], {}, decoding.Shortlist, NOTHING)
 NO_SPLITTING = NO_CHOICE
@@ -640,9 +641,13 @@ DATA = {
             "merges": (None, 3, [3], ["a"], ["a b c"], NOTHING),
         },
     ),
+    "AddedToken": Call(
+        always(data.AddedToken), given(text="{"), {"text": (None, 3, "", "a\0", NOTHING)}
+    ),
     "ByteTokenizer": Call(
         always(data.ByteTokenizer),
         wrong={
+            "added": NO_ADDED,
             "first": (None, 3, (), (3,), ("a", "a"), NOTHING),
             "last": (None, 3, (3,), ("<pad>",), NOTHING),
             **{
@@ -655,6 +660,7 @@ DATA = {
         always(data.PieceIds),
         given(pieces=("<pad>", "<s>", "</s>", "<unk>")),
         {
+            "added": NO_ADDED,
             "pieces": (None, 3, (), (3,), ("a", "a"), NOTHING),
             "controls": (None, 3, (3,), ("no such",), NOTHING),
             **{
@@ -1013,7 +1019,7 @@ DIAGNOSTICS = {
             "thresholds": NO_OBJECT,
             "depth": NO_OBJECT,
         },
-        stops_at=("keras_addnorm.diagnostics.inspect_model.loss_gradients",),
+        stops_at=("keras_addnorm.diagnostics.inspect_model.gradients_of",),
     ),
     "loss_gradients": Call(
         always(diagnostics.loss_gradients),

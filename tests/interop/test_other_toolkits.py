@@ -835,6 +835,61 @@ def test_searches_of_joey_nmt(joey, tmp_path):
     assert found.not_followed == ("repetition_penalty = 1.2",)
 
 
+@pytest.mark.parametrize("value", [[1], "x", 3])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(("model",), ("model", "encoder"), ("model", "decoder", "embeddings"), ("data",)),
+        *(("data", "src"), ("data", "trg", "tokenizer_cfg"), ("data", "special_symbols")),
+        ("testing",),
+    ],
+    ids=".".join,
+)
+def test_settings_of_joey_nmt_of_another_form_are_named(joey, place, value, tmp_path):
+    settings = yaml.safe_load((joey / "config.yaml").read_text())
+    inner = settings
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    for file in ("best.ckpt", "vocab.spm", "src_vocab.txt", "trg_vocab.txt"):
+        (tmp_path / file).symlink_to(joey / file)
+    family = families.get("joey_nmt")
+    with pytest.raises(ValueError, match=rf"'{place[-1]}' in config\.yaml.*received"):
+        checkpoint = family.open(tmp_path)
+        config = family.config(checkpoint)
+        family.generation(checkpoint, config)
+        family.tokenizers(checkpoint, config)
+
+
+@pytest.mark.parametrize("name", ["beam_alpha", "max_output_length", "no_repeat_ngram_size"])
+def test_numbers_of_joey_nmt_are_numbers(joey, name, tmp_path):
+    settings = yaml.safe_load((joey / "config.yaml").read_text())
+    settings["testing"][name] = "many"
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "best.ckpt").symlink_to(joey / "best.ckpt")
+    family = families.get("joey_nmt")
+    with pytest.raises(ValueError, match=rf"'{name}' in config\.yaml is no number.*'many'"):
+        checkpoint = family.open(tmp_path)
+        family.generation(checkpoint, family.config(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"src": {"a": 1}}, "no list of tokens 'src'"),
+        ({"tgt": [1, 2]}, r"no list of tokens 'tgt'.*received \[1, 2\]"),
+        ({"specials": ["<s>"]}, r"'specials' of '.*vocab\.json' is not of the form"),
+    ],
+)
+def test_vocabularies_of_eole_of_another_form_are_named(changes, reason, tmp_path):
+    path = make_random_folder("eole", tmp_path / "eole", **SMALL)
+    values = json.loads((path / "vocab.json").read_text())
+    (path / "vocab.json").write_text(json.dumps({**values, **changes}))
+    with pytest.raises(ValueError, match=reason):
+        families.get("eole").open(path)
+
+
 def test_texts_of_joey_nmt_that_are_split_otherwise_are_refused(joey, tmp_path):
     path = shutil.copytree(joey, tmp_path / "joey")
     tokens = (path / "src_vocab.txt").read_text(encoding="utf-8")

@@ -70,6 +70,100 @@ def test_trainings_and_predictions_refuse_them_at_once(model, method, side, valu
         np.testing.assert_array_equal(new, old)
 
 
+# Rows whose padding stands before or between their tokens, and where others are right.
+MISPLACED = {
+    "source": np.array([[4, 5, 6, 2, 0], [0, 0, 9, 5, 2], [0, 0, 0, 0, 0]]),
+    "target": np.array([[1, 4, 5, 6, 0], [1, 7, 0, 9, 0], [0, 0, 0, 0, 0]]),
+}
+
+
+@pytest.mark.parametrize("side", SIZES)
+def test_padding_stands_on_the_right(model, side):
+    """Most kinds of positions would read another sentence, without a word."""
+    inputs = batch() | {side: MISPLACED[side]}
+    eager = keras.tree.map_structure(lambda x: keras.ops.convert_to_tensor(x, "int32"), inputs)
+    for call in (
+        lambda: model(inputs),
+        lambda: model(eager),
+        lambda: model.fit(inputs, LABELS),
+        lambda: model.evaluate(inputs, LABELS),
+        lambda: model.predict(inputs),
+        lambda: model.fit(batch(), LABELS, validation_data=(inputs, LABELS)),
+    ):
+        with pytest.raises(ValueError, match="Padding stands before or between"):
+            call()
+    with pytest.raises(ValueError) as error:
+        model(inputs)
+    assert f"Received: {MISPLACED[side][1].tolist()}." in str(error.value)
+
+
+def test_padding_is_looked_at_where_ids_are_generated_and_scored(model):
+    source = MISPLACED["source"]
+    target = np.array([[4, 5, 2], [7, 0, 2], [0, 0, 0]])
+    for call in (
+        lambda: model.generate(source, max_length=3, jit_compile=False),
+        lambda: model.encode(source),
+        lambda: model.score(source, target, jit_compile=False),
+    ):
+        with pytest.raises(ValueError, match="of a source row"):
+            call()
+    for ids in (target, np.stack([target[:, ::-1], target], axis=1)):
+        with pytest.raises(ValueError, match="of a target row"):
+            model.score(batch()["source"], ids, jit_compile=False)
+
+
+def test_a_start_token_that_is_padding_is_real():
+    """As in Marian and T5; and rows of padding, and labels in between, stay what they are."""
+    model = tiny_model(num_encoder_layers=1, num_decoder_layers=1, start_id=0)
+    model.compile("sgd", MaskedSparseCategoricalCrossentropy(), run_eagerly=True)
+    target = np.array([[0, 4, 5, 6, 0], [0, 7, 0, 0, 0], [0, 0, 0, 0, 0]])
+    labels = np.array([[4, 0, 6, 2, 0], [7, 2, 0, 0, 0], [0, 0, 0, 0, 0]])
+    inputs = batch() | {"source": np.where(MISPLACED["source"] == 0, 0, 5), "target": target}
+    inputs["source"][1] = 0
+    assert np.isfinite(model.test_on_batch(inputs, labels))
+    with pytest.raises(ValueError, match=r"of a target row.*Received: \[0, 0, 7, 0, 0\]"):
+        model(inputs | {"target": np.array([[0, 0, 7, 0, 0]] * 3)})
+
+
+def test_rows_longer_than_a_table_of_positions_are_refused_everywhere():
+    import tensorflow as tf
+
+    model = tiny_model(
+        num_encoder_layers=1, num_decoder_layers=1, positions="learned", max_length=5
+    )
+    model.compile("sgd", MaskedSparseCategoricalCrossentropy(), jit_compile=False)
+    long, short = np.full((3, 7), 4), np.full((3, 4), 4)
+    for call in (
+        lambda: model.generate(long, jit_compile=False),
+        lambda: model.generate(long, num_beams=2),
+        lambda: model.score(long, short, jit_compile=False),
+        lambda: model.score(short, long, jit_compile=False),
+        lambda: model.encode(long),
+        lambda: model({"source": long, "target": short}),
+        lambda: model({"source": short, "target": long}),
+        lambda: model.fit({"source": long, "target": short}, short),
+        lambda: model.predict({"source": short, "target": long}),
+    ):
+        with pytest.raises(
+            ValueError, match=r"longer than the table.*Expected at most 5 positions"
+        ):
+            call()
+    with pytest.raises(ValueError, match=r"cannot generate past them.*<= 5. Received: 6"):
+        model.generate(short, max_length=6, jit_compile=False)
+    # Where a length is not known before, no gather reads beyond the table: on a GPU it gives zeros.
+    ids = tf.TensorSpec([None, None], tf.int32)
+    encode = tf.function(lambda source: model.encode(source)[0], [ids], autograph=False)
+    np.testing.assert_allclose(
+        encode(tf.constant(short, tf.int32)), array(model.encode(short)[0]), rtol=1e-5, atol=1e-6
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Incompatible shapes"):
+        encode(tf.constant(long, tf.int32))
+    sizes = {"source_vocabulary_size": 300, "target_vocabulary_size": 300}
+    model = tiny_model(positions="learned", max_length=5, **sizes)
+    with pytest.raises(ValueError, match="The data set's rows are longer than the table"):
+        model.fit(make_training_dataset([("a" * 7, "b")], ByteTokenizer()))
+
+
 @pytest.mark.parametrize("value", [-1, V_TARGET])
 def test_labels_are_looked_at(model, value):
     labels = LABELS.copy()

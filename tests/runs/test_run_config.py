@@ -87,7 +87,7 @@ FULL = {
         "num_beams": 2,
         "length_penalty": 0.3,
         "length_penalty_kind": "average",
-        "beam_stopping": "nothing_better",
+        "beam_stopping": "enough_finished",
         "max_length": 17,
         "min_length": 2,
         "no_repeat_ngram": 3,

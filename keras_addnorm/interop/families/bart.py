@@ -68,10 +68,10 @@ class Bart(bart_like.NamesOfBart):
         """Read the ids and the merges of bytes."""
         folder = checkpoint.folder
         kind = tokenizer_class(checkpoint, ("BartTokenizer", "RobertaTokenizer"))
+        files = [require_text_file(folder, name) for name in ("vocab.json", "merges.txt")]
         settings = TokenizerSettings(folder, kind or "BartTokenizer")
-        listed = read_ids(require_text_file(folder, "vocab.json"))
+        listed, merges = read_ids(files[0]), read_merges(files[1])
         controls = tuple(name for name in ("<s>", "<mask>") if name in listed)
-        merges = read_merges(require_text_file(folder, "merges.txt"))
         with naming(folder / "vocab.json"):
             ids = PieceIds.of_mapping(listed, start="</s>", controls=controls)
         ids = settings.extended(ids, config.source_vocabulary_size)
@@ -101,7 +101,7 @@ class MBart(bart_like.NamesOfBart):
         model = require_text_file(checkpoint.folder, "sentencepiece.bpe.model")
         # A folder that names no class says by the start which one it is.
         by_start = "MBart50Tokenizer" if config.start_id == config.end_id else "MBartTokenizer"
-        kind = tokenizer_class(checkpoint, _EDITIONS) or by_start
+        kind = tokenizer_class(checkpoint, tuple(_EDITIONS)) or by_start
         edition, settings = _EDITIONS[kind], TokenizerSettings(checkpoint.folder, kind)
         pieces, size = read_pieces(model), config.source_vocabulary_size
         languages = settings.languages or edition.languages

@@ -5,14 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
 from keras_addnorm.interop.families.text_files import read_json
-from keras_addnorm.interop.families.tokenizer_settings import KINDS, class_of
+from keras_addnorm.interop.families.tokenizer_settings import class_of
 from keras_addnorm.interop.generation_settings import FIELDS, GenerationSettings
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors
 from keras_addnorm.models import Seq2SeqConfig
@@ -160,12 +160,12 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
     return settings
 
 
-def tokenizer_class(checkpoint: Checkpoint, known: Iterable[str] = KINDS) -> str:
+def tokenizer_class(checkpoint: Checkpoint, known: Sequence[str] | None = None) -> str:
     """Return the name of the tokenizer's class that a folder names; "" if it names none.
 
     Args:
         checkpoint: The checkpoint.
-        known: The classes that the family has.
+        known: The classes that the family has, if another one is refused.
 
     Returns:
         The name, without "Fast".

@@ -264,7 +264,9 @@ def _section(settings: Settings, name: str) -> Settings:
 
 def _number(settings: Settings, name: str, default: int) -> Any:
     """Return a number of the section of tests."""
-    value = _section(settings, "testing").get(name, default)
+    value = _section(settings, "testing").get(name)
+    if value is None:
+        return default
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(
             f"'{name}' in config.yaml is no number. Expected one such as {default}; received "
@@ -344,9 +346,13 @@ def _unread(settings: Settings) -> list[str]:
         "lowercase": (settings.get("lowercase", False), False),
         "normalize": (settings.get("normalize", False), False),
         "pretokenizer": (str(pieces.get("pretokenizer", "none")).lower(), "none"),
-        "model_file": ("given" if pieces.get("model_file") else "missing", "given"),
+        "model_file": (_is_given(pieces.get("model_file")), "given"),
     }
     return [f"{name} = {value!r}" for name, (value, expected) in done.items() if value != expected]
+
+
+def _is_given(file: Any) -> str:
+    return "given" if isinstance(file, str) and Path(file).name else "missing"
 
 
 def _pieces_left_out(model: Path, tokens: list[str]) -> list[str]:

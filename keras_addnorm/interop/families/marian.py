@@ -50,10 +50,11 @@ class Marian(bart_like.NamesOfBart):
         """Read two models of pieces, and one list of ids or two."""
         folder = checkpoint.folder
         kind = tokenizer_class(checkpoint, (_CLASS,)) or _CLASS
-        settings = TokenizerSettings(folder, kind)
         lists = [require_text_file(folder, "vocab.json")] * 2
+        models = [require_text_file(folder, f"{side}.spm") for side in ("source", "target")]
+        settings = TokenizerSettings(folder, kind)
         has_two = (folder / "target_vocab.json").is_file()
-        if has_two != settings.config.get("separate_vocabs", has_two):
+        if settings.config.get("separate_vocabs") not in (None, has_two):
             raise ValueError(
                 f"'{folder}' has {'two lists' if has_two else 'one list'} of ids, which "
                 "separate_vocabs of its tokenizer_config.json denies. Expected target_vocab.json "
@@ -63,10 +64,8 @@ class Marian(bart_like.NamesOfBart):
             lists[1] = folder / "target_vocab.json"
         sizes = config.source_vocabulary_size, config.target_vocabulary_size
         source, target = (
-            by_mapping(
-                require_text_file(folder, f"{side}.spm"), read_ids(path), size, settings, **_SPECIAL
-            )
-            for side, path, size in zip(("source", "target"), lists, sizes, strict=True)
+            by_mapping(model, read_ids(path), size, settings, **_SPECIAL)
+            for model, path, size in zip(models, lists, sizes, strict=True)
         )
         return TokenizerPair(source, target, text_format(source))
 

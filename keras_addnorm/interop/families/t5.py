@@ -190,14 +190,15 @@ class MT5(_NamesOfT5):
 def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
     size = config.source_vocabulary_size
     kind = tokenizer_class(checkpoint, _CLASSES) or "T5Tokenizer"
-    settings = TokenizerSettings(checkpoint.folder, kind)
     tokenizer: BaseTokenizer
     if kind == "ByT5Tokenizer":
+        settings = TokenizerSettings(checkpoint.folder, kind)
         default = ByteTokenizer()
         first = default.offset + 256
         tokenizer = ByteTokenizer(**settings.of_bytes(first, default.last, size))
     else:
         model = require_text_file(checkpoint.folder, "spiece.model")
+        settings = TokenizerSettings(checkpoint.folder, kind)
         pieces = read_pieces(model)
         last = _sentinels(settings, pieces, size - len(pieces))
         tokenizer = moved(model, size, settings, last=last, start="<pad>")

@@ -173,7 +173,7 @@ def naming(path: Path) -> Iterator[None]:
     """Name the file, or the folder, in errors about what it holds."""
     try:
         yield
-    except (ValueError, RuntimeError) as error:  # those of SentencePiece itself, too
+    except (TypeError, ValueError, RuntimeError) as error:  # those of SentencePiece itself, too
         raise ValueError(f"The tokenizer of '{path}' cannot be read. {error}") from error
 
 
