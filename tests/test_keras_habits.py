@@ -49,13 +49,23 @@ LAYERS = {
     "MultiHeadSelfAttention": (lambda **k: MultiHeadSelfAttention(H, **k), [X]),
     "MultiHeadCrossAttention": (lambda **k: MultiHeadCrossAttention(H, **k), [X, MEMORY]),
     "TransformerEncoderLayer": (
-        lambda **k: TransformerEncoderLayer(H, F, scheme="layer_scale", positions="t5", **k),
+        lambda **k: TransformerEncoderLayer(
+            num_heads=H, intermediate_dim=F, scheme="layer_scale", positions="t5", **k
+        ),
         [X],
     ),
-    "TransformerDecoderLayer": (lambda **k: TransformerDecoderLayer(H, F, **k), [X, MEMORY]),
-    "TransformerEncoder": (lambda **k: TransformerEncoder(2, H, F, scheme="pre_ln", **k), [X]),
+    "TransformerDecoderLayer": (
+        lambda **k: TransformerDecoderLayer(num_heads=H, intermediate_dim=F, **k),
+        [X, MEMORY],
+    ),
+    "TransformerEncoder": (
+        lambda **k: TransformerEncoder(2, num_heads=H, intermediate_dim=F, scheme="pre_ln", **k),
+        [X],
+    ),
     "TransformerDecoder": (
-        lambda **k: TransformerDecoder(1, H, F, scheme="deep_norm", norm="rms_norm", **k),
+        lambda **k: TransformerDecoder(
+            1, num_heads=H, intermediate_dim=F, scheme="deep_norm", norm="rms_norm", **k
+        ),
         [X, MEMORY],
     ),
 }

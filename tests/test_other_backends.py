@@ -1,4 +1,4 @@
-"""What users of Keras do, LoRA, int8, floats, first values: default-tier tests on JAX and torch.
+"""What users of Keras do, Add & Norm, LoRA, int8, floats, first values: on JAX and torch.
 
 Each backend has a process of its own, since Keras chooses its backend when it is imported.
 """
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 FILES = (
     "test_keras_habits.py",
+    "layers/test_add_norm_calls.py",
     "models/test_lora.py",
     "models/test_quantize.py",
     "decoding/test_changed_layers.py",

@@ -130,7 +130,9 @@ def learn_to_copy(
     # Normalised, so that a norm at the end of a stack is no obstacle to copying.
     vectors -= vectors.mean(axis=1, keepdims=True)
     vectors /= vectors.std(axis=1, keepdims=True)
-    encoder = TransformerEncoder(layers, scale.num_heads, 2 * scale.hidden_dim, scheme=scheme)
+    encoder = TransformerEncoder(
+        layers, num_heads=scale.num_heads, intermediate_dim=2 * scale.hidden_dim, scheme=scheme
+    )
     inputs = keras.Input((None, scale.hidden_dim))
     model = keras.Model(inputs, encoder(inputs))
     model.compile(

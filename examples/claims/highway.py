@@ -135,7 +135,7 @@ class _Branch(keras.layers.Layer):
         self.add_norm = AddNorm(scheme="plain", dtype="float64", name=sublayer)
 
     def call(self, x: Any) -> Any:
-        return self.add_norm(x, self.sublayer(self.add_norm.branch_input(x)))
+        return self.add_norm(x, self.sublayer)
 
 
 def _difference_error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,5 +12,33 @@ def did_you_mean(unknown: Iterable[Any], known: Iterable[str]) -> str:
     """Return `" Did you mean 'scheme'?"` for names that are nearly known, or `""`."""
     known = list(known)
     names = [name for name in unknown if isinstance(name, str)]
-    near = [match for name in names for match in difflib.get_close_matches(name, known, n=1)]
+    near = [match for name in names for match in near_names(name, known)[:1]]
     return f" Did you mean {' and '.join(map(repr, near))}?" if near else ""
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names that are like a name, the most similar first.
+
+    Upper case, hyphens, underscores and spaces make no difference, and a final "norm" is as good as
+    "ln": `"PreLN"`, `"pre-ln"` and `"PreNorm"` are like `"pre_ln"`.
+
+    Args:
+        name: What was given.
+        known: The names there are.
+
+    Returns:
+        The similar ones.
+    """
+    known = list(known)
+    if same := [other for other in known if _abbreviated(other) == _abbreviated(name)]:
+        return same[:3]
+    plain = {_plain(other): other for other in reversed(known)}
+    return [plain[near] for near in difflib.get_close_matches(_plain(name), plain)]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_\s]", "", name).casefold()
+
+
+def _abbreviated(name: str) -> str:
+    return re.sub("norm(ali[sz]ation)?$", "ln", _plain(name))

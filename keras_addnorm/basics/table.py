@@ -164,7 +164,7 @@ class Table(Generic[T]):
             raise UnknownNameError(
                 f"There is no such {self._kind}. Expected one of {', '.join(self._classes)}, "
                 f"{'' if instance else 'or '}a dict with a 'name' among them{instance}. "
-                f"Received: {identifier!r}.{did_you_mean([name], self._classes)}",
+                f"Received: {identifier!r}.{self._hint(name)}",
                 self._kind,
                 identifier if name is None else name,
                 self._classes,
@@ -176,6 +176,16 @@ class Table(Generic[T]):
                 f"Received: {unknown}.{did_you_mean(unknown[:1], known)}"
             )
         return self._classes[name], fields
+
+    def _hint(self, received: Any) -> str:
+        """Return what to write instead of what was received, or `""`."""
+        if isinstance(received, str | None):
+            return did_you_mean([received], self._classes)
+        kind = received if isinstance(received, type) else type(received)
+        if self._takes_instances and kind is received and issubclass(kind, self._base):
+            return f" That is a class: call it, {kind.__name__}()."
+        # An entry itself, or a layer of Keras that does the same.
+        return did_you_mean([kind.__name__], self._classes)
 
     def name_of(self, entry: T) -> str:
         """Return the name that an entry is saved under.

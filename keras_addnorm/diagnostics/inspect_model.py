@@ -14,6 +14,7 @@ from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics import statistics
 from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of
 from keras_addnorm.diagnostics.effective_depth import EffectiveDepth
+from keras_addnorm.diagnostics.final_norm import missing_final_norm
 from keras_addnorm.diagnostics.gradients import LossGradients, gradients_of
 from keras_addnorm.diagnostics.layer_hooks import watch_attention, watch_feed_forward, watch_norms
 from keras_addnorm.diagnostics.observe import (
@@ -136,7 +137,7 @@ def inspect(
     return Report(
         loss=gradients.loss,
         sublayers=found,
-        verdicts=judge(gradients.loss, found, limits),
+        verdicts=judge(gradients.loss, found, limits, missing_final_norm(model, sublayers)),
         thresholds=limits,
         attention_maps=() if sentence is None else _attention_maps(model, sentence),
     )
@@ -192,10 +193,14 @@ def _sublayer_report(
 def _without_branch(record: SublayerRecord, sublayer: Sublayer) -> Tensor:
     """Return the stream after a sublayer whose output is zero."""
     zeros, add_norm = ops.zeros_like(record.branch), sublayer.add_norm
+
+    def without_effect(h: Tensor) -> Tensor:
+        return zeros
+
     if record.state is None:
-        return add_norm(record.residual, zeros, training=False)
+        return add_norm(record.residual, without_effect, training=False)
     scheme: Any = add_norm.scheme
-    return scheme.collapse(add_norm(record.state, zeros, training=False))
+    return scheme.collapse(add_norm(record.state, without_effect, training=False))
 
 
 def _real(record: SublayerRecord, shape: tuple[int, ...]) -> np.ndarray:

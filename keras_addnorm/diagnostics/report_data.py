@@ -219,8 +219,8 @@ class Verdict:
     Attributes:
         kind: What it is, one word for programs: `"swamped"`, `"near_identity"`,
             `"vanishing_gradient"`, `"exploding_gradient"`, `"norm_collapsed"`, `"copied_heads"`,
-            `"dead_units"`, `"no_skip"`, `"not_finite"`, or `"healthy"` if there is nothing else
-            to say.
+            `"dead_units"`, `"no_skip"`, `"no_final_norm"`, `"not_finite"`, or `"healthy"` if there
+            is nothing else to say.
         sublayers: The sublayers that it is about, the worst first.
         text: What was found and what it means.
         threshold: The threshold behind it, in words.

@@ -37,6 +37,7 @@ _METRICS = (
 _HEADLINES = {
     "healthy": "Healthy",
     "not_finite": "Numbers that are not finite",
+    "no_final_norm": "No final norm",
     "no_skip": "No skip connection",
     "swamped": "The branch swamps the stream",
     "near_identity": "Near-identity sublayers",

@@ -16,7 +16,10 @@ Worst = list[tuple[float, str, str]]
 
 
 def judge(
-    loss: float, sublayers: Sublayers, thresholds: Thresholds | None = None
+    loss: float,
+    sublayers: Sublayers,
+    thresholds: Thresholds | None = None,
+    of_structure: Iterable[Verdict] = (),
 ) -> tuple[Verdict, ...]:
     """Find what stands out.
 
@@ -24,6 +27,7 @@ def judge(
         loss: The loss of the batch.
         sublayers: The numbers of each sublayer.
         thresholds: Where a number becomes a verdict.
+        of_structure: Verdicts that need no numbers.
 
     Returns:
         The verdicts, or the one verdict `"healthy"`.
@@ -31,7 +35,10 @@ def judge(
     limits = thresholds or Thresholds()
     broken = list(_not_finite(loss, sublayers))
     # After a NaN no other number means anything.
-    found = broken or [verdict for rule in _RULES for verdict in rule(sublayers, limits)]
+    found = broken or [
+        *of_structure,
+        *(verdict for rule in _RULES for verdict in rule(sublayers, limits)),
+    ]
     return tuple(found or [_healthy(sublayers)])
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,14 +26,27 @@ Tensor = Any
 class AddNorm(TakesState):
     """The residual connection and normalisation around a sublayer `F`, as a scheme defines them.
 
-    By default, and used alone, it is the box that papers draw:
-    `AddNorm()(x, f) = LayerNorm(x + f)`. Around a sublayer it is called twice:
+    `y = add_norm(x, sublayer)` calls the sublayer on what the scheme lets it read and merges its
+    output into the stream: `LN(x + F(x))` by default, Post-LN, or `x + F(LN(x))` in Pre-LN. The
+    sublayer is any callable: a Keras layer, a model, a function such as
+    `lambda h: attention(h, memory)`. `AddNorm` does not own it: in a layer of your own, keep it as
+    an attribute. A Keras layer is called with the same `training`, and with the padding mask where
+    it takes one; the mask of `x` is attached to what it reads.
+
+    Where a sublayer has caches or gives attention weights, write the two calls yourself:
 
     ```python
     h = add_norm.branch_input(x)  # what the sublayer reads: x, or LN(x) in Pre-LN
-    f = sublayer(h)
-    x = add_norm(x, f)            # the merged stream: LN(x + f), or x + f in Pre-LN
+    f, weights = sublayer(h, return_attention_scores=True)
+    y = add_norm(x, f)            # the merged stream: LN(x + f), or x + f in Pre-LN
     ```
+
+    Each `add_norm(x, f)` needs a call of `branch_input` before it, and says so if there was none,
+    except where the scheme lets the sublayer read `x` itself: `AddNorm()(x, f) = LayerNorm(x + f)`
+    is the box that papers draw.
+
+    A norm at the end of the stack, which Pre-LN and others need, is not part of it: see
+    `TransformerEncoderLayer`.
 
     Norms work on the last axis; their statistics are computed in float32 under mixed precision.
     The mask of `residual` goes on to the output, and to the norms: `batch_norm` leaves padding
@@ -52,8 +69,10 @@ class AddNorm(TakesState):
 
     Raises:
         ValueError: If the scheme or norm is unknown, if the scheme needs a position and there is
-            none, if the norm leaks across the positions of a decoder, if `residual` and `branch`
-            differ in shape, or if a scheme of one stream is given a `StreamState`.
+            none, if the norm leaks across the positions of a decoder, if the stream and the
+            sublayer's output differ in shape, if there is no sublayer, or an output of one that
+            has not read, or if a scheme of one stream is given a `StreamState`.
+        TypeError: If what is called is no stream and sublayer: a list of both, a class.
 
     Weights:
         `pre_norm/...`, `branch_norm/...`, `post_norm/...`: those that the scheme asks for.
@@ -67,7 +86,8 @@ class AddNorm(TakesState):
     from keras_addnorm.layers import AddNorm
 
     x = keras.random.normal((2, 5, 8))
-    y = AddNorm()(x, keras.layers.Dense(8)(x))  # LayerNorm(x + Dense(x)), (2, 5, 8)
+    y = AddNorm()(x, keras.layers.Dense(8))  # LayerNorm(x + Dense(x)), (2, 5, 8)
+    y = AddNorm("pre_ln")(x, keras.layers.Dense(8))  # x + Dense(LayerNorm(x))
     ```
 
     Reference:
@@ -100,6 +120,11 @@ class AddNorm(TakesState):
         )
         self._plan = self.scheme.plan(self.position)
         self._has_streams = isinstance(self.scheme, schemes.StreamScheme)
+        self._needs_reads = not self.scheme.reads_stream(self._plan)
+        # An entry for each read that no write has followed yet. Unlike a number, it is changed
+        # safely by several threads; and reads whose output is only looked at do not pile up.
+        self._reads: collections.deque[None] = collections.deque(maxlen=10_000)
+        self._is_of_older_file = False
         self.supports_masking = True
 
     @property
@@ -147,23 +172,74 @@ class AddNorm(TakesState):
             self.drop_path, noise_shape=noise_shape, dtype=self.dtype_policy
         )
 
+    def __call__(
+        self,
+        residual: Tensor | schemes.StreamState,
+        branch: Tensor | Callable[..., Tensor] | None = None,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+        read: bool = False,
+    ) -> Tensor | schemes.StreamState:
+        """Run a sublayer in its Add & Norm, or one of the two steps around it; see `call`.
+
+        Args:
+            residual: The residual stream, as in `call`.
+            branch: The sublayer, a callable; or its output.
+            padding_mask: As in `call`; and for a Keras layer that takes it.
+            training: As in `call`; and for a sublayer that is a Keras layer.
+            read: As in `call`.
+
+        Returns:
+            What `call` returns.
+        """
+        self._require_stream(residual)
+        options = {"padding_mask": padding_mask, "training": training}
+        if branch is None:
+            self._require_sublayer(branch, read)
+            # An unmarked read of an older file is marked in the model that is made from it.
+            h = super().__call__(residual, **_given(options | {"read": True}))
+            if self._needs_reads:
+                self._reads.append(None)
+            return h
+        if not _is_tensor(branch):
+            self._require_callable(branch)
+            h = self.branch_input(residual, padding_mask, training)
+            f = branch(h, **_options_for(branch, padding_mask, training))
+            self._require_output(f)
+            return self(residual, f, padding_mask, training)
+        if self._needs_reads and not self._reads and not self._is_of_older_file:
+            raise ValueError(
+                f"The Add & Norm '{self.name}' was given a sublayer's output without a call of "
+                f"branch_input before, and with {self.scheme!r} a sublayer does not read the "
+                "stream x itself. Expected add_norm(x, sublayer); or, in two calls, h = "
+                "add_norm.branch_input(x) and add_norm(x, sublayer(h)). Received: add_norm(x, f). "
+                "Each call of branch_input is for one add_norm(x, f)."
+            )
+        y = super().__call__(residual, branch, **_given(options))
+        # Not before: a call that fails may be made again.
+        with contextlib.suppress(IndexError):
+            self._reads.pop()
+        return y
+
     def call(
         self,
         residual: Tensor | schemes.StreamState,
         branch: Tensor | None = None,
         padding_mask: Tensor | None = None,
         training: bool | None = None,
+        read: bool = False,
     ) -> Tensor | schemes.StreamState:
         """Return the sublayer's input, or merge the sublayer's output into the stream.
 
         Args:
             residual: The residual stream, `(..., D)`; inside a stack whose scheme has several
                 streams or a memory, their `StreamState`.
-            branch: The sublayer's output, of the same shape; `None` to get the sublayer's input.
+            branch: The sublayer's output, of the same shape.
             padding_mask: `(...)`, True at real positions; `None` for the mask attached to
                 `residual`.
             training: Whether to drop parts of the branch, and to use the statistics of this batch
                 in a norm that has others.
+            read: Whether this is the call of `branch_input`, which has no branch.
 
         Returns:
             A tensor of the shape of `residual`; the next state if that is a state and there is a
@@ -173,11 +249,12 @@ class AddNorm(TakesState):
         is_state = isinstance(residual, schemes.StreamState)
         if is_state:
             self._require_streams(residual)
+        self._require_sublayer(branch, read)
         padding_mask = explicit_or_implicit(padding_mask, residual)
         parts = self._parts(padding_mask, training, is_read_again=branch is not None)
         if branch is None:
-            read = scheme.read if is_state else scheme.branch_input
-            return read(residual, parts)
+            reads = scheme.read if is_state else scheme.branch_input
+            return reads(residual, parts)
         shape = self._shape_of(residual)
         if not _may_be_equal(shape, branch.shape):
             raise ValueError(
@@ -194,8 +271,8 @@ class AddNorm(TakesState):
     def branch_input(
         self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        """Return what the sublayer reads, `(..., D)`: the layer called with `x` alone."""
-        return self(x, padding_mask=padding_mask, training=training)
+        """Return what the sublayer reads, `(..., D)`: the first of the two calls around it."""
+        return self(x, padding_mask=padding_mask, training=training, read=True)
 
     def compute_output_shape(
         self, residual_shape: tuple[int | None, ...], branch_shape: Any = None
@@ -221,6 +298,18 @@ class AddNorm(TakesState):
             "position": None if self.position is None else self.position.to_dict(),
             "drop_path": self.drop_path,
         }
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """Return the shapes, and that reads are marked in functional models made of this layer."""
+        config = super().get_build_config()
+        if config is None or self._is_of_older_file:
+            return config
+        return {**config, "reads_are_marked": True}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        """Make the parts again; the functional model of an older file is taken as it is."""
+        self._is_of_older_file = not config.get("reads_are_marked", False)
+        super().build_from_config(config)
 
     def _parts(
         self, padding_mask: Tensor | None, training: bool | None, is_read_again: bool = False
@@ -269,6 +358,46 @@ class AddNorm(TakesState):
             )
         return norm.epsilon / gain**norm.epsilon_power
 
+    def _require_stream(self, residual: Any) -> None:
+        if isinstance(residual, schemes.StreamState) or _is_tensor(residual):
+            return
+        raise TypeError(
+            "Add & Norm takes the stream first, and the sublayer beside it. Expected "
+            "add_norm(x, sublayer), or add_norm(x, f) with the output f of a sublayer that has "
+            f"read add_norm.branch_input(x). Received: {_shown(residual)} as x."
+        )
+
+    def _require_sublayer(self, branch: Any, read: bool) -> None:
+        # Compared with `is`: rematerialisation on JAX makes tensors of all arguments.
+        if branch is None and read is False and not self._is_of_older_file:
+            raise ValueError(
+                f"The sublayer of the Add & Norm '{self.name}' is missing. Expected "
+                "add_norm(x, sublayer), or add_norm.branch_input(x) for what the sublayer reads. "
+                "Received: add_norm(x)."
+            )
+
+    def _require_callable(self, sublayer: Any) -> None:
+        if isinstance(sublayer, type):
+            raise TypeError(
+                "The sublayer of an Add & Norm is a class, which has no weights. Expected a layer: "
+                f"add_norm(x, {sublayer.__name__}(...)). Received: {_shown(sublayer)}."
+            )
+        if not callable(sublayer):
+            raise TypeError(
+                "The sublayer of an Add & Norm is called on what it reads. Expected a Keras layer "
+                "or a function, add_norm(x, sublayer), or its output, a tensor. Received: "
+                f"{_shown(sublayer)}."
+            )
+
+    def _require_output(self, f: Any) -> None:
+        if not _is_tensor(f):
+            raise TypeError(
+                "The sublayer of an Add & Norm gave something else than one tensor. Expected F(h) "
+                "of the shape of the stream. Where it gives more, attention weights or a cache, "
+                "call it yourself: h = add_norm.branch_input(x); f, scores = sublayer(h); "
+                f"y = add_norm(x, f). Received: {_shown(f)}."
+            )
+
     def _require_streams(self, state: schemes.StreamState) -> None:
         if not self._has_streams:
             raise ValueError(
@@ -301,6 +430,32 @@ class AddNorm(TakesState):
                 "the shape of its input before it is returned."
             )
         return layer
+
+
+def _is_tensor(value: Any) -> bool:
+    # Of any library, as Keras takes them: NumPy's, other backends' and symbolic ones.
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not callable(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple | dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"{value!r:.80}"
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _options_for(
+    sublayer: Callable[..., Tensor], padding_mask: Tensor | None, training: bool | None
+) -> dict[str, Any]:
+    """Return what a Keras layer is told besides its input; a function has it from its writer."""
+    if not isinstance(sublayer, keras.layers.Layer):
+        return {}
+    taken = inspect.signature(sublayer.call).parameters
+    masks = {name: padding_mask for name in ("padding_mask", "mask") if name in taken}
+    return _given({"training": training, **masks})
 
 
 def _may_be_equal(shape: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:

@@ -8,7 +8,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from keras_addnorm.basics.by_name import require_names
 from keras_addnorm.basics.suggestions import did_you_mean
+
+OTHER_NAMES = {
+    "normalize_first": 'scheme="pre_ln" for normalize_first=True, and "post_ln" for False',
+    "layer_norm_epsilon": "epsilon instead",
+    "key_dim": "head_dim instead",
+}
+"""Arguments of Keras' and KerasHub's layers, and what they are here."""
 
 P = ParamSpec("P")
 Arguments = TypeVar("Arguments")
@@ -45,6 +53,9 @@ def takes(
         A decorator of an `__init__(self, arguments)`.
     """
     declared = inspect.signature(arguments)
+    of_keras = {field.name for field in dataclasses.fields(KerasArguments)}
+    ordered = sorted(declared.parameters.values(), key=lambda p: p.name in of_keras)
+    declared = declared.replace(parameters=ordered)
 
     def decorate(init: Callable[[Any, Arguments], None]) -> Callable[Concatenate[Any, P], None]:
         @functools.wraps(init)
@@ -78,14 +89,18 @@ def checked(cls: Class) -> Class:
 def require_arguments(
     cls: type, declared: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Refuse a call of a class with an argument that is unknown, missing or given twice."""
+    """Refuse a call of a class with an argument that is unknown, missing, doubled or unnamed."""
     unknown = [name for name in kwargs if name not in declared.parameters]
     if unknown:
+        hints = [f" Write {OTHER_NAMES[name]}." for name in unknown if name in OTHER_NAMES]
+        others = [name for name in unknown if name not in OTHER_NAMES]
+        hints.append(did_you_mean(others, declared.parameters))
         raise TypeError(
             f"{cls.__name__} has no argument {', '.join(map(repr, unknown))}."
-            f"{did_you_mean(unknown, declared.parameters)} Expected arguments among "
+            f"{''.join(hints)} Expected arguments among "
             f"{', '.join(declared.parameters)}."
         )
+    require_names(cls, declared, args, getattr(cls, "other_order", None))
     try:
         declared.bind(*args, **kwargs)
     except TypeError as error:

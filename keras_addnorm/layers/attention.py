@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
+from keras_addnorm.basics.by_name import OtherOrder, by_name
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
 from keras_addnorm.layers.dropout import Dropout
@@ -28,10 +29,13 @@ from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
 from keras_addnorm.layers.projection import Projection, require_hidden_dim
-from keras_addnorm.layers.shapes import leading_sizes, size_of
+from keras_addnorm.layers.shapes import leading_sizes, require_sequences, size_of
 
 Tensor = Any
 Shape = tuple[int | None, ...]
+
+
+_OTHER_ORDER = OtherOrder("Keras' MultiHeadAttention", ("num_heads", "head_dim"))
 
 
 class MultiHeadAttention(ShapeOfInput, abc.ABC):
@@ -41,10 +45,12 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
     documented in `MultiHeadSelfAttention`.
     """
 
+    @by_name(_OTHER_ORDER)
     def __init__(
         self,
         num_heads: int,
         head_dim: int | None = None,
+        *,
         dropout: float = 0.0,
         use_bias: bool = True,
         query_initializer: InitializerLike = "glorot_uniform",
@@ -341,10 +347,12 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.
     """
 
+    @by_name(_OTHER_ORDER)
     def __init__(
         self,
         num_heads: int,
         head_dim: int | None = None,
+        *,
         dropout: float = 0.0,
         use_bias: bool = True,
         query_initializer: InitializerLike = "glorot_uniform",
@@ -413,6 +421,7 @@ class MultiHeadSelfAttention(MultiHeadAttention):
             The output `(B, T, D)`; with `return_attention_scores`, also the weights
             `(B, H, T, S)`; with `cache`, last, the updated cache.
         """
+        require_sequences(self.name, x=x)
         if (cache is None) != (cache_update_index is None):
             raise ValueError(
                 "A cache needs the index that it is written at. Expected both of `cache` and "
@@ -520,6 +529,7 @@ class MultiHeadCrossAttention(MultiHeadAttention):
         Raises:
             ValueError: If there is neither a memory nor a cache.
         """
+        require_sequences(self.name, x=x, memory=memory)
         if memory is None and cache is None:
             raise ValueError(
                 "Cross-attention has nothing to attend to. Expected `memory` or `cache`. "

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import keras
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics.by_name import OtherOrder
 from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.arguments import KerasArguments, document, takes
 from keras_addnorm.layers.attention import MultiHeadAttention
@@ -19,6 +20,7 @@ from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import scaled
 from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
+from keras_addnorm.layers.shapes import require_sequences
 from keras_addnorm.layers.takes_state import TakesState
 
 Shape = tuple[int | None, ...]
@@ -29,6 +31,9 @@ class ConfiguredLayer(ShapeOfInput, abc.ABC):
 
     side: ClassVar[norms.Side]
     """Which side of a model the layer is for."""
+
+    other_order: ClassVar[OtherOrder]
+    """The order of KerasHub's layer of the same job."""
 
     config: BlockConfig
 
@@ -52,7 +57,7 @@ class ConfiguredLayer(ShapeOfInput, abc.ABC):
         return {**super().get_config(), **self.config.to_dict()}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockArguments(BlockConfig, KerasArguments):
     """What the constructor of a layer takes; `TransformerBlock` says what each field means."""
 
@@ -94,7 +99,10 @@ class TransformerBlock(TakesState, ConfiguredLayer):
 
     def _open(self, x: Any) -> tuple[Any, bool]:
         """Return the state that the sublayers hand on, and whether the stack gave it."""
-        if isinstance(x, schemes.StreamState) or not isinstance(self.scheme, schemes.StreamScheme):
+        if isinstance(x, schemes.StreamState):
+            return x, True
+        require_sequences(self.name, x=x)
+        if not isinstance(self.scheme, schemes.StreamScheme):
             return x, True
         return self.scheme.open(x), False
 

@@ -19,7 +19,7 @@ from keras_addnorm.layers.positions import PositionsLike
 
 
 @checked
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockConfig:
     """The shape of a Transformer block: the arguments of its layers, of their stacks and models.
 
@@ -59,7 +59,7 @@ class BlockConfig:
     from keras_addnorm.layers import BlockConfig, TransformerEncoderLayer
 
     layer = TransformerEncoderLayer(num_heads=4, intermediate_dim=32, scheme="pre_ln")
-    assert layer.config == BlockConfig(4, 32, scheme="pre_ln")
+    assert layer.config == BlockConfig(num_heads=4, intermediate_dim=32, scheme="pre_ln")
     assert BlockConfig.get(layer.config.to_dict()) == layer.config
     ```
     """

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.by_name import OtherOrder
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
@@ -22,7 +23,8 @@ class TransformerDecoderLayer(TransformerBlock):
     Each sublayer has its Add & Norm. Built without a memory, the layer has no cross-attention: a
     decoder-only layer. The width of the residual stream is that of the input.
 
-    Arguments and errors are those of `TransformerEncoderLayer`.
+    Arguments and errors are those of `TransformerEncoderLayer`. As there, layers used one by one
+    have no final norm; `TransformerDecoder(num_layers=...)` has it.
 
     Weights:
         `self_attention/...`, `self_attention_add_norm/...`, `cross_attention/...`,
@@ -42,6 +44,9 @@ class TransformerDecoderLayer(TransformerBlock):
     """
 
     side = "decoder"
+    other_order = OtherOrder(
+        "KerasHub's TransformerDecoder", ("intermediate_dim", "num_heads", "dropout")
+    )
     sublayers = ("self_attention", "cross_attention", "feed_forward")
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:

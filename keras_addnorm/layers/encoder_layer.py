@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.by_name import OtherOrder
 from keras_addnorm.layers.attention import MultiHeadSelfAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
@@ -24,6 +25,11 @@ class TransformerEncoderLayer(TransformerBlock):
 
     The padding mask hides keys; outputs at padded positions are finite and mean nothing. The mask
     of `x` goes on to the output.
+
+    The layer has no norm behind its last sum. A scheme that ends a stack with one (Pre-LN and most
+    others: `layer.scheme.needs_final_norm`) needs it behind the last layer, as
+    `TransformerEncoder(num_layers=...)` has it. Behind layers used one by one, put
+    `keras.layers.LayerNormalization(epsilon=1e-6)`.
 
     Args:
         **block: The fields of `BlockConfig`.
@@ -53,6 +59,9 @@ class TransformerEncoderLayer(TransformerBlock):
     """
 
     side = "encoder"
+    other_order = OtherOrder(
+        "KerasHub's TransformerEncoder", ("intermediate_dim", "num_heads", "dropout")
+    )
     sublayers = ("self_attention", "feed_forward")
 
     def build(self, x_shape: Shape) -> None:

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import require_gain, require_size
+from keras_addnorm.basics.by_name import OtherOrder, by_name
 from keras_addnorm.layers.adaptable import AdaptableLayer
 from keras_addnorm.layers.embedding_side import EmbeddingSide, SideArguments
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer, scaled
@@ -79,10 +80,16 @@ class PositionalEmbedding(AdaptableLayer, EmbeddingSide, keras.layers.Reversible
         "Using the Output Embedding to Improve Language Models", 2017 (the tied projection).
     """
 
+    @by_name(
+        OtherOrder(
+            "KerasHub's TokenAndPositionEmbedding", ("vocabulary_size", "max_length", "hidden_dim")
+        )
+    )
     def __init__(
         self,
         vocabulary_size: int,
         hidden_dim: int,
+        *,
         max_length: int | None = None,
         positions: str | dict[str, Any] = "sinusoidal",
         mask_zero: bool = True,

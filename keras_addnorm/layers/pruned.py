@@ -7,13 +7,13 @@ is there.
 from __future__ import annotations
 
 import abc
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_addnorm.basics.suggestions import near_names
 from keras_addnorm.layers.outputs import pack
 
 Tensor = Any
@@ -123,7 +123,7 @@ def require_sublayers(names: Iterable[str], known: Iterable[str]) -> tuple[str, 
     names = tuple(names) if isinstance(names, Iterable) else (names,)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known)
+            near = near_names(str(name), known)
             raise ValueError(
                 f"There is no sublayer {name!r} to prune. Expected names among "
                 f"{', '.join(known)}. Received: {list(names)}."

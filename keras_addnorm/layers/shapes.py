@@ -9,6 +9,22 @@ from keras import ops
 Tensor = Any
 
 
+def require_sequences(name: str, **inputs: Tensor) -> None:
+    """Raise a `ValueError` unless inputs of a layer have three axes.
+
+    Args:
+        name: The layer's name.
+        **inputs: Tensors by the names of the arguments; `None` where there is none.
+    """
+    for argument, x in inputs.items():
+        if x is not None and len(x.shape) != 3:
+            raise ValueError(
+                f"The layer '{name}' works on sequences of vectors. Expected `{argument}` of shape "
+                f"(batch, positions, width). Received shape: {tuple(x.shape)}. One sequence is "
+                f"{argument}[None], one vector an example {argument}[:, None]."
+            )
+
+
 def leading_sizes(x: Tensor, count: int) -> tuple[int | Tensor, ...]:
     """Return the first `count` sizes of `x`, for a reshape to a shape that begins with them.
 

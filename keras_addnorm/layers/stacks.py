@@ -25,6 +25,7 @@ from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers, within
+from keras_addnorm.layers.shapes import require_sequences
 from keras_addnorm.layers.stream_ends import StreamEnds
 
 Tensor = Any
@@ -36,8 +37,8 @@ class _Depth:
     num_layers: int
 
 
-@dataclasses.dataclass(frozen=True)
-class StackArguments(BlockConfig, _Depth, KerasArguments):  # `num_layers` comes first
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackArguments(BlockConfig, _Depth, KerasArguments):
     """What the constructor of a stack takes; `TransformerEncoder` says what each field means."""
 
     num_other_layers: int = 0
@@ -78,6 +79,7 @@ class TransformerStack(ConfiguredLayer):
 
     def compute_output_spec(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return shape and dtype of the output, of a plain call without tracing the layers."""
+        require_sequences(self.name, x=x)
         if kwargs.get("cache") is not None or kwargs.get("return_attention_scores"):
             return super().compute_output_spec(x, *args, **kwargs)
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
@@ -146,6 +148,7 @@ class TransformerStack(ConfiguredLayer):
 
     def _open(self, x: Tensor, padding_mask: Tensor | None, training: bool | None) -> Any:
         """Return what the layers hand on: the stream, or the state of several."""
+        require_sequences(self.name, x=x)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x, padding_mask=padding_mask, training=training)
         return x if self.stream_ends is None else self.stream_ends(x)
@@ -208,6 +211,7 @@ class TransformerEncoder(TransformerStack):
     """
 
     side = "encoder"
+    other_order = TransformerEncoderLayer.other_order
     layer_class = TransformerEncoderLayer
 
     def build(self, x_shape: Shape) -> None:
@@ -277,6 +281,7 @@ class TransformerDecoder(TransformerStack):
     """
 
     side = "decoder"
+    other_order = TransformerDecoderLayer.other_order
     layer_class = TransformerDecoderLayer
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:

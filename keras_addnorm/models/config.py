@@ -75,8 +75,8 @@ class _Sizes:
 
 
 @checked
-@dataclasses.dataclass(frozen=True)
-class Seq2SeqConfig(BlockConfig, _Sizes):  # the fields of `_Sizes` come first
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seq2SeqConfig(BlockConfig, _Sizes):
     """The shape of a `Seq2SeqTransformer`: a `BlockConfig` and what is not in the blocks.
 
     Values are kept as plain ones, names, numbers and dicts. `dropout` drops from the embeddings

@@ -9,6 +9,7 @@ from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
 from keras_addnorm.basics.argument_checks import require_share
+from keras_addnorm.basics.by_name import OtherOrder, by_name
 from keras_addnorm.norms.norm import Norm, Shape, Tensor
 
 
@@ -42,7 +43,8 @@ class BatchNorm(Norm):
     epsilon_power = 2
     output_weights = ("gamma", "beta")
 
-    def __init__(self, momentum: float = 0.99, epsilon: float = 1e-6, **kwargs: Any) -> None:
+    @by_name(OtherOrder("Keras' BatchNormalization", ()))
+    def __init__(self, *, momentum: float = 0.99, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=epsilon, **kwargs)
         require_share(momentum=momentum)
         self.momentum = momentum

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_epsilon
+from keras_addnorm.basics.by_name import OtherOrder, by_name
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -38,7 +39,8 @@ class Norm(keras.layers.Layer, abc.ABC):
     """The weights that the output is a linear function of; a factor on all of them is a factor on
     the output."""
 
-    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
+    @by_name(OtherOrder("Keras' LayerNormalization", ()))
+    def __init__(self, *, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         require_epsilon(epsilon)
         self.epsilon = epsilon

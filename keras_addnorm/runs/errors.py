@@ -1,7 +1,6 @@
 """Errors that a user can mend: conversion of others into them, and their text."""
 
 import contextlib
-import difflib
 import errno
 import os
 import re
@@ -9,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.suggestions import near_names
 from keras_addnorm.basics.table import UnknownNameError
 
 
@@ -59,7 +59,7 @@ def unknown_name(
         The error, to be raised by the caller.
     """
     known = sorted(known)
-    near = list(meant) or difflib.get_close_matches(str(name), known, n=3, cutoff=0.6)
+    near = list(meant) or near_names(str(name), known)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return UserError(f"Unknown {what} {name!r}.{hint} Expected one of: {', '.join(known)}.")
 

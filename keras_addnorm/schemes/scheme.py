@@ -358,6 +358,24 @@ class ResidualScheme(abc.ABC):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return the residual stream with the sublayer's output merged into it."""
 
+    def reads_stream(self, plan: ResidualPlan) -> bool:
+        """Tell whether the sublayer reads the stream itself, as it does in Post-LN.
+
+        Then `AddNorm` takes its output alone; elsewhere it needs a call of `branch_input` first.
+        `branch_input` itself is asked, with something that nothing can be computed with.
+
+        Args:
+            plan: The plan at one place.
+
+        Returns:
+            Whether `branch_input` hands on what it is given.
+        """
+        stream = object()
+        try:
+            return self.branch_input(stream, ResidualParts(plan)) is stream
+        except Exception:
+            return False
+
     def embedding_gain(self, position: StackPosition) -> float:
         """Return the factor on the initial token embeddings of one side of a model (T-Fixup).
 

@@ -169,6 +169,32 @@ def make_model(folder: Path) -> dict:
     }
 
 
+def make_own_model(folder: Path) -> None:
+    """Writes a functional model of single layers, with its weights and its outputs."""
+    import keras
+    import numpy as np
+
+    from keras_addnorm.layers import AddNorm, TransformerEncoderLayer
+
+    keras.utils.set_random_seed(1)
+    x = stream = keras.Input((3, 4), name="x")
+    for scheme in ("pre_ln", "post_ln"):
+        stream = AddNorm(scheme, name=scheme)(stream, keras.layers.Dense(4, name=f"f_{scheme}"))
+    add_norm = AddNorm("pre_ln", name="two_calls")
+    h = add_norm.branch_input(stream)
+    stream = add_norm(stream, keras.layers.Dense(4, name="f_two_calls")(h))
+    layer = TransformerEncoderLayer(num_heads=2, intermediate_dim=3, name="layer")
+    model = keras.Model(x, layer(stream))
+    inputs = np.random.default_rng(2).normal(size=(2, 3, 4)).round(2)
+    stored = {
+        "model": json.loads(model.to_json()),
+        "weights": [weight.tolist() for weight in model.get_weights()],
+        "inputs": inputs.tolist(),
+        "outputs": np.asarray(model(inputs)).tolist(),
+    }
+    (folder / "own_model.json").write_text(json.dumps(stored) + "\n", encoding="utf-8")
+
+
 def make(folder: Path) -> None:
     """Makes a folder of everything."""
     import keras
@@ -177,6 +203,7 @@ def make(folder: Path) -> None:
 
     folder = folder.resolve()
     folder.mkdir(parents=True)
+    make_own_model(folder)
     with tempfile.TemporaryDirectory() as prepared:
         os.environ["TFDS_DATA_DIR"] = prepared
         expected = {

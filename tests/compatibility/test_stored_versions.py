@@ -76,6 +76,19 @@ def test_a_model(stored, expected, file):
     np.testing.assert_allclose(found.log_probabilities, then["log_probabilities"], rtol=1e-4)
 
 
+def test_a_model_of_single_layers(stored, tmp_path):
+    """In 0.1.0 nothing marked an Add & Norm's reads, and an output could come without one."""
+    own = json.loads((stored / "own_model.json").read_text(encoding="utf-8"))
+    model = keras.models.model_from_json(json.dumps(own["model"]))
+    model.set_weights([np.array(weight) for weight in own["weights"]])
+    inputs = np.array(own["inputs"])
+    found = keras.ops.convert_to_numpy(model(inputs))
+    np.testing.assert_allclose(found, own["outputs"], rtol=1e-4, atol=1e-5)
+    model.save(tmp_path / "again.keras")
+    again = keras.models.load_model(tmp_path / "again.keras")
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(again(inputs)), found)
+
+
 def test_tokenizers(stored, expected):
     tokenizers = TokenizerPair.load(stored / "run" / "tokenizer")
     for side, ids in expected["run"]["ids"].items():

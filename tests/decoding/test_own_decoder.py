@@ -168,7 +168,9 @@ class Characters:
 
     def __init__(self, attention=None):
         self.embedding = PositionalEmbedding(V, 8, mask_zero=False)
-        self.decoder = TransformerDecoder(2, 2, 16, scheme="pre_ln", attention=attention)
+        self.decoder = TransformerDecoder(
+            2, num_heads=2, intermediate_dim=16, scheme="pre_ln", attention=attention
+        )
         self.decoder.build((None, None, 8))
 
     def encode(self, source_ids):

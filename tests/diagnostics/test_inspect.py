@@ -152,7 +152,9 @@ def test_it_changes_nothing(model):
 
 def _unit_layer(activation, bias, scheme="post_ln"):
     """A feed-forward sublayer whose last three of seven units say what `bias` says."""
-    encoder = layers.TransformerEncoder(1, 1, 7, activation=activation, scheme=scheme)
+    encoder = layers.TransformerEncoder(
+        1, num_heads=1, intermediate_dim=7, activation=activation, scheme=scheme
+    )
     encoder.build((2, 3, 5))
     projection = encoder.layers[0].feed_forward.intermediate_projection
     kernel, _ = projection.get_weights()
@@ -182,7 +184,7 @@ def _mean_square(labels, outputs):
 
 
 def test_even_attention_has_the_entropy_of_log_n_and_no_copies():
-    encoder = layers.TransformerEncoder(1, 3, 7)
+    encoder = layers.TransformerEncoder(1, num_heads=3, intermediate_dim=7)
     encoder.build((2, 5, 6))
     attention = encoder.layers[0].self_attention
     for projection in (attention.query_projection, attention.key_projection):
@@ -198,7 +200,7 @@ def test_a_plain_keras_model():
     model = keras.Sequential(
         [
             keras.Input((5, 6)),
-            layers.TransformerEncoderLayer(2, 7, name="mine"),
+            layers.TransformerEncoderLayer(num_heads=2, intermediate_dim=7, name="mine"),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dense(3),
         ]
@@ -244,6 +246,6 @@ def test_tokens_have_to_fit(model):
 
 def test_nothing_ran():
     x = keras.Input((6,))
-    model = keras.Model(x, layers.AddNorm(name="join", scheme="pre_ln")(x))
+    model = keras.Model(x, layers.AddNorm(name="join", scheme="pre_ln").branch_input(x))
     with pytest.raises(ValueError, match=r"No sublayer ran.*\['join'\]"):
         inspect(model, (np.zeros((2, 6)), 0.0), _mean_square)

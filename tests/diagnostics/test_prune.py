@@ -155,10 +155,14 @@ def _arguments(layer, method):
 
 
 def test_a_layer_comes_back_from_its_config():
-    layer = TransformerDecoderLayer(2, 7, pruned_sublayers=["cross_attention"])
+    layer = TransformerDecoderLayer(
+        num_heads=2, intermediate_dim=7, pruned_sublayers=["cross_attention"]
+    )
     again = TransformerDecoderLayer.from_config(layer.get_config())
     assert again.pruned_sublayers == ("cross_attention",)
-    stack = TransformerEncoder(2, 2, 7, pruned_sublayers=["1/feed_forward"])
+    stack = TransformerEncoder(
+        2, num_heads=2, intermediate_dim=7, pruned_sublayers=["1/feed_forward"]
+    )
     assert TransformerEncoder.from_config(stack.get_config()).pruned_sublayers == (
         "1/feed_forward",
     )

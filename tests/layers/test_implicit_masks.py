@@ -27,14 +27,18 @@ EMBEDDINGS = {
 }
 SELF = {
     "attention": lambda: MultiHeadSelfAttention(H),
-    "layer": lambda: TransformerEncoderLayer(H, F),
-    "stack": lambda: TransformerEncoder(2, H, F, scheme="pre_ln", norm="rms_norm"),
-    "decoder layer": lambda: TransformerDecoderLayer(H, F),
+    "layer": lambda: TransformerEncoderLayer(num_heads=H, intermediate_dim=F),
+    "stack": lambda: TransformerEncoder(
+        2, num_heads=H, intermediate_dim=F, scheme="pre_ln", norm="rms_norm"
+    ),
+    "decoder layer": lambda: TransformerDecoderLayer(num_heads=H, intermediate_dim=F),
 }
 CROSS = {
     "attention": lambda: MultiHeadCrossAttention(H),
-    "layer": lambda: TransformerDecoderLayer(H, F),
-    "stack": lambda: TransformerDecoder(2, H, F, scheme="sandwich_ln", norm="rms_norm"),
+    "layer": lambda: TransformerDecoderLayer(num_heads=H, intermediate_dim=F),
+    "stack": lambda: TransformerDecoder(
+        2, num_heads=H, intermediate_dim=F, scheme="sandwich_ln", norm="rms_norm"
+    ),
 }
 
 
@@ -94,7 +98,10 @@ def test_layers_that_need_no_mask_hand_it_on(layer):
 
 def test_an_encoder_hands_its_mask_to_the_decoder():
     embed = PositionalEmbedding(V, D)
-    encoder, decoder = TransformerEncoder(2, H, F), TransformerDecoder(2, H, F)
+    encoder, decoder = (
+        TransformerEncoder(2, num_heads=H, intermediate_dim=F),
+        TransformerDecoder(2, num_heads=H, intermediate_dim=F),
+    )
     memory = encoder(embed(SOURCE))
     np.testing.assert_array_equal(mask_of(memory), SOURCE != 0)
     y = decoder(embed(IDS), memory)
@@ -103,7 +110,7 @@ def test_an_encoder_hands_its_mask_to_the_decoder():
 
 
 def test_the_explicit_mask_wins():
-    x, layer = EMBEDDINGS["keras"]()(IDS), TransformerEncoderLayer(H, F)
+    x, layer = EMBEDDINGS["keras"]()(IDS), TransformerEncoderLayer(num_heads=H, intermediate_dim=F)
     everything = np.ones(IDS.shape, bool)
     np.testing.assert_array_equal(layer(x, padding_mask=everything), layer(without_mask(x)))
 
@@ -113,7 +120,7 @@ def test_layers_train_in_a_sequential_model_with_masks():
     model = keras.Sequential(
         [
             keras.layers.Embedding(V, D, mask_zero=True),
-            TransformerEncoderLayer(H, F, dropout=0.1),
+            TransformerEncoderLayer(num_heads=H, intermediate_dim=F, dropout=0.1),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dense(1),
         ]

@@ -15,9 +15,14 @@ LABELS = np.array([[0.0], [1.0], [1.0]])
 V, D, H, F = 11, 8, 2, 7
 
 OURS = {
-    "layer": lambda: [TransformerEncoderLayer(H, F, dropout=0.1)],
-    "layers": lambda: [TransformerEncoderLayer(H, F), TransformerDecoderLayer(H, F)],
-    "stack": lambda: [TransformerEncoder(1, H, F, scheme="pre_ln", positions="rotary")],
+    "layer": lambda: [TransformerEncoderLayer(num_heads=H, intermediate_dim=F, dropout=0.1)],
+    "layers": lambda: [
+        TransformerEncoderLayer(num_heads=H, intermediate_dim=F),
+        TransformerDecoderLayer(num_heads=H, intermediate_dim=F),
+    ],
+    "stack": lambda: [
+        TransformerEncoder(1, num_heads=H, intermediate_dim=F, scheme="pre_ln", positions="rotary")
+    ],
 }
 POOLING = {
     "mean": keras.layers.GlobalAveragePooling1D,

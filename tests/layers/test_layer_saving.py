@@ -38,7 +38,10 @@ LAYERS = {
     "projection": (lambda: Projection(5), [X]),
     "sinusoidal": (lambda: PositionalEmbedding(11, D), [IDS]),
     "learned": (lambda: PositionalEmbedding(11, D, positions="learned", max_length=7), [IDS]),
-    "decoder only": (lambda: TransformerDecoder(2, H, F, scheme="pre_ln"), [X]),
+    "decoder only": (
+        lambda: TransformerDecoder(2, num_heads=H, intermediate_dim=F, scheme="pre_ln"),
+        [X],
+    ),
 }
 for _scheme, _norm in zip(SCHEMES, itertools.cycle(NORMS), strict=False):
     _options = {"scheme": _scheme, "norm": _norm, "dropout": 0.1}
@@ -50,19 +53,27 @@ for _scheme, _norm in zip(SCHEMES, itertools.cycle(NORMS), strict=False):
         continue
     LAYERS |= {
         f"encoder layer {_scheme}": (
-            lambda o=_options: TransformerEncoderLayer(H, F, position=PLACE["encoder"], **o),
+            lambda o=_options: TransformerEncoderLayer(
+                num_heads=H, intermediate_dim=F, position=PLACE["encoder"], **o
+            ),
             [X],
         ),
         f"decoder layer {_scheme}": (
-            lambda o=_options: TransformerDecoderLayer(H, F, position=PLACE["decoder"], **o),
+            lambda o=_options: TransformerDecoderLayer(
+                num_heads=H, intermediate_dim=F, position=PLACE["decoder"], **o
+            ),
             [X, MEMORY],
         ),
         f"encoder {_scheme}": (
-            lambda o=_options: TransformerEncoder(2, H, F, num_other_layers=1, **o),
+            lambda o=_options: TransformerEncoder(
+                2, num_heads=H, intermediate_dim=F, num_other_layers=1, **o
+            ),
             [X],
         ),
         f"decoder {_scheme}": (
-            lambda o=_options: TransformerDecoder(2, H, F, num_other_layers=1, **o),
+            lambda o=_options: TransformerDecoder(
+                2, num_heads=H, intermediate_dim=F, num_other_layers=1, **o
+            ),
             [X, MEMORY],
         ),
     }

@@ -67,8 +67,8 @@ def test_decoder_layer_equals_the_formula(scheme, norm):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_stacks_equal_their_layers_and_the_final_norm_of_the_scheme(scheme):
     options = {"scheme": scheme, "norm": "rms_norm", "dtype": "float64"}
-    encoder = TransformerEncoder(2, H, F, num_other_layers=3, **options)
-    decoder = TransformerDecoder(3, H, F, num_other_layers=2, **options)
+    encoder = TransformerEncoder(2, num_heads=H, intermediate_dim=F, num_other_layers=3, **options)
+    decoder = TransformerDecoder(3, num_heads=H, intermediate_dim=F, num_other_layers=2, **options)
     x, target = random(B, S, D), random(B, T, D, seed=6)
     encoder.build(x.shape)
     decoder.build(target.shape, x.shape)
@@ -90,7 +90,9 @@ def test_stacks_equal_their_layers_and_the_final_norm_of_the_scheme(scheme):
 
 
 def test_a_decoder_only_layer_has_no_cross_attention():
-    layer = TransformerDecoderLayer(H, F, scheme="pre_ln", dtype="float64")
+    layer = TransformerDecoderLayer(
+        num_heads=H, intermediate_dim=F, scheme="pre_ln", dtype="float64"
+    )
     x = random(B, T, D)
     layer(x)
     randomize(layer)
@@ -101,8 +103,8 @@ def test_a_decoder_only_layer_has_no_cross_attention():
 def test_attention_masks_come_besides_padding_and_causality():
     by_query = np.random.default_rng(8).random((T, T)) < 0.7
     x = random(B, T, D)
-    encoder = TransformerEncoderLayer(H, F, dtype="float64")
-    decoder = TransformerDecoderLayer(H, F, dtype="float64")
+    encoder = TransformerEncoderLayer(num_heads=H, intermediate_dim=F, dtype="float64")
+    decoder = TransformerDecoderLayer(num_heads=H, intermediate_dim=F, dtype="float64")
     encoder.build(x.shape)
     decoder.build(x.shape)
     mask = MASK[:, None] & by_query
@@ -119,8 +121,8 @@ def test_attention_masks_come_besides_padding_and_causality():
 
 
 def test_drop_path_grows_linearly_with_depth():
-    encoder = TransformerEncoder(4, H, F, drop_path=0.2)
-    decoder = TransformerDecoder(2, H, F, drop_path=0.2)
+    encoder = TransformerEncoder(4, num_heads=H, intermediate_dim=F, drop_path=0.2)
+    decoder = TransformerDecoder(2, num_heads=H, intermediate_dim=F, drop_path=0.2)
     encoder.build((B, S, D))
     decoder.build((B, T, D), (B, S, D))
     for stack, rates in ((encoder, [0.05, 0.1, 0.15, 0.2]), (decoder, [0.1, 0.2])):
@@ -133,8 +135,12 @@ def test_drop_path_grows_linearly_with_depth():
 
 @pytest.mark.parametrize("scheme", PLANS)
 def test_layers_know_their_place(scheme):
-    encoder = TransformerEncoder(2, H, F, scheme=scheme, num_other_layers=3)
-    decoder = TransformerDecoder(3, H, F, scheme=scheme, num_other_layers=2)
+    encoder = TransformerEncoder(
+        2, num_heads=H, intermediate_dim=F, scheme=scheme, num_other_layers=3
+    )
+    decoder = TransformerDecoder(
+        3, num_heads=H, intermediate_dim=F, scheme=scheme, num_other_layers=2
+    )
     encoder.build((B, S, D))
     decoder.build((B, T, D), (B, S, D))
     for i, layer in enumerate(encoder.layers):
@@ -152,7 +158,10 @@ def test_layers_know_their_place(scheme):
 
 def test_attention_scores_of_layers_and_stacks():
     x, memory = random(B, T, D), random(B, S, D, seed=4)
-    encoder, decoder = TransformerEncoder(2, H, F), TransformerDecoder(2, H, F)
+    encoder, decoder = (
+        TransformerEncoder(2, num_heads=H, intermediate_dim=F),
+        TransformerDecoder(2, num_heads=H, intermediate_dim=F),
+    )
     y, scores = encoder(x, return_attention_scores=True)
     np.testing.assert_array_equal(y, encoder(x))
     assert [s.shape for s in scores] == 2 * [(B, H, T, T)]
@@ -182,8 +191,12 @@ WIDE, INTERMEDIATE = 48, 80
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_kernel_starts_at_glorots_scale_times_the_schemes_gain(scheme):
     """A gain stands on value, output and feed-forward kernels, nowhere else but in DS-Init."""
-    encoder = TransformerEncoder(2, 4, INTERMEDIATE, scheme=scheme, num_other_layers=3)
-    decoder = TransformerDecoder(3, 4, INTERMEDIATE, scheme=scheme, num_other_layers=2)
+    encoder = TransformerEncoder(
+        2, num_heads=4, intermediate_dim=INTERMEDIATE, scheme=scheme, num_other_layers=3
+    )
+    decoder = TransformerDecoder(
+        3, num_heads=4, intermediate_dim=INTERMEDIATE, scheme=scheme, num_other_layers=2
+    )
     encoder.build((B, S, WIDE))
     decoder.build((B, T, WIDE), (B, S, WIDE))
     gains = {
@@ -228,7 +241,7 @@ def _owner_of(stack, weight):
 
 
 def test_biases_start_at_zero():
-    decoder = TransformerDecoder(1, H, F)
+    decoder = TransformerDecoder(1, num_heads=H, intermediate_dim=F)
     decoder.build((B, T, D), (B, S, D))
     biases = [w for w in decoder.weights if w.path.endswith("bias")]
     assert len(biases) == 10
@@ -239,7 +252,9 @@ def test_biases_start_at_zero():
 @pytest.mark.parametrize("scheme", ["rezero"])
 def test_rezero_starts_as_the_identity(scheme):
     x = random(B, T, D)
-    y = TransformerDecoder(3, H, F, scheme=scheme, dtype="float64")(x, MEMORY)
+    y = TransformerDecoder(3, num_heads=H, intermediate_dim=F, scheme=scheme, dtype="float64")(
+        x, MEMORY
+    )
     np.testing.assert_array_equal(y, x)
 
 
@@ -248,7 +263,9 @@ def test_rezero_starts_as_the_identity(scheme):
 
 @pytest.mark.parametrize("scheme", PLANS)
 def test_a_decoder_sees_no_future(scheme):
-    decoder = TransformerDecoder(2, H, F, scheme=scheme, num_other_layers=2)
+    decoder = TransformerDecoder(
+        2, num_heads=H, intermediate_dim=F, scheme=scheme, num_other_layers=2
+    )
     x, memory = random(B, T, D), random(B, S, D, seed=4)
     decoder(x, memory)
     randomize(decoder)
@@ -262,7 +279,9 @@ def test_a_decoder_sees_no_future(scheme):
 
 @pytest.mark.parametrize("scheme", PLANS)
 def test_an_encoder_sees_no_padding_and_no_neighbour(scheme):
-    encoder = TransformerEncoder(2, H, F, scheme=scheme, num_other_layers=2)
+    encoder = TransformerEncoder(
+        2, num_heads=H, intermediate_dim=F, scheme=scheme, num_other_layers=2
+    )
     x = random(B, T, D)
     encoder(x)
     randomize(encoder)
@@ -288,7 +307,9 @@ ONE_BY_ONE = (1, 1, 1, 1, 1)
 )
 def test_cached_decoding_equals_the_full_pass(scheme, chunks):
     x, memory = random(B, T, D), random(B, S, D, seed=4)
-    decoder = TransformerDecoder(2, H, F, scheme=scheme, num_other_layers=2)
+    decoder = TransformerDecoder(
+        2, num_heads=H, intermediate_dim=F, scheme=scheme, num_other_layers=2
+    )
     decoder(x, memory)
     randomize(decoder)
     expected = decoder(x, memory, memory_padding_mask=MEMORY_MASK)
@@ -307,7 +328,7 @@ def test_cached_decoding_equals_the_full_pass(scheme, chunks):
 @pytest.mark.parametrize("has_memory", [True, False])
 def test_cached_decoding_of_one_layer(has_memory):
     x, memory = random(B, T, D), random(B, S, D, seed=4) if has_memory else None
-    layer = TransformerDecoderLayer(H, F, scheme="pre_ln")
+    layer = TransformerDecoderLayer(num_heads=H, intermediate_dim=F, scheme="pre_ln")
     layer(x, memory)
     randomize(layer)
     expected, expected_scores = layer(x, memory, return_attention_scores=True)
@@ -326,7 +347,7 @@ def test_cached_decoding_of_one_layer(has_memory):
 def test_beams_share_a_stacks_memory():
     memory, n = random(B, S, D, seed=4), 3
     x = random(B * n, T, D)
-    decoder = TransformerDecoder(2, H, F)
+    decoder = TransformerDecoder(2, num_heads=H, intermediate_dim=F)
     expected = decoder(x, np.repeat(memory, n, 0), memory_padding_mask=np.repeat(MEMORY_MASK, n, 0))
     cache = decoder.initial_cache(B * n, T, memory)
     for t in range(T):
@@ -372,7 +393,7 @@ def test_a_stack_needs_layers(stack_class, num_layers):
 @pytest.mark.parametrize("built_with", [True, False])
 def test_a_memory_comes_always_or_never(built_with):
     x, memory = np.zeros((B, T, D)), np.zeros((B, S, D))
-    layer = TransformerDecoderLayer(H, F, name="d")
+    layer = TransformerDecoderLayer(num_heads=H, intermediate_dim=F, name="d")
     layer(x, memory if built_with else None)
     words = "built with a memory.*Received: none" if built_with else "without a memory.*: one"
     with pytest.raises(ValueError, match=f"'d' was {words}" if built_with else words):
@@ -382,10 +403,10 @@ def test_a_memory_comes_always_or_never(built_with):
 @pytest.mark.parametrize(
     "layer",
     [
-        TransformerEncoderLayer(H, F),
-        TransformerDecoderLayer(H, F),
-        TransformerEncoder(2, H, F),
-        TransformerDecoder(2, H, F),
+        TransformerEncoderLayer(num_heads=H, intermediate_dim=F),
+        TransformerDecoderLayer(num_heads=H, intermediate_dim=F),
+        TransformerEncoder(2, num_heads=H, intermediate_dim=F),
+        TransformerDecoder(2, num_heads=H, intermediate_dim=F),
     ],
     ids=lambda layer: type(layer).__name__,
 )

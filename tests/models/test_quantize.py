@@ -176,7 +176,7 @@ def test_f9_layers_in_a_model_of_ones_own():
         [
             keras.Input((None,), dtype="int32"),
             PositionalEmbedding(11, 6),
-            TransformerEncoder(1, 2, 7),
+            TransformerEncoder(1, num_heads=2, intermediate_dim=7),
         ]
     )
     exact = array(model(ids))

@@ -71,7 +71,7 @@ def test_files_hold_all_of_it(scheme, tmp_path):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_layer_alone_opens_and_collapses(scheme):
     """`TransformerEncoder` of one layer, but for the norms at its ends."""
-    stack = TransformerEncoder(1, 2, 5, scheme=scheme)
+    stack = TransformerEncoder(1, num_heads=2, intermediate_dim=5, scheme=scheme)
     expected = array(stack(X))
     x = X if stack.embedding_norm is None else stack.embedding_norm(X)
     alone = stack.layers[0](x)
@@ -80,12 +80,17 @@ def test_a_layer_alone_opens_and_collapses(scheme):
         state = stack.layers[0](schemes.get(scheme).open(X))
         y = alone + stack.final_norm(state.streams[1])
     np.testing.assert_allclose(array(y), expected, atol=1e-4)
-    deep = TransformerEncoderLayer(2, 5, scheme=scheme, position=StackPosition(5, 0, "encoder", 3))
+    deep = TransformerEncoderLayer(
+        num_heads=2, intermediate_dim=5, scheme=scheme, position=StackPosition(5, 0, "encoder", 3)
+    )
     assert np.isfinite(array(deep(X))).all()
 
 
 def test_residual_scalars_start_as_pre_ln_of_normed_embeddings_to_the_bit():
-    ours, pre_ln = (TransformerEncoder(2, 2, 5, scheme=s) for s in ("residual_scalars", "pre_ln"))
+    ours, pre_ln = (
+        TransformerEncoder(2, num_heads=2, intermediate_dim=5, scheme=s)
+        for s in ("residual_scalars", "pre_ln")
+    )
     for stack in (ours, pre_ln):
         stack.build(X.shape)
     scalars = [w for w in ours.weights if w.name in ("stream_weight", "start_weight")]
@@ -100,7 +105,9 @@ def test_residual_scalars_start_as_pre_ln_of_normed_embeddings_to_the_bit():
 @pytest.mark.parametrize("has_memory", [False, True])
 def test_decoder_layers_count_the_sublayers_that_they_have(has_memory):
     """Attention residuals in blocks of 2 have a query in all sublayers but a stack's first."""
-    decoder = TransformerDecoder(2, 2, 5, scheme={"name": "attention_residuals", "block_size": 2})
+    decoder = TransformerDecoder(
+        2, num_heads=2, intermediate_dim=5, scheme={"name": "attention_residuals", "block_size": 2}
+    )
     decoder.build(X.shape, *([X.shape] if has_memory else []))
     names = ("self_attention", *(["cross_attention"] if has_memory else []), "feed_forward")
     places = [layer.position_of(name) for layer in decoder.layers for name in names]
@@ -115,8 +122,10 @@ def test_decoder_layers_count_the_sublayers_that_they_have(has_memory):
 def test_norms_that_keep_factors_are_another_model(scheme):
     for norm in ("none", "derf", "seed_norm"):
         with pytest.warns(UserWarning, match=rf"such as 'layer_norm'.*Received: norm='{norm}'"):
-            TransformerEncoder(1, 2, 5, scheme=scheme, norm=norm)
-    TransformerEncoder(1, 2, 5, scheme=scheme, norm="scale_norm")  # without a warning
+            TransformerEncoder(1, num_heads=2, intermediate_dim=5, scheme=scheme, norm=norm)
+    TransformerEncoder(
+        1, num_heads=2, intermediate_dim=5, scheme=scheme, norm="scale_norm"
+    )  # without a warning
 
 
 @pytest.mark.fast_cases(3)
@@ -156,7 +165,12 @@ def test_a_functional_model_hands_a_state_on():
     scheme = schemes.get("mhc_lite")
     inputs = keras.Input((4, 8))
     layers = [
-        TransformerEncoderLayer(2, 5, scheme=scheme, position=StackPosition(2, 0, "encoder", i))
+        TransformerEncoderLayer(
+            num_heads=2,
+            intermediate_dim=5,
+            scheme=scheme,
+            position=StackPosition(2, 0, "encoder", i),
+        )
         for i in range(2)
     ]
     state = scheme.open(inputs)

@@ -132,7 +132,9 @@ def test_add_norm_hands_the_mask_on(implicit):
 @pytest.mark.parametrize("scheme", ["post_ln", "pre_ln", "sandwich_ln"])
 @pytest.mark.parametrize("implicit", [False, True])
 def test_padding_changes_no_real_position_of_an_encoder_in_training(scheme, implicit):
-    encoder = TransformerEncoder(2, 2, 7, scheme=scheme, norm="batch_norm", dtype="float64")
+    encoder = TransformerEncoder(
+        2, num_heads=2, intermediate_dim=7, scheme=scheme, norm="batch_norm", dtype="float64"
+    )
     x = random(B, T, 6)
 
     def run(x, mask):
@@ -148,7 +150,9 @@ def test_padding_changes_no_real_position_of_an_encoder_in_training(scheme, impl
 
 
 def test_the_final_norm_is_told_of_training_and_padding():
-    encoder = TransformerEncoder(1, 2, 7, scheme="pre_ln", norm="batch_norm", dtype="float64")
+    encoder = TransformerEncoder(
+        1, num_heads=2, intermediate_dim=7, scheme="pre_ln", norm="batch_norm", dtype="float64"
+    )
     y = array(encoder(random(B, T, 6), padding_mask=MASK, training=True))
     np.testing.assert_allclose(y[MASK].mean(0), np.zeros(6), atol=1e-10)
     assert np.abs(array(encoder.final_norm.moving_mean)).max() > 1e-4
@@ -182,8 +186,8 @@ def test_averages_count_a_batch_once(scheme):
 
 DECODERS = {
     "AddNorm": lambda norm: AddNorm(norm=norm, position=StackPosition(1, 1, "decoder")),
-    "layer": lambda norm: TransformerDecoderLayer(2, 7, norm=norm),
-    "stack": lambda norm: TransformerDecoder(1, 2, 7, norm=norm),
+    "layer": lambda norm: TransformerDecoderLayer(num_heads=2, intermediate_dim=7, norm=norm),
+    "stack": lambda norm: TransformerDecoder(1, num_heads=2, intermediate_dim=7, norm=norm),
     "config": lambda norm: Seq2SeqConfig(11, 11, norm=norm),
     "config's side": lambda norm: Seq2SeqConfig(
         11, 11, norm={"encoder": "layer_norm", "decoder": norm}
@@ -249,7 +253,9 @@ def test_a_model_trains_saves_and_loads(norm, tmp_path):
 
 @pytest.mark.parametrize("norm", NAMES)
 def test_an_encoder_layer_in_half_precision(norm):
-    layer = TransformerEncoderLayer(2, 7, norm=norm, dtype="mixed_bfloat16")
+    layer = TransformerEncoderLayer(
+        num_heads=2, intermediate_dim=7, norm=norm, dtype="mixed_bfloat16"
+    )
     y = layer(tf.cast(random(B, T, 6), "bfloat16"), padding_mask=MASK, training=True)
     assert y.dtype == "bfloat16"
     assert np.isfinite(array(tf.cast(y, "float32"))).all()

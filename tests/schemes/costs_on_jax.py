@@ -84,7 +84,7 @@ def _operations(equation):
 
 def cost(scheme, layers, width):
     """Return the operations for one position, and the number of weights."""
-    stack = TransformerEncoder(layers, 1, 8, scheme=scheme)
+    stack = TransformerEncoder(layers, num_heads=1, intermediate_dim=8, scheme=scheme)
     x = np.zeros((1, 1, width), "float32")
     stack.build(x.shape)
     weights = [v.value for v in stack.trainable_variables]  # there are no others

@@ -28,7 +28,9 @@ def checkpointing(scheme):
     found = []
     for again in (False, True):
         keras.utils.set_random_seed(2)
-        stack = TransformerEncoder(2, 2, 5, scheme=scheme, gradient_checkpointing=again)
+        stack = TransformerEncoder(
+            2, num_heads=2, intermediate_dim=5, scheme=scheme, gradient_checkpointing=again
+        )
         inputs = keras.Input((3, 8))
         model = keras.Model(inputs, stack(inputs))
         model.compile("sgd", "mse", jit_compile=keras.backend.backend() == "jax")

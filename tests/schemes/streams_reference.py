@@ -69,6 +69,11 @@ def array(tensor):
     return np.asarray(ops.convert_to_numpy(ops.cast(tensor, "float64")))
 
 
+def giving(f):
+    """A sublayer that gives f, whatever it reads."""
+    return lambda h: f
+
+
 class Stack:
     """Layers of three toy sublayers, as a stack runs them."""
 
@@ -105,7 +110,7 @@ class Stack:
         x = ops.cast(x, self.dtype)
         found = [x if self.ends is None else self.ends(x)]
         for add_norm, kernel in zip(self.add_norms, self.kernels, strict=True):
-            h = add_norm(found[-1])
+            h = add_norm.branch_input(found[-1])
             f = ops.tanh(ops.matmul(h, ops.cast(kernel, self.dtype)))
             found.append(add_norm(found[-1], f, training=training))
         return found

@@ -23,7 +23,9 @@ def example(monkeypatch):
 def test_two_sublayers_by_hand_and_its_files(example, tmp_path):
     x = np.random.default_rng(3).normal(size=(2, 3, 4)).astype("float32")
     inputs = keras.Input((3, 4))
-    stack = TransformerEncoder(1, 2, 5, scheme=example["SumAndLatest"](0.25))
+    stack = TransformerEncoder(
+        1, num_heads=2, intermediate_dim=5, scheme=example["SumAndLatest"](0.25)
+    )
     model = keras.Model(inputs, stack(inputs))
     layer = stack.layers[0]
     first = layer.self_attention(layer.self_attention_add_norm.pre_norm(x))

@@ -21,6 +21,7 @@ from streams_reference import (
     Stack,
     T,
     array,
+    giving,
     gradients,
     random,
 )
@@ -198,8 +199,8 @@ def test_add_norm_alone_is_a_stack_of_one_sublayer(case):
     add_norm = AddNorm(scheme, position=first)
     x, f = X.astype("float32"), random(B, T, D, seed=5).astype("float32")
     add_norm.build(x.shape)
-    state = add_norm(scheme.open(x), f)
-    alone = array(add_norm(x, f))
+    state = add_norm(scheme.open(x), giving(f))
+    alone = array(add_norm(x, giving(f)))
     np.testing.assert_array_equal(alone, array(scheme.collapse(state)))
     if case in START_OF_PRE_LN:
         np.testing.assert_allclose(alone, x + f, atol=1e-5)
@@ -227,7 +228,7 @@ def test_b2t_without_branches_and_without_its_skip():
     zeros = ops.zeros_like(X)
     state = stack.ends(ops.cast(X, "float64"))
     for add_norm in stack.add_norms[:3]:
-        state = add_norm(state, zeros)
+        state = add_norm(state, giving(zeros))
     norm = post_ln.final_norm
     # One norm a sublayer, and the layer's input once more in front of the last.
     expected = norm(norm(norm(X)) + X)
@@ -236,7 +237,7 @@ def test_b2t_without_branches_and_without_its_skip():
 
     state, y = stack.ends(ops.cast(X, "float64")), X
     for add_norm, other in zip(stack.add_norms[:3], post_ln.add_norms[:3], strict=True):
-        state, y = add_norm(state, zeros + 0.5), other(y, zeros + 0.5)
+        state, y = (each(x, giving(zeros + 0.5)) for each, x in ((add_norm, state), (other, y)))
         state = state._replace(memory=tuple(ops.zeros_like(x) for x in state.memory))
     np.testing.assert_array_equal(array(state.streams[0]), array(y))
 
@@ -420,7 +421,7 @@ def test_a_deep_layer_of_dense_former_alone_has_its_last_weights(dilation, kept)
     weights = array(add_norm.depth_weights)[-kept:]
     f = random(B, T, D, seed=5)
     expected = sum(w * x for w, x in zip(weights, (X, X + f)[-kept:], strict=True))
-    np.testing.assert_allclose(array(add_norm(X, f)), expected, rtol=1e-10)
+    np.testing.assert_allclose(array(add_norm(X, giving(f))), expected, rtol=1e-10)
     found = scheme.coefficients(scheme.open(X), add_norm._parts(None, None))["depth"]
     np.testing.assert_array_equal(array(found), weights)
 
@@ -564,13 +565,13 @@ def test_a_state_at_the_wrong_place_is_an_error():
     x = X.astype("float32")
     one_stream, many = AddNorm("pre_ln"), AddNorm("mhc_lite")
     with pytest.raises(ValueError, match=r"'add_norm.*a layer that is built.*Say layer.build"):
-        AddNorm("mhc_lite")(StreamState((x,) * 4), x)
+        AddNorm("mhc_lite")(StreamState((x,) * 4), giving(x))
     for add_norm in (one_stream, many):
         add_norm.build(x.shape)
     with pytest.raises(ValueError, match=r"has one stream.*Received: 2 streams and 1 memories"):
-        one_stream(StreamState((x, x), (x,)), x)
+        one_stream(StreamState((x, x), (x,)), giving(x))
     with pytest.raises(ValueError, match=r"Expected 4 streams and 0 memories. Received: 2 and 0"):
-        many(StreamState((x, x)), x)
+        many(StreamState((x, x)), giving(x))
     dense = AddNorm(
         "dense_former", position=StackPosition(2, 2, "encoder").at("self_attention", SUBLAYERS)
     )
@@ -578,9 +579,9 @@ def test_a_state_at_the_wrong_place_is_an_error():
     with pytest.raises(
         ValueError, match=r"DenseFormer at this place.*and 1 memories. Received: 1 and 2"
     ):
-        dense(StreamState((x,), (x, x)))
+        dense.branch_input(StreamState((x,), (x, x)))
     with pytest.raises(ValueError, match=r"Expected both of one shape.*\(2, 3, 8\).*\(2, 3, 7\)"):
-        many(StreamState((x,) * 4), x[..., :7])
+        many(StreamState((x,) * 4), giving(x[..., :7]))
 
 
 @pytest.mark.parametrize(
