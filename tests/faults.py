@@ -473,8 +473,8 @@ FAULTS = (
         "training/padding_in_the_loss",
         "padding counts in the loss",
         (
-            "return ops.not_equal(whole_labels(labels), pad_id)",
-            "return ops.not_equal(whole_labels(labels), pad_id - 1)",
+            "return ops.not_equal(wide_ids(labels), pad_id)",
+            "return ops.not_equal(wide_ids(labels), pad_id - 1)",
         ),
         tests="training/test_losses.py::test_value_and_gradient_are_those_of_the_definition",
     ),

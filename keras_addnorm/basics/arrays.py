@@ -56,3 +56,14 @@ def values_of(tensor: Any) -> np.ndarray | None:
     except (TypeError, ValueError, NotImplementedError, RuntimeError):
         return None
     return values if values.dtype.kind in "biuf" else None
+
+
+def wide_ids(ids: Tensor) -> Tensor:
+    """Return integers that compare with any id: int64 where they may need it, else int32."""
+    return ops.cast(ids, "int64" if ops.dtype(ids) in ("int64", "uint64") else "int32")
+
+
+def inside_vocabulary(ids: Tensor, size: Any) -> Tensor:
+    """Return where ids are at least 0 and below a size, of the same shape."""
+    ids = wide_ids(ids)
+    return ops.logical_and(ops.greater_equal(ids, 0), ops.less(ids, size))

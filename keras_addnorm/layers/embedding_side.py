@@ -16,7 +16,7 @@ from keras_addnorm.basics.argument_checks import (
     require_share,
     require_size,
 )
-from keras_addnorm.basics.arrays import values_of
+from keras_addnorm.basics.arrays import inside_vocabulary, values_of
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.masks import token_mask
@@ -149,11 +149,8 @@ class EmbeddingSide(keras.layers.Layer):
             return self._rows(token_ids)
         values = values_of(token_ids)
         if values is None:
-            is_inside = ops.logical_and(
-                ops.greater_equal(token_ids, 0), ops.less(token_ids, self.vocabulary_size)
-            )
-            rows = self._rows(token_ids)
-            return ops.where(ops.expand_dims(is_inside, -1), rows, float("nan"))
+            is_inside = ops.expand_dims(inside_vocabulary(token_ids, self.vocabulary_size), -1)
+            return ops.where(is_inside, self._rows(token_ids), float("nan"))
         if values.size:
             low, high = values.min(), values.max()
             if low < 0 or high >= self.vocabulary_size:

@@ -11,7 +11,7 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
-from keras_addnorm.basics.arrays import to_tensor, values_of
+from keras_addnorm.basics.arrays import inside_vocabulary, to_tensor, values_of, wide_ids
 
 
 def checked_labels_and_logits(
@@ -88,17 +88,6 @@ def _require_inside(
         )
 
 
-def whole_labels(labels: Any) -> Any:
-    """Integers that can be compared with any id: int64 where they need it, else int32."""
-    return ops.cast(labels, "int64" if ops.dtype(labels) in ("int64", "uint64") else "int32")
-
-
-def inside_vocabulary(labels: Any, vocabulary_size: Any) -> Any:
-    """True where a label is an id of the vocabulary. (...) -> (...)."""
-    labels = whole_labels(labels)
-    return ops.logical_and(ops.greater_equal(labels, 0), ops.less(labels, vocabulary_size))
-
-
 def checked_pad_id(pad_id: int) -> int:
     """Returns the id as a plain int; raises a `ValueError` if it is none."""
     try:
@@ -127,7 +116,7 @@ def accumulation_dtype(logits: Any) -> str:
 
 def real_tokens(labels: Any, pad_id: int) -> Any:
     """True where the label counts. (B, T) -> (B, T)."""
-    return ops.not_equal(whole_labels(labels), pad_id)
+    return ops.not_equal(wide_ids(labels), pad_id)
 
 
 def token_weights(labels: Any, pad_id: int, sample_weight: Any, dtype: str) -> Any:

@@ -5,11 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.arrays import inside_vocabulary
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,
     checked_pad_id,
-    inside_vocabulary,
     token_cross_entropy,
     token_weights,
 )
@@ -100,7 +100,7 @@ class MaskedAccuracy(_TokenMetric):
         ids = ops.arange(ops.shape(logits)[-1], dtype="int32")
         vocabulary_size = ops.shape(logits)[-1]
         prediction = ops.min(ops.where(ops.equal(logits, highest), ids, vocabulary_size), axis=-1)
-        is_right = ops.equal(ops.cast(prediction, labels.dtype), labels)
+        is_right = ops.equal(prediction, ops.cast(labels, "int32"))
         is_inside = inside_vocabulary(labels, vocabulary_size)
         return ops.where(is_inside, ops.cast(is_right, "float32"), float("nan"))
 

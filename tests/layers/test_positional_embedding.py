@@ -295,3 +295,14 @@ def test_with_positions_that_are_the_attentions_task_nothing_is_added(positions)
     expected = array(layer.embeddings)[IDS] * np.sqrt(D)
     np.testing.assert_allclose(layer(IDS, start_index=3), expected, rtol=1e-12)
     assert len(layer.weights) == 1
+
+
+@pytest.mark.parametrize("wrong", [-1, 11, 2**32 + 5])
+def test_a_traced_id_without_a_row_is_nan(wrong):
+    import tensorflow as tf
+
+    embedding = PositionalEmbedding(11, hidden_dim=4)
+    ids = np.array([[3, 5, wrong]])
+    found = np.asarray(tf.function(embedding, jit_compile=True)(tf.constant(ids)))
+    np.testing.assert_allclose(found[:, :2], np.asarray(embedding(ids[:, :2])), rtol=1e-6)
+    assert np.isnan(found[0, 2]).all()

@@ -405,6 +405,25 @@ def test_the_benchmark_of_storage_compares_three_exports(run, capsys):
 
 
 @pytest.mark.slow
+def test_the_benchmark_of_stopping_rules_says_which_lose(run, tmp_path, capsys, monkeypatch):
+    """It compares the scores of the compiled searches with those of its own, in plain NumPy."""
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(folder)
+    given = ["--run-dir", run.directory.path, "--split", "test", "--sentences", "8"]
+    given += ["--num-beams", "2", "--max-length", "9", "--penalties", "0.6"]
+    given += ["--json", tmp_path / "figures.json"]
+    monkeypatch.setattr("sys.argv", ["beam_stopping.py", *map(str, given)])
+    runpy.run_path(str(folder / "beam_stopping.py"))["main"]()
+    assert "8 sentences of 'test', room for 9 tokens" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+    assert [row["rule"] for row in rows] == [True, "current_length", False]
+    assert rows[-1]["worse than the best seen"] == 0
+    assert rows[-1]["worse than greedy"] == rows[-1]["of these dropped"]
+    for name in ("steps, N = 1", "steps, N = K"):
+        assert rows[0][name] <= rows[1][name] <= rows[2][name] <= 9
+
+
+@pytest.mark.slow
 def test_the_benchmark_of_translation_compares_with_ctranslate2(run, tmp_path, capsys, monkeypatch):
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(folder)

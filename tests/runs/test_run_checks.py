@@ -718,7 +718,7 @@ def test_going_on_as_before_changes_no_rate(compiled, schedule, together):
 
 def test_of_the_two_optimisers_of_float16_the_inner_one_counts_the_batches(compiled):
     with computing_in("float16"):
-        model, training = compiled(epochs=10, schedule="cosine", precision="float16")
+        model, training = compiled(epochs=10, cooldown_epochs=2, precision="float16")
     inner = model.optimizer.inner_optimizer
     before = [float(inner._learning_rate(step)) for step in range(0, 300, 7)]
     inner._iterations.assign(95)

@@ -89,6 +89,19 @@ def test_metrics(metric, value):
     assert np.isfinite(metric.result())
 
 
+def test_labels_of_few_bits():
+    """A vocabulary that is larger than the type of the labels: nothing wraps around."""
+    logits = np.zeros((1, 2, 300), "float32")
+    logits[0, :, 257] = 5.0  # 257 of eight bits is 1
+    for dtype in ("int8", "uint8", "int64"):
+        labels = tf.constant(np.array([[1, 7]], dtype))
+        update = tf.function(MaskedAccuracy(), jit_compile=True)
+        assert float(update(labels, logits)) == 0
+        loss = tf.function(LOSSES["plain"], jit_compile=True)
+        expected = np.log(299 + np.exp(5.0)) - 0.1 * 5 / 300
+        assert float(loss(labels, logits)) == pytest.approx(expected, rel=1e-5)
+
+
 SCRIPT = """
 import keras, numpy as np
 import test_labels_outside as t
