@@ -198,8 +198,8 @@ def search_all(
     longest: int,
     jit_compile: bool,
 ) -> Found:
-    """Outputs and scores of all sentences, in their order."""
-    number = sum(len(places) for _, places in sources)
+    """Outputs and scores of the sentences, at their places in the split."""
+    number = 1 + max(place for _, places in sources for place in places)
     ids, scores = np.zeros((number, longest), int), np.zeros(number)
     for source, places in sources:
         found, found_scores = run.model.generate(

@@ -13,7 +13,6 @@ import numpy as np
 from filled_models import LABELS, SOURCE, array, batch, tiny_model
 
 from keras_addnorm.decoding import (
-    Beam,
     DiverseBeam,
     ForbiddenTokens,
     Lexicon,
@@ -32,10 +31,10 @@ from keras_addnorm.training import (
     ScheduleOfUpdates,
 )
 
+SMALL = {"scheme": "pre_ln", "num_encoder_layers": 1}
 OPTIONS = {"max_length": 5, "jit_compile": False}
 RULES = [NoRepeatNgram(2), MaxLength(3, 0.7), ForbiddenTokens((5,))]
 STRATEGIES = {
-    "beam": Beam(3, "average", early_stopping="current_length"),
     "diverse beam": DiverseBeam(4, 2, num_return=4),
     "sample": Sample(1.5, top_k=4, top_p=0.9, seed=2, num_return=3),
 }
@@ -80,25 +79,23 @@ def by_positions(dtype):
     """Logits with each kind of positions."""
     found = {}
     for kind in positions.names():
-        model = tiny_model(dtype=dtype, scheme="pre_ln", positions=kind, hidden_dim=8)
+        model = tiny_model(dtype=dtype, positions=kind, hidden_dim=8, **SMALL)
         found[kind] = array(keras.ops.cast(model(batch()), "float32")).tolist()
     return found
 
 
-def fitted(dtype, loss, rows=1):
-    """The history of a training in which everything is drawn that is drawn anywhere."""
-    model = tiny_model(dtype=dtype, scheme="pre_ln", **EVERYTHING_RANDOM)
+def fitted(dtype):
+    """A model and its history of a training in which all is drawn that is drawn anywhere."""
+    model = tiny_model(dtype=dtype, **SMALL, **EVERYTHING_RANDOM)
     for number, state in enumerate(model.non_trainable_variables):
         if state.path.endswith("seed_generator_state"):
             state.assign([number, 0])
     rate = ScheduleOfUpdates(InverseSquareRootSchedule(0.25, 2), 2)
-    metrics = [MaskedAccuracy(), Perplexity()]
+    loss, metrics = MaskedSparseCategoricalCrossentropy(0.1), [MaskedAccuracy(), Perplexity()]
     model.compile(keras.optimizers.SGD(rate), loss, metrics=metrics, jit_compile=False)
-    inputs = {side: np.repeat(ids, rows, axis=0) for side, ids in batch().items()}
-    labels = np.repeat(LABELS, rows, axis=0)
-    history = model.fit(inputs, labels, epochs=3, verbose=0, shuffle=False).history
-    evaluated = model.evaluate(inputs, labels, verbose=0, return_dict=True)
-    model.predict(inputs, verbose=0)
+    history = model.fit(batch(), LABELS, epochs=3, verbose=0, shuffle=False).history
+    evaluated = model.evaluate(batch(), LABELS, verbose=0, return_dict=True)
+    model.predict(batch(), verbose=0)
     return model, {"history": history, "evaluated": evaluated}
 
 
@@ -114,13 +111,15 @@ def saved(model):
 def run(floatx, dtype):
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(floatx)
-    model, training = fitted(dtype, MaskedSparseCategoricalCrossentropy(0.1))
+    model, training = fitted(dtype)
     found = {"training": training, "scored": scored(model)}
     if dtype is None:
         return found | {"saved": saved(model)}
-    _, r_drop = fitted(dtype, RDropCrossentropy(3.0), rows=2)
-    searches = searched(tiny_model(dtype=dtype, scheme="pre_ln", positions="t5"))
-    return found | {"R-Drop": r_drop, "searches": searches, "positions": by_positions(dtype)}
+    logits = np.random.default_rng(3).normal(size=(4, 5, 11)).astype("float32")
+    r_drop = RDropCrossentropy(3.0)(LABELS[[0, 0, 1, 1]], logits)
+    searches = searched(tiny_model(dtype=dtype, positions="t5", **SMALL))
+    found |= {"R-Drop": float(r_drop), "searches": searches}
+    return found | {"positions": by_positions(dtype)}
 
 
 if __name__ == "__main__":

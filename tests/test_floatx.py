@@ -112,11 +112,11 @@ def test_whole_numbers_stay_whole_on_every_backend(backend, name):
     expected, other, own = found["float32"], found["set"], found["own"]
     assert other["searches"] == expected["searches"]
     assert other["positions"] == expected["positions"]
-    for kind in ("training", "R-Drop"):
-        first, again = expected[kind]["history"], other[kind]["history"]
-        # Before the first update; Keras keeps the learning rate in floatx.
-        assert again["loss"][0] == first["loss"][0]
-        np.testing.assert_allclose(again["loss"], first["loss"], rtol=0.05)
+    assert other["R-Drop"] == expected["R-Drop"]
+    first, again = (results["training"]["history"]["loss"] for results in (expected, other))
+    if backend == "jax":  # Elsewhere Keras draws other numbers in another floatx.
+        # Keras keeps the learning rate and the mean of the loss in floatx.
+        np.testing.assert_allclose(again, first, rtol={"bfloat16": 0.01, "float64": 1e-5}[name])
     np.testing.assert_allclose(*own["scored"], rtol={"bfloat16": 0.15, "float64": 1e-5}[name])
     numbers = [*own["training"]["history"].values(), *own["training"]["evaluated"].values()]
     assert np.isfinite(np.hstack(numbers)).all()

@@ -20,21 +20,22 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 
 
 def to_tensor(values: Any) -> Tensor:
-    """Return an array as a tensor of its own type: whole numbers stay whole.
+    """Return numbers as a tensor: whole ones stay whole, and booleans what they are.
 
     Keras makes float32 of them on JAX under `set_floatx("bfloat16")`, if it is asked for no type.
 
     Args:
-        values: An array, or a tensor, which is returned as it is.
+        values: An array, a list, or a tensor, which is returned as it is.
 
     Returns:
         A tensor; of whole numbers int64 ones only where the backend has them.
     """
-    if not isinstance(values, np.ndarray):
-        return ops.convert_to_tensor(values)
-    if values.dtype == "int64" and keras.backend.backend() == "jax":
-        values = values.astype("int32")
-    return ops.convert_to_tensor(values, values.dtype.name)
+    if isinstance(values, np.ndarray | list | tuple) and keras.backend.backend() == "jax":
+        array = np.asarray(values)
+        if array.dtype.kind in "biu":
+            narrow = {"int64": "int32", "uint64": "uint32"}.get(array.dtype.name, array.dtype.name)
+            return ops.convert_to_tensor(array.astype(narrow), narrow)
+    return ops.convert_to_tensor(values)
 
 
 def not_finite(weights: Iterable[Any]) -> list[str]:

@@ -22,6 +22,7 @@ from keras import ops
 
 from keras_addnorm.basics import Table
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.decoding.argument_checks import listed, require_positive
 from keras_addnorm.decoding.special_ids import SpecialIds
 
@@ -245,7 +246,7 @@ class ForbiddenTokens(Constraint):
         beyond = max(self.tokens) + 1
         allowed = np.ones(beyond + 1, "bool")
         allowed[list(self.tokens)] = False
-        table = ops.convert_to_tensor(allowed)
+        table = to_tensor(allowed)
         places = ops.minimum(view.tokens, ops.cast(beyond, "int32"))
         return ops.expand_dims(ops.take(table, places), 0)
 

@@ -13,7 +13,7 @@ from keras_addnorm.diagnostics.attention_maps import attention_scores
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.models.checks import require_model
-from keras_addnorm.models.id_checks import check_inputs, id_array
+from keras_addnorm.models.id_checks import check_ids, check_inputs, id_array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +77,8 @@ def head_diversity(model: Any, source_ids: Any, target_ids: Any) -> list[HeadDif
             "Head diversity is measured on a batch. Expected source_ids (B, S) and target_ids "
             f"(B, T). Received: {source.shape} and {target.shape}"
         )
+    check_ids("source", source, model.config.source_vocabulary_size)
+    check_ids("target", target, model.config.target_vocabulary_size)
     check_inputs({"source": source, "target": target}, model.config)
     found: list[HeadDifferences] = []
     with contextlib.ExitStack() as stack:

@@ -293,7 +293,9 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
         """Add the loss on heads that agree, while training; diagnostics watch this call."""
         diversity = HeadDiversity.get(self.attention.head_diversity)
         if training and diversity is not None:
-            self.add_loss(diversity.loss(values, weights, context, key_mask, query_mask))
+            loss = diversity.loss(values, weights, context, key_mask, query_mask)
+            # Keras adds it to a loss of this type, which TensorFlow does with no other.
+            self.add_loss(ops.cast(loss, keras.backend.floatx()))
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")

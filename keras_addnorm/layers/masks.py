@@ -9,6 +9,8 @@ import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
+from keras_addnorm.basics.arrays import to_tensor
+
 Tensor = Any
 
 
@@ -186,7 +188,7 @@ def masked_softmax(
 
         return weights, gradient
 
-    return among(logits) if mask is None else among(logits, ops.convert_to_tensor(mask))
+    return among(logits) if mask is None else among(logits, to_tensor(mask))
 
 
 def _softmax_among(

@@ -305,7 +305,7 @@ class Forgetful(Characters):
 def test_a_mask_of_the_decoders_own_positions_needs_a_subclass(jit_compile):
     keras.utils.set_random_seed(6)
     model = Forgetful()
-    stack = OwnStack(2, 2, 16, scheme="pre_ln")
+    stack = OwnStack(num_layers=2, num_heads=2, intermediate_dim=16, scheme="pre_ln")
     stack.build((None, None, 8))
     stack.set_weights(model.decoder.get_weights())
     options = {"num_beams": 3, "max_length": 5, "jit_compile": jit_compile}

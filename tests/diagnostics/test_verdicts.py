@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from filled_models import LABELS, array, batch
 
+from keras_addnorm import norms
 from keras_addnorm.diagnostics import Thresholds, inspect
+from keras_addnorm.layers import TransformerEncoder, TransformerEncoderLayer
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
 
@@ -214,3 +216,33 @@ def test_fresh_heads_do_not_copy_each_other_in_a_short_sentence():
     assert closest > report.thresholds.head_similarity
     free = {each.free_weights for each in attention}
     assert free == {6, 3}, "3 queries of 3 keys, or of 1, 2 and 3, whose weights sum to 1"
+
+
+def _of_single_layers(scheme, *behind):
+    layer = TransformerEncoderLayer(num_heads=2, intermediate_dim=7, scheme=scheme, name="mine")
+    return keras.Sequential([keras.Input((5, 6)), layer, *behind, keras.layers.Dense(1)])
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (lambda: _of_single_layers("pre_ln"), ("mine/feed_forward",)),
+        (lambda: _of_single_layers("pre_ln", keras.layers.LayerNormalization()), ()),
+        (lambda: _of_single_layers("pre_ln", norms.get("rms_norm")()), ()),
+        (lambda: _of_single_layers("post_ln"), ()),
+        (lambda: keras.Sequential([keras.Input((5, 6)), _stack("pre_ln")]), ()),
+        (lambda: keras.Sequential([_of_single_layers("pre_ln")]), ("mine/feed_forward",)),
+    ],
+    ids=["none", "of Keras", "ours", "post_ln", "stack", "model inside"],
+)
+def test_layers_one_by_one_want_their_final_norm(model, named):
+    x = np.random.default_rng(3).normal(size=(3, 5, 6)).astype("float32")
+    report = inspect(model(), (x, 0.0), lambda labels, outputs: keras.ops.mean(outputs**2))
+    found = [verdict for verdict in report.verdicts if verdict.kind == "no_final_norm"]
+    assert [verdict.sublayers for verdict in found] == [named] * bool(named)
+    if named:
+        assert "No norm follows 'mine'" in str(report)
+
+
+def _stack(scheme):
+    return TransformerEncoder(1, num_heads=2, intermediate_dim=7, scheme=scheme)

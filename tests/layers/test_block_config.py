@@ -83,8 +83,10 @@ def test_an_unknown_argument_is_named(cls):
         cls(**sizes, qqq=1)
     with pytest.raises(TypeError, match=f"^The arguments of {cls.__name__} do not fit: missing a"):
         cls()
-    with pytest.raises(TypeError, match="multiple values for argument 'num_heads'"):
-        cls(*range(7), num_heads=2)
+    with pytest.raises(
+        TypeError, match=rf"^{cls.__name__} takes its .*arguments by name.*num_heads"
+    ):
+        cls(*range(7))
 
 
 def test_a_replaced_field_is_checked_too():

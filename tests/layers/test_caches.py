@@ -82,7 +82,13 @@ SHARED = [
 def make(scheme, kind, attention):
     embedding = PositionalEmbedding(11, D, positions=kind, max_length=T)
     decoder = TransformerDecoder(
-        1, H, 7, scheme=scheme, positions=kind, attention=attention, num_other_layers=1
+        1,
+        num_heads=H,
+        intermediate_dim=7,
+        scheme=scheme,
+        positions=kind,
+        attention=attention,
+        num_other_layers=1,
     )
     decoder.build((B, T, D), (B, S, D))
     return embedding, randomize(decoder)

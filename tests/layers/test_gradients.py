@@ -30,8 +30,8 @@ STEP = 1e-5
 def test_directional_derivatives(scheme, norm):
     """Of a decoder layer, which has every sublayer that there is."""
     layer = TransformerDecoderLayer(
-        H,
-        F,
+        num_heads=H,
+        intermediate_dim=F,
         activation="silu",  # smooth: the kinks of relu would spoil the differences
         scheme=scheme,
         norm=norm,

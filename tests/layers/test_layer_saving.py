@@ -81,6 +81,9 @@ for _scheme, _norm in zip(SCHEMES, itertools.cycle(NORMS), strict=False):
 
 def functional(layer, arrays):
     inputs = [keras.Input(a.shape[1:], dtype=a.dtype.name) for a in arrays]
+    if isinstance(layer, AddNorm):
+        x, other = inputs
+        return keras.Model(inputs, layer(x, lambda h: keras.layers.add([h, other])))
     return keras.Model(inputs, layer(*inputs))
 
 

@@ -22,7 +22,12 @@ SCHEME = {True: "pre_ln", False: "post_ln"}
 
 def ours(layer_class, norm_first, *shapes, activation="relu"):
     layer = layer_class(
-        H, F, activation=activation, scheme=SCHEME[norm_first], epsilon=EPSILON, dtype="float64"
+        num_heads=H,
+        intermediate_dim=F,
+        activation=activation,
+        scheme=SCHEME[norm_first],
+        epsilon=EPSILON,
+        dtype="float64",
     )
     layer.build(*shapes)
     return randomize(layer)

@@ -39,7 +39,12 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 @pytest.mark.parametrize(("scheme", "norm"), covering(SCHEMES, NORMS, strength=1))
 def test_encoder_layer_equals_the_formula(scheme, norm):
     layer = TransformerEncoderLayer(
-        H, F, scheme=scheme, norm=norm, position=position(), dtype="float64"
+        num_heads=H,
+        intermediate_dim=F,
+        scheme=scheme,
+        norm=norm,
+        position=position(),
+        dtype="float64",
     )
     x = random(B, T, D)
     layer.build(x.shape)
@@ -51,7 +56,12 @@ def test_encoder_layer_equals_the_formula(scheme, norm):
 @pytest.mark.parametrize(("scheme", "norm"), covering(SCHEMES, NORMS, strength=1))
 def test_decoder_layer_equals_the_formula(scheme, norm):
     layer = TransformerDecoderLayer(
-        H, F, scheme=scheme, norm=norm, position=position("decoder"), dtype="float64"
+        num_heads=H,
+        intermediate_dim=F,
+        scheme=scheme,
+        norm=norm,
+        position=position("decoder"),
+        dtype="float64",
     )
     x = random(B, T, D)
     layer.build(x.shape, MEMORY.shape)
@@ -387,7 +397,7 @@ def test_a_stack_needs_layers(stack_class, num_layers):
     with pytest.raises(
         ValueError, match=f"Expected an int num_layers >= 1. Received: {num_layers}"
     ):
-        stack_class(num_layers, H, F)
+        stack_class(num_layers, num_heads=H, intermediate_dim=F)
 
 
 @pytest.mark.parametrize("built_with", [True, False])

@@ -128,7 +128,10 @@ def test_a_config_is_frozen():
         ({"max_length": 2.5}, "`max_length` has to be a positive integer. Received: 2.5"),
         ({"source_vocabulary_size": "8k"}, "`source_vocabulary_size`.*Received: '8k'"),
         ({"num_decoder_layers": 0}, "`num_decoder_layers`"),
-        ({"dropout": 1.0}, "`dropout` is a share. Expected 0 <= share < 1. Received: 1.0"),
+        (
+            {"dropout": 1.0},
+            "`dropout` is a share. Expected 0 <= share < 1 in float32. Received: 1.0",
+        ),
         ({"attention_dropout": -0.1}, "`attention_dropout`"),
         ({"scheme": "prelayer"}, "no such residual scheme"),
         ({"norm": "batch"}, "no such norm"),

@@ -135,7 +135,12 @@ def test_gradient_checkpointing_changes_no_number(scheme):
     for again in (False, True):
         keras.utils.set_random_seed(4)
         stack = TransformerDecoder(
-            2, 2, 5, scheme=scheme, dropout=0.2, gradient_checkpointing=again
+            2,
+            num_heads=2,
+            intermediate_dim=5,
+            scheme=scheme,
+            dropout=0.2,
+            gradient_checkpointing=again,
         )
         stack.build(X.shape, X.shape)
         found.append(_gradients(stack))

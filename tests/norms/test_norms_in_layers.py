@@ -224,7 +224,7 @@ def test_a_side_that_is_missing_is_an_error():
 
 @pytest.mark.parametrize("layer", [TransformerEncoderLayer, TransformerDecoderLayer])
 def test_a_layer_alone_takes_the_norm_of_its_side(layer):
-    made = layer(2, 7, norm=SIDES)
+    made = layer(num_heads=2, intermediate_dim=7, norm=SIDES)
     assert made.norm == SIDES[layer.side]
     assert layer.from_config(made.get_config()).norm == made.norm
 

@@ -411,7 +411,7 @@ def test_the_benchmark_of_stopping_rules_says_which_lose(run, tmp_path, capsys, 
     monkeypatch.syspath_prepend(folder)
     given = ["--run-dir", run.directory.path, "--split", "test", "--sentences", "8"]
     given += ["--num-beams", "2", "--max-length", "9", "--penalties", "0.6"]
-    given += ["--json", tmp_path / "figures.json"]
+    given += ["--rounds", "1", "--json", tmp_path / "figures.json"]
     monkeypatch.setattr("sys.argv", ["beam_stopping.py", *map(str, given)])
     runpy.run_path(str(folder / "beam_stopping.py"))["main"]()
     assert "8 sentences of 'test', room for 9 tokens" in capsys.readouterr().out
@@ -421,6 +421,7 @@ def test_the_benchmark_of_stopping_rules_says_which_lose(run, tmp_path, capsys, 
     assert rows[-1]["worse than greedy"] == rows[-1]["of these dropped"]
     for name in ("steps, N = 1", "steps, N = K"):
         assert rows[0][name] <= rows[1][name] <= rows[2][name] <= 9
+    assert rows[0]["time, N = 1"] == 1.0 and rows[2]["time, N = 2"] > 0
 
 
 @pytest.mark.slow
