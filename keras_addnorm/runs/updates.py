@@ -37,7 +37,8 @@ def with_warmup(
         return config, None
     before = directory.read_config().training if directory.config.exists() else training
     steps = before.warmup_steps or training.warmup(total)
-    said = f"Warm-up: {steps:,} updates, as there are few and no --warmup-steps is given."
+    counted = f"{steps:,} update{'' if steps == 1 else 's'}"
+    said = f"Warm-up: {counted}, as there are few and no --warmup-steps is given."
     is_less = steps < WARMUP and training.schedule != "constant"
     return config.replace({"training.warmup_steps": steps}), said if is_less else None
 

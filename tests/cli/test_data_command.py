@@ -176,7 +176,7 @@ def test_m1_one_command_trains_on_a_single_file_and_others_go_on(
     assert "Warning: train: 52 of 53 pairs kept; left out: 1 empty (lines 53)." in out
     assert "pairs: 1 empty, 1 duplicates; perhaps " in out
     assert "; perhaps 1 wrong script (a side is in an unusual script)." in out
-    assert "Warning: 1 update is fewer than the 1,000" in out
+    assert "Warm-up: 1 update, as there are few and no --warmup-steps is given." in out
     status, out, _ = run(capsys, "evaluate", "--run-dir", run_dir, "--split", "validation")
     assert (status, "over all 5 pairs of 'validation'" in out) == (0, True)
     test = tmp_path / "test.tsv"
