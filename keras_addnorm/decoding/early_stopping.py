@@ -66,7 +66,10 @@ class NothingBetterReachable(StoppingRule):
         divisors = ops.where(is_reachable, length_penalty.divisor(all_lengths), 0.0)
         reachable = progress.best_sum / ops.max(divisors)
         num_beams = progress.finished_scores.shape[1]
-        needed = ops.minimum(progress.num_return, ops.cast(num_beams, "int32")) - 1
+        num_return, num_beams = (
+            ops.cast(number, "int32") for number in (progress.num_return, num_beams)
+        )
+        needed = ops.minimum(num_return, num_beams) - 1
         return ops.take(progress.finished_scores, needed, axis=1) >= reachable
 
 
