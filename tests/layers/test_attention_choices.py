@@ -354,7 +354,8 @@ def test_the_loss_on_heads_that_agree_equals_the_papers_double_sum():
         ],
     }
     expected = sum(factors[name] * np.mean(values) for name, values in means.items())
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    # Keras adds losses in floatx, so the layer's float64 ends there.
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_cross_attention_counts_the_queries_that_the_mask_on_them_lets_through():
