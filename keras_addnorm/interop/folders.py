@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
+from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
@@ -34,7 +34,7 @@ def write_manifest(folder: Path) -> None:
     Manifest(folder, IN_EXPORTS).write({"README.md"})
 
 
-def require_whole(path: str | os.PathLike[str]) -> None:
+def require_intact(path: str | os.PathLike[str]) -> None:
     """Compares the files of an export for another runtime or toolkit with their digests.
 
     `export_ctranslate2`, `export_litert`, `export_onnx` and `save_pretrained` write
@@ -55,17 +55,17 @@ def require_whole(path: str | os.PathLike[str]) -> None:
         from keras_addnorm.interop import (
             load_pretrained,
             make_random_folder,
-            require_whole,
+            require_intact,
             save_pretrained,
         )
 
         folder = pathlib.Path(tempfile.mkdtemp())
         t5 = load_pretrained(make_random_folder("t5", folder / "t5"))
         copy = save_pretrained(t5, folder / "copy")
-        require_whole(copy)
+        require_intact(copy)
         (copy / "config.json").write_text("{}")
         try:
-            require_whole(copy)
+            require_intact(copy)
         except ValueError as error:
             assert "config.json' is damaged" in str(error)
         ```

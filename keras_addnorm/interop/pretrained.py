@@ -18,7 +18,7 @@ from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
 from keras_addnorm.interop.families.text_files import write_json
-from keras_addnorm.interop.folders import require_new, require_whole, write_manifest
+from keras_addnorm.interop.folders import require_intact, require_new, write_manifest
 from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.hub import find_checkpoint
 from keras_addnorm.interop.tensor_files import StoredTensor, write_safetensors
@@ -186,7 +186,7 @@ def load_pretrained(
     """
     path = find_checkpoint(name)
     if verify:
-        require_whole(path)
+        require_intact(path)
     kind = _family_of(path) if family is None else families.get(family)
     checkpoint = kind.open(path)
     config = kind.config(checkpoint)

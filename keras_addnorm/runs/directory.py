@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import fcntl
-import hashlib
 import io
 import json
 import os
@@ -17,9 +16,9 @@ from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import is_device
+from keras_addnorm.basics.integrity import Manifest, digest_of_files
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.locks import alone
-from keras_addnorm.basics.manifest import Manifest
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig, missing_settings
@@ -31,6 +30,8 @@ _LEFTOVER = re.compile(
     r"|curves\.png|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json)"
 )
 
+
+TOKENIZER_FILES = ("tokenizer.model", "source.model", "target.model", "text_format.json")
 
 # What to do about a damaged file, where another copy is not the only help.
 _REMEDIES = {
@@ -443,21 +444,4 @@ class RunDirectory:
         Returns:
             32 hexadecimal digits.
         """
-        return digest_of_tokenizers(self.tokenizer)
-
-
-def digest_of_tokenizers(folder: Path) -> str:
-    """Computes a digest of the files that a `TokenizerPair` was saved in.
-
-    Args:
-        folder: Where they are.
-
-    Returns:
-        32 hexadecimal digits.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for name in ("tokenizer.model", "source.model", "target.model", "text_format.json"):
-        if (folder / name).is_file():
-            content = (folder / name).read_bytes()
-            digest.update(f"{name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
+        return digest_of_files(self.tokenizer, TOKENIZER_FILES)

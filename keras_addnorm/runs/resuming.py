@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices, is_first
 from keras_addnorm.models import Seq2SeqTransformer
@@ -17,7 +18,6 @@ from keras_addnorm.runs.optimization import go_on_with_learning_rate
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.weight_files import load_weights
 from keras_addnorm.training.checkpoint_file import (
-    DamagedCheckpointError,
     TrainingState,
     build_variables,
     load_checkpoint,
@@ -151,7 +151,7 @@ def resume_or_start(
 def _load(model: Any, checkpoint: Path, batch: Any, directory: RunDirectory) -> None:
     try:
         load_checkpoint(model, checkpoint, batch)
-    except DamagedCheckpointError:
+    except DamagedFileError:
         raise
     except ValueError as error:
         raise UserError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.integrity import digest_of_files
 from keras_addnorm.basics.languages import code_of
 from keras_addnorm.data import LineReport, TokenizerPair, hold_out
 from keras_addnorm.data.file_names import VALIDATION_NAMES
@@ -20,7 +21,7 @@ from keras_addnorm.data.readers import has_data_ending
 from keras_addnorm.data.splits import intervals, names_in, without
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import TranslationSet
-from keras_addnorm.runs.directory import RunDirectory, digest_of_tokenizers
+from keras_addnorm.runs.directory import TOKENIZER_FILES, RunDirectory
 from keras_addnorm.runs.errors import UserError, as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 
@@ -347,7 +348,7 @@ def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: Ru
     """
     with tempfile.TemporaryDirectory() as folder:
         tokenizers.save(folder)
-        is_equal = digest_of_tokenizers(Path(folder)) == digest
+        is_equal = digest_of_files(Path(folder), TOKENIZER_FILES) == digest
     if is_equal or (not digest and not directory.verify):
         return
     what = "others come out, with which the weights of its checkpoints mean nothing"

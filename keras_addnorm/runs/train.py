@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from keras_addnorm import distribution
-from keras_addnorm.basics.manifest import ChangedFileError
+from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.distribution import is_first
 from keras_addnorm.runs.callback_list import TrainingCallbacks, training_callbacks
 from keras_addnorm.runs.checks_before_training import (
@@ -28,7 +28,6 @@ from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import keep_standard_input
 from keras_addnorm.runs.trained_run import TrainedRun, load_run, require_model_config
 from keras_addnorm.runs.weight_files import save_average
-from keras_addnorm.training.checkpoint_file import DamagedCheckpointError
 from keras_addnorm.training.guard import NonFiniteError
 
 
@@ -144,12 +143,12 @@ def finish(prepared: Prepared, callbacks: TrainingCallbacks) -> None:
             ) from damaged
 
 
-def _save_average(paths: Sequence[Path], directory: RunDirectory) -> DamagedCheckpointError | None:
+def _save_average(paths: Sequence[Path], directory: RunDirectory) -> DamagedFileError | None:
     """Writes the mean of checkpoints, or returns what is wrong with one of them."""
     try:
         with directory.manifest.rewriting(directory.averaged_weights):
             save_average(paths, directory.averaged_weights, verify=directory.verify)
-    except DamagedCheckpointError as error:
+    except DamagedFileError as error:
         return error
     return None
 
@@ -163,7 +162,7 @@ def _alone_in(directory: RunDirectory) -> Iterator[None]:
             if is_first():
                 directory.remove_leftovers()
             yield
-        except (NonFiniteError, DamagedCheckpointError, ChangedFileError) as error:
+        except (NonFiniteError, DamagedFileError) as error:
             raise UserError(str(error)) from error
 
 

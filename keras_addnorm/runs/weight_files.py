@@ -13,12 +13,12 @@ import keras
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.integrity import DIGEST_ATTRIBUTE, TRAINING_GROUP
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import UserError
 from keras_addnorm.training import average_checkpoints
-from keras_addnorm.training.checkpoint_digest import ATTRIBUTE, OURS
 from keras_addnorm.training.checkpoints import largest_file, stored_variables
 
 
@@ -100,12 +100,12 @@ def _folder_beside(path: Path) -> tempfile.TemporaryDirectory[str]:
 
 def _copy_weights(everything: Path, path: Path) -> None:
     """Copies a weight file without the optimiser and without a training's state and digest."""
-    left_out = {"optimizer", OURS}
+    left_out = {"optimizer", TRAINING_GROUP}
     with (
         atomic_file(path) as temporary,
         h5py.File(everything) as old,
         h5py.File(temporary, "w") as new,
     ):
-        new.attrs.update({key: old.attrs[key] for key in old.attrs.keys() - {ATTRIBUTE}})
+        new.attrs.update({key: old.attrs[key] for key in old.attrs.keys() - {DIGEST_ATTRIBUTE}})
         for key in old.keys() - left_out:
             old.copy(key, new)

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.json_text import parse_json
-from keras_addnorm.basics.manifest import ChangedFileError
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
@@ -21,7 +21,7 @@ from keras_addnorm.serving.translation_result import Translation
 from keras_addnorm.serving.versions import (
     MANIFEST,
     existing_versions,
-    require_whole,
+    require_intact,
     version_number,
 )
 
@@ -50,7 +50,7 @@ class Translator:
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
         self.path = to_path(path)
         if verify:
-            require_whole(self.path)
+            require_intact(self.path)
         self.version = version_number(self.path.name)
         card = self.path / "assets.extra" / "model.json"
         self.card: dict[str, Any] = parse_json(card.read_bytes()) if card.is_file() else {}
@@ -162,7 +162,7 @@ def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -
         path = directory / str(versions[-1])
     try:
         return Translator(path, verify=verify)
-    except ChangedFileError:
+    except DamagedFileError:
         raise
     # TensorFlow has errors of many kinds for files without sense.
     except Exception as error:

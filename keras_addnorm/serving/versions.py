@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from keras_addnorm.basics.manifest import Manifest
+from keras_addnorm.basics.integrity import Manifest
 from keras_addnorm.basics.paths import to_path
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
@@ -86,14 +86,14 @@ def write_manifest(folder: Path) -> None:
     Manifest(folder, MANIFEST).write(_UNLISTED)
 
 
-def require_whole(folder: str | os.PathLike[str]) -> None:
+def require_intact(folder: str | os.PathLike[str]) -> None:
     """Compares the files of a version with its manifest.
 
     Args:
         folder: The folder of the version; one without a manifest, of an earlier export, is whole.
 
     Raises:
-        ChangedFileError: If a file is not what was written, or is missing.
+        DamagedFileError: If a file is not what was written, or is missing.
     """
     remedy = "Copy the version again from where it is whole, or export it again."
     Manifest(folder, MANIFEST).check(folder, remedy)

@@ -23,16 +23,16 @@ import numpy as np
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.integrity import (
+    STATE_NAME,
+    DamagedFileError,
+    open_weights,
+    require_intact_weights,
+    write_weights_digest,
+)
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.distribution import whole_values
-from keras_addnorm.training.checkpoint_digest import (
-    STATE_NAME,
-    DamagedCheckpointError,
-    reading,
-    require_whole,
-    write_digest,
-)
 from keras_addnorm.training.checkpoints import largest_file
 from keras_addnorm.training.held_variables import (
     assign,
@@ -43,7 +43,6 @@ from keras_addnorm.training.held_variables import (
 )
 
 __all__ = [
-    "DamagedCheckpointError",
     "TrainingState",
     "build_variables",
     "checkpoint_files",
@@ -117,7 +116,7 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: Tra
             write_variables(file, model, temporary.parent)
             content = json.dumps(dataclasses.asdict(state)).encode()
             file.create_dataset(STATE_NAME, data=np.frombuffer(content, np.uint8))
-            write_digest(file)
+            write_weights_digest(file)
 
 
 def read_checkpoint(path: str | os.PathLike[str], *, verify: bool = True) -> TrainingState:
@@ -132,11 +131,11 @@ def read_checkpoint(path: str | os.PathLike[str], *, verify: bool = True) -> Tra
         The state.
 
     Raises:
-        DamagedCheckpointError: If the file is not what was once written.
+        DamagedFileError: If the file is not what was once written.
     """
-    with reading(path) as file:
+    with open_weights(path) as file:
         if verify:
-            require_whole(file)
+            require_intact_weights(file)
         if STATE_NAME not in file:
             return TrainingState(epoch=place_in_name(path)[0])
         return TrainingState(**parse_json(bytes(file[STATE_NAME][()])))
@@ -161,7 +160,7 @@ def newest_checkpoint(
     for path in reversed(checkpoint_files(directory)):
         try:
             return path, read_checkpoint(path, verify=verify)
-        except DamagedCheckpointError as error:
+        except DamagedFileError as error:
             on_damaged(path, error)
     return None
 
@@ -180,7 +179,7 @@ def load_checkpoint(
         batch: Any training batch.
 
     Raises:
-        DamagedCheckpointError: If the file cannot be read.
+        DamagedFileError: If the file cannot be read.
         ValueError: If the model or its optimiser has other variables than those in the file. Of
             some models an earlier version did not write all of them: of those with LoRA.
     """
@@ -196,7 +195,7 @@ def load_checkpoint(
                 return
             missing = not_held(file, model)
     except (OSError, RuntimeError, LookupError) as error:  # Those of HDF5.
-        raise DamagedCheckpointError(
+        raise DamagedFileError(
             f"The checkpoint '{path}' cannot be read: {error}. Copy it again from where it is "
             "whole, or remove it: the one before it is taken then."
         ) from error

@@ -22,16 +22,16 @@ import numpy as np
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.atomic import require_space
-from keras_addnorm.basics.paths import to_path
-from keras_addnorm.training.checkpoint_digest import (
-    OURS,
-    VARIABLES_NAME,
-    DamagedCheckpointError,
-    has_digest,
-    reading,
-    require_whole,
-    write_digest,
+from keras_addnorm.basics.integrity import (
+    TRAINING_GROUP,
+    DamagedFileError,
+    has_weights_digest,
+    open_weights,
+    require_intact_weights,
+    write_weights_digest,
 )
+from keras_addnorm.basics.paths import to_path
+from keras_addnorm.training.held_variables import VARIABLES_NAME
 
 _SUFFIX = ".weights.h5"
 _EPOCH_FILE = re.compile(r"epoch-(\d{4,})\.weights\.h5")
@@ -166,7 +166,7 @@ def average_checkpoints(
     Raises:
         ValueError: If there is no path, a path does not end in `.weights.h5`, or the files differ
             in structure: the message names the tensors.
-        DamagedCheckpointError: If a file is not what was written, or cannot be read.
+        DamagedFileError: If a file is not what was written, or cannot be read.
         FileNotFoundError: If a file is missing.
 
     Example:
@@ -183,7 +183,7 @@ def average_checkpoints(
     """
     files = _checked_paths(paths)
     for path in files:
-        _require_whole(path, verify)
+        _require_intact(path, verify)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(h5py.File(path, "r")) for path in files]
         names = _common_names(opened, files)
@@ -249,15 +249,15 @@ def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     return files
 
 
-def _require_whole(path: Path, verify: bool) -> None:
+def _require_intact(path: Path, verify: bool) -> None:
     """Refuses a damaged file by its name."""
     try:
-        with reading(path) as file:
+        with open_weights(path) as file:
             _tensors(file)
             if verify:
-                require_whole(file)
-    except DamagedCheckpointError as error:
-        raise DamagedCheckpointError(
+                require_intact_weights(file)
+    except DamagedFileError as error:
+        raise DamagedFileError(
             f"The checkpoint '{path}' is damaged: {error}. Copy it again from where it is whole, "
             "or leave it out, and take the mean of the others."
         ) from error
@@ -268,7 +268,7 @@ def _tensors(file: h5py.File) -> dict[str, tuple[tuple[int, ...], str]]:
     found: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset) and not name.startswith(f"{OURS}/"):
+        if isinstance(item, h5py.Dataset) and not name.startswith(f"{TRAINING_GROUP}/"):
             found[name] = (tuple(item.shape), str(item.attrs.get("dtype", item.dtype)))
 
     file.visititems(visit)
@@ -335,5 +335,5 @@ def _write(average: dict[str, np.ndarray], template: Path, output: Path) -> None
                 file[name][...] = value
             # What one training held is not what the mean holds.
             file.pop(VARIABLES_NAME, None)
-            if has_digest(file):
-                write_digest(file)
+            if has_weights_digest(file):
+                write_weights_digest(file)

@@ -24,9 +24,12 @@ import ml_dtypes  # noqa: F401  NumPy knows the name bfloat16 by it.
 import numpy as np
 
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.integrity import TRAINING_GROUP
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.distribution import whole_values
-from keras_addnorm.training.checkpoint_digest import OURS, VARIABLES_NAME
+
+VARIABLES_NAME = f"{TRAINING_GROUP}/variables"
+"""The group of a checkpoint that has the values of all variables as they are in memory."""
 
 _TABLE = f"{VARIABLES_NAME}/places"
 _SEED = "seed_generator_state"
@@ -184,7 +187,7 @@ def _data_sets(file: h5py.File) -> list[tuple[str, h5py.Dataset]]:
     file.visititems(
         lambda name, item: (
             found.append((name, item))
-            if isinstance(item, h5py.Dataset) and not name.startswith(f"{OURS}/")
+            if isinstance(item, h5py.Dataset) and not name.startswith(f"{TRAINING_GROUP}/")
             else None
         )
     )

@@ -1187,8 +1187,8 @@ INTEROP = {
         {"seed": (-1,)},
         ("keras_addnorm.interop.random_folder.atomic_folder",),
     ),
-    "require_whole": Call(
-        always(interop.require_whole), lambda: {"path": folder()}, {"path": ("/no/such/folder",)}
+    "require_intact": Call(
+        always(interop.require_intact), lambda: {"path": folder()}, {"path": ("/no/such/folder",)}
     ),
     "save_pretrained": Call(
         always(interop.save_pretrained),

@@ -13,10 +13,10 @@ import pretrained_vocabularies as families
 import pytest
 
 from keras_addnorm import schemes
-from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
+from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.data import TextFormat, Tokenizer, TokenizerPair
 from keras_addnorm.decoding import translate
-from keras_addnorm.interop import export_ctranslate2, require_whole
+from keras_addnorm.interop import export_ctranslate2, require_intact
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora, merge_lora
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
@@ -302,7 +302,7 @@ def test_the_folder(untrained, joint, separate, tmp_path):
     names = {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", "README.md"}
     assert {path.name for path in directory.iterdir()} == {*names, IN_EXPORTS}
     assert Manifest(directory, IN_EXPORTS).read().keys() == names - {"README.md"}
-    require_whole(directory)
+    require_intact(directory)
     assert list(directory.parent.iterdir()) == [directory], "a temporary folder was left"
     # Each weight is there once, besides the positions and the fused biases of the vocabulary.
     positions = 2048 * untrained.config.hidden_dim * 4

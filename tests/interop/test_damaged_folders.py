@@ -9,12 +9,12 @@ import pytest
 
 from keras_addnorm import cli
 from keras_addnorm.basics.arrays import to_numpy
-from keras_addnorm.basics.manifest import IN_EXPORTS, ChangedFileError, Manifest
+from keras_addnorm.basics.integrity import IN_EXPORTS, DamagedFileError, Manifest
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop import (
     load_pretrained,
     make_random_folder,
-    require_whole,
+    require_intact,
     save_pretrained,
 )
 from keras_addnorm.interop.families.marian_files import read_decoder_settings, read_vocabulary
@@ -53,20 +53,20 @@ def flip(path):
 
 def test_every_file_that_a_reader_needs_is_listed(ours):
     assert Manifest(ours, IN_EXPORTS).read().keys() == LISTED
-    require_whole(ours)
+    require_intact(ours)
 
 
 @pytest.mark.parametrize("name", [*sorted(LISTED), IN_EXPORTS])
 def test_a_damaged_file_is_named_before_it_is_read(copy, name):
     flip(copy / name)
-    with pytest.raises(ChangedFileError, match=rf"copy/{name}' is damaged"):
+    with pytest.raises(DamagedFileError, match=rf"copy/{name}' is damaged"):
         load_pretrained(copy)
     if name == "model.safetensors":
-        with pytest.raises(ChangedFileError, match=rf"copy/{name}' is damaged"):
+        with pytest.raises(DamagedFileError, match=rf"copy/{name}' is damaged"):
             load_pretrained(copy / name, "marian", tokenizers=None)
     if name != IN_EXPORTS:
         (copy / name).unlink()
-        with pytest.raises(ChangedFileError, match=rf"copy/{name}' is missing.*export it again"):
+        with pytest.raises(DamagedFileError, match=rf"copy/{name}' is missing.*export it again"):
             load_pretrained(copy)
 
 
@@ -89,7 +89,7 @@ def test_a_model_card_may_be_written(copy):
 def test_what_others_wrote_has_no_digests(foreign, copy):
     """Nor has what we wrote once. A manifest of others is none of ours."""
     assert not (foreign / IN_EXPORTS).exists()
-    require_whole(foreign)
+    require_intact(foreign)
     (copy / IN_EXPORTS).unlink()
     (copy / "manifest.json").write_text('{"files": ["a.html"], "digest": 7}')
     again, whole = load_pretrained(copy), load_pretrained(foreign)
@@ -98,18 +98,18 @@ def test_what_others_wrote_has_no_digests(foreign, copy):
 
 
 def test_the_tokenizers_beside_a_graph_are_compared(ours, tmp_path):
-    """Folders for runtimes that know no texts; their own files are compared by `require_whole`."""
+    """Folders for runtimes that know no texts; their own files are compared by `require_intact`."""
     load_pretrained(ours).tokenizers.save(tmp_path)
     (tmp_path / "encoder.onnx").write_bytes(b"graph")
     write_manifest(tmp_path)
     flip(tmp_path / "encoder.onnx")
     tokenizers = TokenizerPair.load(tmp_path)
-    with pytest.raises(ChangedFileError, match=r"encoder.onnx' is damaged"):
-        require_whole(tmp_path)
+    with pytest.raises(DamagedFileError, match=r"encoder.onnx' is damaged"):
+        require_intact(tmp_path)
     # In the text of a piece: another tokenizer, which can be read.
     path = tmp_path / "tokenizer.model"
     path.write_bytes(path.read_bytes().replace(b"dog", b"dig"))
-    with pytest.raises(ChangedFileError, match=r"tokenizer.model' is damaged"):
+    with pytest.raises(DamagedFileError, match=r"tokenizer.model' is damaged"):
         TokenizerPair.load(tmp_path)
     assert TokenizerPair.load(tmp_path, verify=False) != tokenizers
 
@@ -207,4 +207,4 @@ def test_lists_of_pieces_of_marian(tmp_path):
 
 def test_a_path_without_anything_is_no_whole_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing at '.*none'\. Expected the folder of an"):
-        require_whole(tmp_path / "none")
+        require_intact(tmp_path / "none")

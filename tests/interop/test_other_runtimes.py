@@ -18,9 +18,9 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.basics.manifest import IN_EXPORTS, Manifest
+from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.data import Tokenizer, TokenizerPair
-from keras_addnorm.interop import export_litert, export_onnx, graphs, require_whole
+from keras_addnorm.interop import export_litert, export_onnx, graphs, require_intact
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
 
 ROOT = Path(__file__).parents[2]
@@ -361,7 +361,7 @@ def test_the_folders(name, files, made, tokenizers):
     }
     listed = {"model.json", "source.model", "target.model", *files}
     assert Manifest(directory, IN_EXPORTS).read().keys() == listed
-    require_whole(directory)
+    require_intact(directory)
     assert TokenizerPair.load(directory) == tokenizers
     assert list(directory.parent.iterdir()) == [directory], "a temporary folder was left"
 

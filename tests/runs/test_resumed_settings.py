@@ -13,10 +13,10 @@ import pytest
 from killed_training import config
 from weight_files import tensors
 
+from keras_addnorm.basics.integrity import STATE_NAME
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.train import train
 from keras_addnorm.training import resume
-from keras_addnorm.training.checkpoint_digest import STATE_NAME
 
 pytestmark = pytest.mark.slow
 

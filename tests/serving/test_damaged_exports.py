@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.basics.manifest import ChangedFileError, Manifest
+from keras_addnorm.basics.integrity import DamagedFileError, Manifest
 from keras_addnorm.runs import UserError
 from keras_addnorm.runs.translate import load_export
 from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.server import served_versions
 from keras_addnorm.serving.server.served_versions import Versions
-from keras_addnorm.serving.versions import MANIFEST, require_whole
+from keras_addnorm.serving.versions import MANIFEST, require_intact
 
 LISTED = {
     "saved_model.pb",
@@ -46,14 +46,14 @@ def test_every_file_that_a_reader_needs_is_listed(version):
     assert Manifest(version, MANIFEST).read().keys() >= LISTED
     others = Manifest(version, MANIFEST).read().keys() - LISTED
     assert all(name.startswith("assets/") for name in others)
-    require_whole(version)
+    require_intact(version)
 
 
 @pytest.mark.usefixtures("never_loaded")
 @pytest.mark.parametrize("name", [*sorted(LISTED), MANIFEST])
 def test_a_damaged_file_is_named_before_tensorflow_reads_it(version, name):
     flip(version / name)
-    with pytest.raises(ChangedFileError, match=rf"{name}' is damaged"):
+    with pytest.raises(DamagedFileError, match=rf"{name}' is damaged"):
         load_translator(version.parent)
     with pytest.raises(UserError, match=rf"{name}' is damaged"):
         load_export(version)
@@ -63,7 +63,7 @@ def test_a_damaged_file_is_named_before_tensorflow_reads_it(version, name):
     assert state.state == "END" and f"mine/1/{name}' is damaged" in state.error_message
     if name != MANIFEST:
         (version / name).unlink()
-        with pytest.raises(ChangedFileError, match=rf"{name}' is missing.*export it again"):
+        with pytest.raises(DamagedFileError, match=rf"{name}' is missing.*export it again"):
             load_translator(version)
 
 
@@ -84,13 +84,13 @@ def test_the_server_goes_on_with_what_it_serves(version, monkeypatch):
 @pytest.mark.parametrize("name", ["README.md", "models.config", "batching.config"])
 def test_texts_and_settings_of_other_servers_may_be_adapted(version, name):
     (version / "assets.extra" / name).write_text("mine")
-    require_whole(version)
+    require_intact(version)
 
 
 def test_a_version_of_an_earlier_export_has_no_manifest(version):
     (version / MANIFEST).unlink()
     flip(version / "saved_model.pb")
-    require_whole(version)
+    require_intact(version)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_without_digests_what_cannot_be_read_is_a_sentence(version, name, conten
 def test_a_card_says_nothing_of_digests(version):
     """A copy of a version is whole wherever it lies."""
     moved = shutil.move(version, version.parent / "7")
-    require_whole(moved)
+    require_intact(moved)
     assert "files" not in json.loads((version.parent / "7/assets.extra/model.json").read_text())

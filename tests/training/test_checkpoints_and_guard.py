@@ -11,17 +11,13 @@ import keras
 import numpy as np
 import pytest
 
+from keras_addnorm.basics import integrity
+from keras_addnorm.basics.integrity import DIGEST_ATTRIBUTE, STATE_NAME, DamagedFileError
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.training import (
     MaskedSparseCategoricalCrossentropy,
     average_checkpoints,
     average_weights,
-    checkpoint_digest,
-)
-from keras_addnorm.training.checkpoint_digest import (
-    ATTRIBUTE,
-    STATE_NAME,
-    DamagedCheckpointError,
 )
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
@@ -389,22 +385,22 @@ def test_a_digest_is_of_attributes_too(folder):
     path = folder / "epoch-0002.weights.h5"
     with h5py.File(path, "r+") as file:
         file["layers/dense/vars/0"].attrs["dtype"] = "bfloat16"
-    with pytest.raises(DamagedCheckpointError, match="has changed"):
+    with pytest.raises(DamagedFileError, match="has changed"):
         read_checkpoint(path)
     assert read_checkpoint(path, verify=False) == TrainingState(2)
     with h5py.File(path, "r+") as file:
-        del file.attrs[ATTRIBUTE]
-    with pytest.raises(DamagedCheckpointError, match="its digest is gone"):
+        del file.attrs[DIGEST_ATTRIBUTE]
+    with pytest.raises(DamagedFileError, match="its digest is gone"):
         read_checkpoint(path)
 
 
 def test_a_checkpoint_of_an_earlier_version_has_a_digest_of_its_numbers(folder):
     path = folder / "epoch-0002.weights.h5"
     with h5py.File(path, "r+") as file:
-        file.attrs[ATTRIBUTE] = checkpoint_digest._digest(file, with_attributes=False)
+        file.attrs[DIGEST_ATTRIBUTE] = integrity._weights_digest(file, with_attributes=False)
     assert read_checkpoint(path) == TrainingState(2)
     flip_a_byte(path)
-    with pytest.raises(DamagedCheckpointError, match="has changed"):
+    with pytest.raises(DamagedFileError, match="has changed"):
         read_checkpoint(path)
 
 
@@ -423,11 +419,11 @@ def test_means_are_taken_of_whole_checkpoints_and_are_whole(folder, tmp_path):
     average_checkpoints([*paths, mean])
     flip_a_byte(paths[0])
     for take in (average_checkpoints, functools.partial(average_weights, compiled())):
-        with pytest.raises(DamagedCheckpointError, match=r"'.*epoch-0001.weights.h5' is damaged"):
+        with pytest.raises(DamagedFileError, match=r"'.*epoch-0001.weights.h5' is damaged"):
             take(paths)
     average_checkpoints(paths, verify=False)
     os.truncate(paths[1], 999)
-    with pytest.raises(DamagedCheckpointError, match=r"'.*epoch-0002.*: it cannot be read.*Copy"):
+    with pytest.raises(DamagedFileError, match=r"'.*epoch-0002.*: it cannot be read.*Copy"):
         average_checkpoints(paths[1:], verify=False)
 
 
@@ -436,6 +432,6 @@ def test_a_weight_file_with_the_digest_of_another_is_no_checkpoint(folder, tmp_p
     path = tmp_path / "averaged.weights.h5"
     shutil.copy(folder / "epoch-0002.weights.h5", path)
     with h5py.File(path, "r+") as file:
-        file.attrs[ATTRIBUTE] = "0123"
+        file.attrs[DIGEST_ATTRIBUTE] = "0123"
         del file[STATE_NAME]
     average_checkpoints([path])

@@ -7,16 +7,17 @@ import keras
 import numpy as np
 import pytest
 
+from keras_addnorm.basics.integrity import write_weights_digest
 from keras_addnorm.layers import FeedForward, MultiHeadSelfAttention, PositionalEmbedding
 from keras_addnorm.models import enable_lora
 from keras_addnorm.training import average_checkpoints
-from keras_addnorm.training.checkpoint_digest import VARIABLES_NAME, write_digest
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
     load_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
+from keras_addnorm.training.held_variables import VARIABLES_NAME
 
 layers = keras.layers
 
@@ -111,7 +112,7 @@ def without_places(path):
     """The file as an earlier version wrote it."""
     with h5py.File(path, "r+") as file:
         del file[VARIABLES_NAME]
-        write_digest(file)
+        write_weights_digest(file)
 
 
 @pytest.mark.fast_cases(3)

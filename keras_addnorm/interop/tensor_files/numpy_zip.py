@@ -12,7 +12,7 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,
     require_file_of_tensors,
-    require_whole,
+    require_intact,
 )
 from keras_addnorm.interop.tensor_files.zip_members import member_place
 
@@ -59,7 +59,7 @@ def read_npz(path: Path) -> dict[str, StoredTensor]:
             f"'{path}' cannot be read as an .npz file: {error}. Expected a zip of arrays that are "
             "not compressed, as Marian and numpy.savez write it. Copy or download it again."
         ) from error
-    require_whole(path, tensors)
+    require_intact(path, tensors)
     return tensors
 
 

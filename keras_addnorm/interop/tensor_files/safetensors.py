@@ -24,7 +24,7 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,
     require_file_of_tensors,
-    require_whole,
+    require_intact,
 )
 
 _TYPES = {
@@ -78,7 +78,7 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
             f"'{path}' is damaged: {len(wrong)} of its {len(tensors)} tensors do not end where its "
             f"header says, {wrong[0]!r} among them. Copy or download it again."
         )
-    require_whole(path, tensors)
+    require_intact(path, tensors)
     return tensors
 
 

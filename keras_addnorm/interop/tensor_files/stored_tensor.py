@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_addnorm.basics.integrity import DamagedFileError
+
 _POINTER = b"version https://git-lfs"
 _TOO_MANY = 1 << 63  # bytes of one array
-
-
-class DamagedFileError(ValueError):
-    """A file of tensors is cut off or is no such file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +113,7 @@ def require_file_of_tensors(path: Path) -> None:
             )
 
 
-def require_whole(path: Path, tensors: dict[str, StoredTensor]) -> None:
+def require_intact(path: Path, tensors: dict[str, StoredTensor]) -> None:
     """Refuse a file that ends before its tensors do."""
     size = os.path.getsize(path)
     end = max((tensor.end for tensor in tensors.values()), default=0)

@@ -25,7 +25,7 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,
     require_file_of_tensors,
-    require_whole,
+    require_intact,
 )
 from keras_addnorm.interop.tensor_files.zip_members import Place, member_place
 
@@ -207,14 +207,14 @@ def tensors_in(tree: Any, prefix: str = "") -> dict[str, StoredTensor]:
             found[name] = value
         else:
             found |= tensors_in(value, f"{name}.")
-    require_whole_files(found)
+    require_intact_files(found)
     return found
 
 
-def require_whole_files(tensors: Mapping[str, StoredTensor]) -> None:
+def require_intact_files(tensors: Mapping[str, StoredTensor]) -> None:
     """Refuse tensors that go on behind the end of their file."""
     for path in {tensor.path for tensor in tensors.values()}:
-        require_whole(path, {name: each for name, each in tensors.items() if each.path == path})
+        require_intact(path, {name: each for name, each in tensors.items() if each.path == path})
 
 
 class _RestrictedUnpickler(pickle.Unpickler):

@@ -13,7 +13,7 @@ from pathlib import Path
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
-from keras_addnorm.serving.versions import existing_versions, require_whole
+from keras_addnorm.serving.versions import existing_versions, require_intact
 
 _log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Versions:
     def _load(self, path: Path) -> LoadedVersion:
         _check_inside(path, self._directory)
         if self._verify:
-            require_whole(path)
+            require_intact(path)
         version = LoadedVersion(path, self._timeout, self._intra_op_threads)
         if self._warm_up and (path / WARM_UP).is_file():
             _log.info("Version %d answers its warm-up requests first.", version.number)

@@ -1,4 +1,4 @@
-"""The manifest of a folder: the SHA-256 of each file in it, compared when the file is read."""
+"""Digests of files, compared when they are read: the manifest of a folder, that of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,20 +8,35 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.paths import to_path
 
+if TYPE_CHECKING:
+    import h5py
+
 NAME = "manifest.json"
 IN_EXPORTS = "keras_addnorm_manifest.json"
 """Its name in folders that other programs read and write, too: a `manifest.json` may be theirs."""
+TRAINING_GROUP = "keras_addnorm"
+"""The group of a checkpoint that Keras does not read, and of which there is no mean."""
+
+STATE_NAME = f"{TRAINING_GROUP}/training_state"
+"""The data set of a checkpoint that says where the training is."""
+
+DIGEST_ATTRIBUTE = "keras_addnorm_digest"
+"""The attribute of a checkpoint that holds its digest."""
+
+# A digest of everything, attributes included. Earlier ones have no mark: they are of the numbers.
+_MARK = "2:"
 _SWITCH = "--no-verify, in Python verify=False"
 
 
-class ChangedFileError(ValueError):
-    """A file is not what was written, or is missing; the message names it."""
+class DamagedFileError(ValueError):
+    """A file is not what was written, cannot be read, or is missing; the message names it."""
 
 
 class Manifest:
@@ -49,7 +64,7 @@ class Manifest:
         >>> _ = (folder / "a.txt").write_text("whale")
         >>> try:
         ...     manifest.check(folder / "a.txt")
-        ... except ChangedFileError as error:
+        ... except DamagedFileError as error:
         ...     print("a.txt' is damaged" in str(error))
         True
     """
@@ -65,7 +80,7 @@ class Manifest:
             The digest of each listed file by its path in the folder; none without a manifest.
 
         Raises:
-            ChangedFileError: If the manifest itself is damaged.
+            DamagedFileError: If the manifest itself is damaged.
         """
         try:
             content = parse_json(self.path.read_bytes())
@@ -80,7 +95,7 @@ class Manifest:
             return {}
         except (ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
-        raise ChangedFileError(
+        raise DamagedFileError(
             f"The list of digests '{self.path}' is damaged ({reason}). Copy it again from where it "
             "is whole. Or delete it: the files beside it are then read as they are, unchecked."
         )
@@ -93,7 +108,7 @@ class Manifest:
             remedy: What to do about it if it is damaged, in a sentence.
 
         Raises:
-            ChangedFileError: If one is not what was written, or is missing.
+            DamagedFileError: If one is not what was written, or is missing.
         """
         path = to_path(path)
         while True:
@@ -111,7 +126,7 @@ class Manifest:
                 f"'{self.path}' says {expected[name][:12]})"
             )
             remedy = remedy or "Copy it again from where it is whole."
-            raise ChangedFileError(
+            raise DamagedFileError(
                 f"The file '{self.folder / name}' {what}. {remedy} To go on with what is there: "
                 f"{_SWITCH}."
             )
@@ -169,7 +184,7 @@ class Manifest:
         """Reads the digests to change them: a damaged manifest is begun anew."""
         try:
             return self.read()
-        except ChangedFileError:
+        except DamagedFileError:
             return {}
 
     def _change(self, change: Callable[[dict[str, str]], None]) -> None:
@@ -256,3 +271,96 @@ def _is_inside(name: str) -> bool:
 
 def _digest_of_list(files: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of_files(folder: Path, names: Iterable[str]) -> str:
+    """Return one digest, 32 hexadecimal digits, of those named files that a folder has."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in names:
+        if (folder / name).is_file():
+            content = (folder / name).read_bytes()
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def write_weights_digest(file: h5py.File) -> None:
+    """Writes the digest of an open checkpoint into it; nothing may be written to it thereafter."""
+    file.attrs[DIGEST_ATTRIBUTE] = f"{_MARK}{_weights_digest(file, with_attributes=True)}"
+
+
+def has_weights_digest(file: h5py.File) -> bool:
+    """Returns whether a weight file carries a digest."""
+    return DIGEST_ATTRIBUTE in file.attrs
+
+
+def require_intact_weights(file: h5py.File) -> None:
+    """Checks an open weight file; one without a digest counts as whole.
+
+    Args:
+        file: The file.
+
+    Raises:
+        DamagedFileError: If its content is not what was written.
+    """
+    is_checkpoint = STATE_NAME in file
+    if not has_weights_digest(file):
+        if is_checkpoint:  # Both are written, or none.
+            raise DamagedFileError("its digest is gone")
+        return
+    written = str(file.attrs[DIGEST_ATTRIBUTE])
+    if written.startswith(_MARK):
+        found = f"{_MARK}{_weights_digest(file, with_attributes=True)}"
+    elif is_checkpoint:
+        found = _weights_digest(file, with_attributes=False)
+    else:
+        return  # A mean of checkpoints had the digest of one of them once.
+    if found != written:
+        raise DamagedFileError("its content has changed since it was written")
+
+
+@contextlib.contextmanager
+def open_weights(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
+    """Opens a weight file; whatever goes wrong in the block says that the file is damaged.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The open file.
+
+    Raises:
+        DamagedFileError: If it cannot be read.
+    """
+    import h5py  # Like NumPy not at the top: the command's help needs neither.
+
+    try:
+        with h5py.File(path) as file:
+            yield file
+    except DamagedFileError:
+        raise
+    # HDF5 has errors of many kinds for a file without sense.
+    except Exception as error:
+        raise DamagedFileError(f"it cannot be read: {error}") from error
+
+
+def _weights_digest(file: h5py.File, *, with_attributes: bool) -> str:
+    import numpy as np
+
+    digest = hashlib.blake2b(digest_size=16)
+
+    def add_attributes(name: str, item: Any) -> None:
+        for key in sorted(item.attrs.keys() - {DIGEST_ATTRIBUTE}):
+            value = np.asarray(item.attrs[key])
+            digest.update(f"{name} {key} {value.shape} {value.tolist()!r}\n".encode())
+
+    def visit(name: str, item: Any) -> None:
+        if with_attributes:
+            add_attributes(name, item)
+        if hasattr(item, "shape"):
+            digest.update(f"{name} {item.shape} {item.dtype}\n".encode())
+            digest.update(np.ascontiguousarray(item[()]).tobytes())
+
+    if with_attributes:
+        add_attributes("", file)
+    file.visititems(visit)
+    return digest.hexdigest()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from keras_addnorm.basics.manifest import ChangedFileError, Manifest, _digest_of_list, sha256
+from keras_addnorm.basics.integrity import DamagedFileError, Manifest, _digest_of_list, sha256
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def test_a_whole_folder_passes_and_so_does_what_is_not_listed(folder):
 def test_what_has_changed_is_named_with_what_to_do(folder, name):
     flip(folder / name)
     for place in (folder, folder / name, (folder / name).parent):
-        with pytest.raises(ChangedFileError, match=rf"'.*{name}' is damaged.*Do this\. .*--no-ver"):
+        with pytest.raises(DamagedFileError, match=rf"'.*{name}' is damaged.*Do this\. .*--no-ver"):
             Manifest(folder).check(place, "Do this.")
     (folder / name).unlink()
-    with pytest.raises(ChangedFileError, match=rf"'.*{name}' is missing, and '.*manifest.json' l"):
+    with pytest.raises(DamagedFileError, match=rf"'.*{name}' is missing, and '.*manifest.json' l"):
         Manifest(folder).check(folder)
     Manifest(folder).check(folder / "tokenizer" / "one.model")
 
@@ -65,12 +65,12 @@ def test_each_bit_of_the_manifest_itself_counts(folder):
         flip(manifest.path, byte)
         try:
             assert manifest.read() == json.loads(whole)["files"]  # A space for another.
-        except ChangedFileError as error:
+        except DamagedFileError as error:
             assert "manifest.json' is damaged" in str(error) and "delete it" in str(error)
         manifest.path.write_bytes(whole)
     for text in (b"", b"[]", b"{}", b'{"files": {}, "digest": 3}', b"\xff"):
         manifest.path.write_bytes(text)
-        with pytest.raises(ChangedFileError, match=r"manifest.json' is damaged"):
+        with pytest.raises(DamagedFileError, match=r"manifest.json' is damaged"):
             manifest.check(folder / "a.txt")
 
 
@@ -166,14 +166,14 @@ def test_a_manifest_that_leads_out_of_its_folder_is_refused(folder, name):
     files = {name: 64 * "0"}
     content = {"files": files, "digest": _digest_of_list(files)}
     Manifest(folder).path.write_text(json.dumps(content))
-    with pytest.raises(ChangedFileError, match=rf"lists a file outside of its folder, '{name}'"):
+    with pytest.raises(DamagedFileError, match=rf"lists a file outside of its folder, '{name}'"):
         Manifest(folder).check(folder)
 
 
 def test_what_is_no_file_is_missing(folder):
     (folder / "a.txt").unlink()
     os.mkfifo(folder / "a.txt")
-    with pytest.raises(ChangedFileError, match=r"a.txt' is missing"):
+    with pytest.raises(DamagedFileError, match=r"a.txt' is missing"):
         Manifest(folder).check(folder)
     assert sha256("/dev/zero") is None and sha256(folder) is None
 
@@ -191,5 +191,5 @@ def test_a_folder_that_is_made_is_listed_at_once(tmp_path):
     ]
     assert manifest.read().keys() == {"graph.pb"}
     flip(tmp_path / "graph.pb")
-    with pytest.raises(ChangedFileError, match=r"graph.pb' is damaged"):
+    with pytest.raises(DamagedFileError, match=r"graph.pb' is damaged"):
         manifest.check(tmp_path)
