@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 
 LIMIT = 4 * 1024 * 1024
-"""The default of --max-body-bytes."""
+"""The default of --max-request-bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ ATTACKS = {
     "a long word": Attack(1, _long_word),
     "encode of 1,000 rows": Attack(1, lambda: [_rows(1000, 25, "encode")]),
     "six times 10,000 rows": Attack(6, lambda: [_rows(10_000, 12, "serving_default")]),
-    # Answers of nearly the default of --max-answer-bytes; larger ones are refused.
+    # Answers of nearly three times --max-request-bytes; larger ones are refused.
     "ten who do not read": Attack(10, lambda: [_rows(260, 25, "encode")], reads=False),
     "bodies at the limit": Attack(4, _full_bodies),
 }

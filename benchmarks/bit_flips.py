@@ -206,7 +206,7 @@ def _read_pretrained(subject: Subject, options: dict[str, Any]) -> Iterator[obje
 
 def judge(subject: Subject, expected: str, verify: bool) -> tuple[str, str]:
     """Reads a folder in which a bit is flipped: one of `OUTCOMES`, and what was said."""
-    from keras_addnorm.runs.errors import UserError
+    from keras_addnorm.basics.errors import UserError
 
     try:
         found = read(subject, verify)

@@ -74,11 +74,12 @@ class Served:
 
 
 @contextlib.contextmanager
-def serve(directory: Path, *flags: str) -> Iterator[Served]:
-    """Runs the command until the block ends, and wants it to end well."""
-    command = [sys.executable, "-m", "keras_addnorm.cli", "serve", str(directory)]
+def serve(directory: Path, **settings: Any) -> Iterator[Served]:
+    """Runs a server until the block ends, and wants it to end well."""
+    settings = {"name": NAME, "port": 0, "grpc_port": 0, **settings}
+    code = f"from keras_addnorm.runs.serve import serve; serve({str(directory)!r}, **{settings!r})"
     process = subprocess.Popen(
-        [*command, "--name", NAME, "--port=0", "--grpc-port=0", *flags],
+        [sys.executable, "-c", code],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -196,8 +197,7 @@ def throughput(
     )
     kinds = itertools.product(BATCH.items(), THREADS)
     for (batching, largest), threads in itertools.islice(kinds, servers):
-        flags = (f"--max-batch-size={largest}", f"--intra-op-threads={threads}")
-        with serve(directory, *flags) as served:
+        with serve(directory, max_batch_size=largest, intra_op_threads=threads) as served:
             for signature, clients in itertools.product(SIGNATURES, CLIENTS):
                 texts = make_texts(requests, seed=clients)
                 # Every shape is compiled before the clock runs.
@@ -234,9 +234,8 @@ def first_requests(
     print("\nwarm-up signature        start s   first ms  second ms")
     kinds = itertools.product((True, False), FIRST)
     for warm, signature in itertools.islice(kinds, servers):
-        flag = "--warm-up" if warm else "--no-warm-up"
         started = time.perf_counter()
-        with serve(directory, flag) as served, served.client(transport) as client:
+        with serve(directory, warm_up=warm) as served, served.client(transport) as client:
             start = time.perf_counter() - started
             client.status()  # the connection is made
             times = []
@@ -273,7 +272,7 @@ class Soak:
         with tempfile.TemporaryDirectory() as folder:
             directory = Path(folder)
             self._put(directory, 1)
-            with serve(directory, "--poll-seconds=0.2") as served:
+            with serve(directory, poll_seconds=0.2) as served:
                 begin = time.perf_counter()
                 threads = [
                     threading.Thread(target=self._work, args=(served, seed))

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from keras_addnorm import __version__
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.runs.command_parser import CommandParser
 from keras_addnorm.runs.commands import COMMANDS, Command
-from keras_addnorm.runs.errors import UserError, system_errors_as_user_errors
+from keras_addnorm.runs.errors import system_errors_as_user_errors
 from keras_addnorm.runs.process_startup import garbage_collection_paused
 from keras_addnorm.runs.setting_flags import in_words_of_a_command
 from keras_addnorm.runs.terminal import StatusLine

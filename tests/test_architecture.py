@@ -113,7 +113,7 @@ HOUSE = {
         backends=True,
     ),
     # `keras-addnorm --help` answers at once because nothing heavy is imported for it.
-    "cli": _room("runs", "__init__", only=frozenset()),
+    "cli": _room("runs", "basics", "__init__", only=frozenset()),
 }
 
 

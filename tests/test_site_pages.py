@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands import COMMANDS
-from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.settings import RunConfig
 
 ROOT = Path(__file__).parents[1]

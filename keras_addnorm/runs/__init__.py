@@ -16,8 +16,8 @@ Importing this package is cheap, so that `keras-addnorm --help` answers at once.
 `train`, `evaluate` and `demo` import Keras and TensorFlow, and so does `export` when it exports.
 """
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.settings import (
     EvaluationConfig,
     ModelChoice,

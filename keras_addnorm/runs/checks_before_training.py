@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_addnorm import distribution
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig, TrainingConfig
 
 # What decides which pairs are trained on.

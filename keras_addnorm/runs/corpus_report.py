@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.basics.languages import require_code
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.basics.unicode_text import printable
@@ -33,7 +34,7 @@ from keras_addnorm.data.pair_faults import (
 from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
 from keras_addnorm.data.readers import InputFile
 from keras_addnorm.data.text_files import LEFT_OUT, LineReport
-from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 
 _TRAINING, _VALIDATION = "train", "validation"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data import LineReport
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, OtherPairs
 from keras_addnorm.data.pipeline_report import PipelineReport
-from keras_addnorm.runs.errors import UserError
 
 
 @dataclass(frozen=True)

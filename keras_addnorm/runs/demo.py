@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.diagnostics import attention_maps, plot_attention
 from keras_addnorm.runs.choices import DEMO_PAIRS
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.runs.evaluate import Evaluation, evaluate, summary, table
 from keras_addnorm.runs.export import export
 from keras_addnorm.runs.piece_labels import readable_pieces

@@ -16,11 +16,12 @@ from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import is_device
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import Manifest, digest_of_files
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.locks import alone
 from keras_addnorm.basics.paths import to_path
-from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import RunConfig, missing_settings
 from keras_addnorm.runs.toml_files import read_toml
 

@@ -4,19 +4,11 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from keras_addnorm.basics.suggestions import near_names
+from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.basics.table import UnknownNameError
-
-
-class UserError(ValueError):
-    """Something that the caller asked for cannot be done, and the message says what to do instead.
-
-    The command line prints the message alone and exits with status 2.
-    """
 
 
 @contextlib.contextmanager
@@ -42,26 +34,6 @@ def as_user_errors() -> Iterator[None]:
 def _without_number(error: OSError) -> str:
     """The text of an error of the system, without the number that it has there."""
     return str(error).removeprefix(f"[Errno {error.errno}] ")
-
-
-def unknown_name(
-    what: str, name: Any, known: Iterable[str], meant: Iterable[str] = ()
-) -> UserError:
-    """Builds the error for a name that is not in a list, with the nearest ones that are.
-
-    Args:
-        what: What the name stands for, such as `"key"`.
-        name: The name that was received.
-        known: The names there are.
-        meant: Those of them that are surely meant; none for the nearest in spelling.
-
-    Returns:
-        The error, to be raised by the caller.
-    """
-    known = sorted(known)
-    near = list(meant) or near_names(str(name), known)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UserError(f"Unknown {what} {name!r}.{hint} Expected one of: {', '.join(known)}.")
 
 
 # Errors of the system that the work of a command can meet at any file: what is said of the place,

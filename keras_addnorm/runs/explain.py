@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.diagnostics import ResidualLog
 from keras_addnorm.explain import ExplainedRun, page
 from keras_addnorm.runs.directory import require_writable, write_text
-from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.text_data import load_pairs
 from keras_addnorm.runs.trained_run import TrainedRun, load_run
 

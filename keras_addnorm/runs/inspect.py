@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Prefix
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence, effective_depth
 from keras_addnorm.diagnostics import inspect as inspect_model
 from keras_addnorm.runs.directory import write_text
-from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.piece_labels import readable_pieces
 from keras_addnorm.runs.text_data import load_pairs
 from keras_addnorm.runs.trained_run import TrainedRun

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import (
@@ -22,7 +23,7 @@ from keras_addnorm.decoding.length_penalties import GNMTPenalty, NoPenalty
 from keras_addnorm.interop import GenerationSettings, Pretrained, families, load_pretrained
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import BEAM_STOPPINGS, TOKENIZER_KINDS, RunConfig
 from keras_addnorm.runs.text_data import save_tokenizers
 from keras_addnorm.runs.trained_run import save_model_config

@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.json_text import parse_json
-from keras_addnorm.runs.errors import UserError
 
 # With these the allocator keeps large tensors instead of returning them to the system after each
 # step, which saves about a tenth of a training step. It reads them when a process starts.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import make_training_dataset
 from keras_addnorm.data.strings import string_pairs
@@ -16,7 +17,7 @@ from keras_addnorm.diagnostics import PruneResult, Validation
 from keras_addnorm.diagnostics import prune as prune_model
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.inspect import inspect
 from keras_addnorm.runs.text_data import load_pairs, save_tokenizers
 from keras_addnorm.runs.trained_run import TrainedRun, save_model_config

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.distribution import Devices, is_first
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.optimization import go_on_with_learning_rate
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.weight_files import load_weights

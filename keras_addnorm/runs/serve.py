@@ -6,16 +6,17 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.fields import Setting, list_settings
 from keras_addnorm.basics.paths import to_path
-from keras_addnorm.runs.errors import UserError, as_user_errors
-from keras_addnorm.runs.setting_fields import Setting, list_settings
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings
 
 
 def serve_settings() -> list[Setting]:
     """Returns the settings of a server besides its folder."""
-    return list(list_settings(Settings))
+    return list(list_settings(Settings, "server."))
 
 
 def serve(directory: str | Path, **settings: Any) -> None:

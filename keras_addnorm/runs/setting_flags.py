@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import SettingsError, UserError
+from keras_addnorm.basics.fields import Setting, convert
 from keras_addnorm.basics.suggestions import did_you_mean
-from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.setting_fields import Setting, SettingsError, convert
 from keras_addnorm.runs.toml_files import parse_assignment
 
 _TITLES = {

@@ -13,6 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import SettingsError
+from keras_addnorm.basics.fields import (
+    Limits,
+    Rule,
+    Setting,
+    check_settings,
+    convert,
+    from_table,
+    list_settings,
+    setting,
+)
 from keras_addnorm.basics.languages import require_code
 from keras_addnorm.runs.choices import (
     BEAM_STOPPINGS,
@@ -33,17 +44,6 @@ from keras_addnorm.runs.choices import (
     TOKENIZER_KINDS,
 )
 from keras_addnorm.runs.errors import as_user_errors
-from keras_addnorm.runs.setting_fields import (
-    Limits,
-    Rule,
-    Setting,
-    SettingsError,
-    check_settings,
-    convert,
-    from_table,
-    list_settings,
-    setting,
-)
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml, to_toml
 from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 

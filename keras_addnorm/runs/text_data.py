@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import digest_of_files
 from keras_addnorm.basics.languages import code_of
 from keras_addnorm.data import LineReport, TokenizerPair, hold_out
@@ -22,7 +23,7 @@ from keras_addnorm.data.splits import intervals, names_in, without
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import TranslationSet
 from keras_addnorm.runs.directory import TOKENIZER_FILES, RunDirectory
-from keras_addnorm.runs.errors import UserError, as_user_errors
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 
 _VALIDATION = "validation"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.text_file import read_text
-from keras_addnorm.runs.errors import UserError
 
 # How Python writes bytes of an argument or of a path that are no UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")

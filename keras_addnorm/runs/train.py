@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from keras_addnorm import distribution
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.distribution import is_first
 from keras_addnorm.runs.callback_list import TrainingCallbacks, training_callbacks
@@ -19,7 +20,7 @@ from keras_addnorm.runs.checks_before_training import (
     usable_devices,
 )
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError, system_errors_as_user_errors
+from keras_addnorm.runs.errors import system_errors_as_user_errors
 from keras_addnorm.runs.optimization import computing_in
 from keras_addnorm.runs.prepare import Prepared, prepare
 from keras_addnorm.runs.progress import summary

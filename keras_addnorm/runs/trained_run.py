@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.models.checks import require_tokenizers
 from keras_addnorm.runs.directory import RunDirectory, write_text
-from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import run_pairs
 from keras_addnorm.runs.weight_files import load_weights

@@ -13,11 +13,11 @@ import keras
 
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.atomic import require_space
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DIGEST_ATTRIBUTE, TRAINING_GROUP
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.errors import UserError
 from keras_addnorm.training import average_checkpoints
 from keras_addnorm.training.checkpoints import largest_file, stored_variables
 

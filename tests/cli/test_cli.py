@@ -16,9 +16,9 @@ import pytest
 from python_words import PYTHON_WORDS
 
 from keras_addnorm import __version__, cli
+from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.decoding import Beam
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, process_startup
-from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import flags_of
 from keras_addnorm.runs.settings import SEARCH_SETTINGS
 from keras_addnorm.serving.export import _strategies

@@ -7,6 +7,7 @@ import keras
 import pytest
 
 from keras_addnorm import norms, schemes
+from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.data import readers
 from keras_addnorm.data.demo import TARGETS
 from keras_addnorm.data.normalization import RULES
@@ -16,7 +17,6 @@ from keras_addnorm.distribution import devices
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models import config as model_config
 from keras_addnorm.runs import ModelChoice, RunConfig, choices, optimization, settings
-from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.toml_files import by_dotted_key, read_toml
 from keras_addnorm.serving import stored_weights
 from keras_addnorm.training import bleu_tokenizers

@@ -4,12 +4,13 @@ import tomllib
 
 import pytest
 
+from keras_addnorm.basics.errors import SettingsError
+from keras_addnorm.basics.fields import Limits, list_settings
 from keras_addnorm.data.buckets import Bucketing
 from keras_addnorm.decoding import LongTexts, NoSplitting, Sentences
 from keras_addnorm.layers import AttentionConfig
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.setting_fields import Limits, SettingsError, list_settings
 from keras_addnorm.runs.settings import TrainingConfig
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, parse_assignment, read_toml
 

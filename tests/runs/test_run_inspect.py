@@ -243,7 +243,7 @@ _MISTAKES = [
     (("translate", "--model", "EMPTY", "a"), "There is no exported model"),
     (("serve", "EMPTY"), "There is no exported model"),
     (("serve", "VERSIONS", "--port", "70000"), "Expected --port from 0 to 65535"),
-    (("serve", "VERSIONS", "--intra-op-threads", "-2"), "--intra-op-threads >= 0"),
+    (("serve", "VERSIONS", "--workers", "-2"), "--workers must be at least 1"),
     ((*_TRAIN, "--set", "model.scheme=foo"), "Unknown residual scheme 'foo'"),
     ((*_TRAIN, "--set", "model.scheme={name='rezero', foo=1}"), "no such field"),
     ((*_TRAIN, "--set", "model.positions=foo"), "Unknown kind of positions 'foo'"),

@@ -1,6 +1,7 @@
 """Merging requests: which, when, and what each of them gets back."""
 
 import asyncio
+import math
 import threading
 
 import numpy as np
@@ -367,20 +368,30 @@ def test_a_batch_of_long_texts_is_full_sooner():
     assert calls == [3, 2] and len(answers) == 5
 
 
-@pytest.mark.parametrize("field", ["queue", "timeout", "workers", "max_batch_size", "max_rows"])
+@pytest.mark.parametrize("field", ["queue", "workers", "max_batch_size", "max_request_bytes"])
 def test_limits_are_positive(field):
-    with pytest.raises(ValueError, match=f"Expected a positive `{field}`; received 0"):
+    with pytest.raises(ValueError, match=f"server.{field} must be at least 1, received 0"):
         Settings(".", **{field: 0})
+
+
+def test_all_wrong_settings_are_named_at_once():
+    wrong = {"timeout": 0, "batch_timeout_ms": math.inf, "host": "", "queue": 2**70}
+    with pytest.raises(ValueError, match="3 settings are wrong") as error:
+        Settings(".", **wrong)
+    for words in ("timeout must be above 0", "ms must be a number, finite", "host must be a name"):
+        assert words in str(error.value)
 
 
 @pytest.mark.parametrize("port", [-1, 2**16])
 @pytest.mark.parametrize("field", ["port", "grpc_port"])
 def test_ports_are_ports(field, port):
-    with pytest.raises(ValueError, match=f"Expected `{field}` from 0 to 65535; received {port}"):
+    with pytest.raises(
+        ValueError, match=f"server.{field} must be at least 0 and at most 65535, received {port}"
+    ):
         Settings(".", **{field: port})
 
 
 def test_threads_of_an_operation_may_be_left_to_tensorflow():
     assert Settings(".", intra_op_threads=0).intra_op_threads == 0
-    with pytest.raises(ValueError, match="Expected intra_op_threads >= 0; received -1"):
+    with pytest.raises(ValueError, match="intra_op_threads must be at least 0, received -1"):
         Settings(".", intra_op_threads=-1)

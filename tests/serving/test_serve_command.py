@@ -100,13 +100,22 @@ def test_flags_become_settings(monkeypatch, tmp_path):
     monkeypatch.setattr(
         serve_module, "serve", lambda directory, **settings: handed.update(settings, d=directory)
     )
-    flags = ["--port", "1", "--host", "0.0.0.0", "--max-body-bytes", "5", "--no-warm-up", "--cors"]
+    flags = [
+        "--port",
+        "1",
+        "--host",
+        "0.0.0.0",
+        "--max-request-bytes",
+        "5",
+        "--no-warm-up",
+        "--cors",
+    ]
     assert cli.main(["serve", str(tmp_path), *flags]) == 0
     assert handed == {
         "d": tmp_path,
         "port": 1,
         "host": "0.0.0.0",
-        "max_body_bytes": 5,
+        "max_request_bytes": 5,
         "warm_up": False,
         "cors": True,
     }
@@ -116,7 +125,7 @@ def test_flags_become_settings(monkeypatch, tmp_path):
     ("flags", "words"),
     [
         ((), "There is no exported model in"),
-        (("--queue", "0"), "Expected a positive --queue; received 0"),
+        (("--queue", "0"), "--queue must be at least 1, received 0"),
     ],
 )
 def test_what_the_user_can_mend(capsys, tmp_path, flags, words):

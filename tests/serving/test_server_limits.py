@@ -29,7 +29,8 @@ from keras_addnorm.serving.server.json_tensors import PredictBody, answer
 from keras_addnorm.serving.server.limits import LARGE, TooMuchError, check_cost
 from keras_addnorm.serving.server.loaded_version import Signature, Spec
 
-TEXT, ANSWER, VALUES = 3_000, 4_000_000, 2_000
+REQUEST = 120_000
+ROWS, TEXT, VALUES, ANSWER = REQUEST // 400, REQUEST // 40, REQUEST // 20, 3 * REQUEST
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,8 @@ def server(tmp_path_factory):
         port=0,
         grpc_port=0,
         workers=1,
-        max_text_bytes=TEXT,
-        max_answer_bytes=ANSWER,
+        max_request_bytes=REQUEST,
         max_held_bytes=ANSWER,
-        max_values=VALUES,
         send_timeout=0.2,
         warm_up=False,
     )
@@ -94,7 +93,7 @@ LARGE_TEXTS = ["ab" * 1000] * 40
     [
         (["a", "é" * (TEXT // 2 + 1)], "serving_default", f"at most {TEXT} bytes; received one of"),
         (["a" * 1000] + ["a"] * 100, "padded", f"at most {ANSWER} bytes; for 101 rows"),
-        (["a"] * 10_001, "serving_default", "Expected at most"),
+        (["a"] * (ROWS + 1), "serving_default", f"Expected at most {ROWS} rows"),
     ],
 )
 def test_what_costs_too_much_is_refused_before_it_is_computed(
@@ -140,9 +139,11 @@ def test_what_an_answer_takes_is_known_before(outputs, size):
     texts = {"texts": np.array([b"a", b"1234567", b""], object)}
     signature = signature_of(**outputs)
     size += 8  # the texts themselves
-    assert check_cost(signature, texts, Settings(".", max_answer_bytes=size)) == size
+    limits = types.SimpleNamespace(max_rows=3, max_text_bytes=7, max_answer_bytes=size)
+    assert check_cost(signature, texts, limits) == size
+    limits.max_answer_bytes -= 1
     with pytest.raises(TooMuchError, match=f"at most {size - 1} bytes; for 3 rows .* take {size}"):
-        check_cost(signature, texts, Settings(".", max_answer_bytes=size - 1))
+        check_cost(signature, texts, limits)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.commands.command import Command
-from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import FILE_SETTINGS, RunConfig
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.runs.choices import DEMO_PAIRS
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import verbosity
-from keras_addnorm.runs.errors import UserError, unknown_name
 from keras_addnorm.runs.setting_flags import some_path
 
 _DESCRIPTION = """\

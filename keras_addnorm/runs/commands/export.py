@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.runs.choices import STORAGES
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -15,7 +16,6 @@ from keras_addnorm.runs.commands.run_options import (
     config_of_run,
     load,
 )
-from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.export import FORMATS, Format
 from keras_addnorm.runs.setting_flags import given, some_path, whole_number
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, EvaluationConfig, RunConfig

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
+from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import add_run_dir, add_settings, add_verification
-from keras_addnorm.runs.errors import UserError
-from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import given, some_text
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
     add_run_dir,
@@ -11,7 +12,6 @@ from keras_addnorm.runs.commands.run_options import (
     load,
     run_directory,
 )
-from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_flags import some_path, some_text, whole_number
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.fields import Setting, list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.setting_fields import Setting, list_settings
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine

@@ -27,13 +27,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directory", type=some_path, metavar="DIRECTORY", help="folder of the versions"
     )
-    add_flags(parser, serve_settings(), titles={"": "settings"})
+    add_flags(parser, serve_settings(), titles={"server": "settings"})
 
 
 def _run(options: argparse.Namespace, _: None) -> None:
     from keras_addnorm.runs.serve import serve
 
-    serve(options.directory, **given(options))
+    settings = {key.removeprefix("server."): value for key, value in given(options).items()}
+    serve(options.directory, **settings)
 
 
 SERVE = Command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -15,7 +16,6 @@ from keras_addnorm.runs.commands.run_options import (
 )
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.process_startup import prepare_for_training
-from keras_addnorm.runs.setting_fields import list_settings
 from keras_addnorm.runs.setting_flags import given, some_path
 from keras_addnorm.runs.settings import FILE_SETTINGS, SPLIT_SETTINGS, RunConfig
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml

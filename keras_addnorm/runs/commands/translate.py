@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.text_file import how_to_convert, wide_encoding
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
@@ -22,7 +23,6 @@ from keras_addnorm.runs.commands.run_options import (
     load,
 )
 from keras_addnorm.runs.directory import require_writable, text_file
-from keras_addnorm.runs.errors import UserError
 from keras_addnorm.runs.setting_flags import given, some_path, whole_number
 from keras_addnorm.runs.settings import SEARCH_SETTINGS, RunConfig
 from keras_addnorm.runs.terminal import StatusLine, bar

@@ -51,7 +51,7 @@ def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
     settings = service.settings
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", settings.max_body_bytes + _OVERHEAD),
+            ("grpc.max_receive_message_length", settings.max_request_bytes + _OVERHEAD),
             ("grpc.max_send_message_length", -1),
             # Who does not read does not answer, either: the connection is closed.
             ("grpc.keepalive_time_ms", _KEEPALIVE),
@@ -121,7 +121,7 @@ class _Calls:
                 "FAILED_PRECONDITION",
             )
             wanted = _wanted(list(request.output_filter), list(signature.outputs))
-            limit = self._service.settings.max_body_bytes
+            limit = self._service.settings.max_request_bytes
             convert = self._service.conversions
             outputs = await self._service.predict(
                 observed,

@@ -77,7 +77,7 @@ class PredictBody:
         if _exceeds(body, max_values):
             raise TooMuchError(
                 f"Expected at most {max_values} values in one request; received more. Send several "
-                "requests, or start the server with a larger max_values."
+                "requests, or start the server with a larger max_request_bytes."
             )
         document = _document(body)
         name = document.get("signature_name", "")

@@ -47,20 +47,20 @@ def check_cost(signature: Signature, inputs: Arrays, settings: Settings) -> int:
         raise ServingError(
             "INVALID_ARGUMENT",
             f"Expected at most {settings.max_rows} rows in one request; received {rows}. Send "
-            "several requests, or start the server with a larger max_rows.",
+            "several requests, or start the server with a larger max_request_bytes.",
         )
     longest = max(map(_longest_string, inputs.values()), default=0)
     if longest > settings.max_text_bytes:
         raise TooMuchError(
             f"Expected texts of at most {settings.max_text_bytes} bytes; received one of "
-            f"{longest}. Send it in parts, or start the server with a larger max_text_bytes."
+            f"{longest}. Send it in parts, or start the server with a larger max_request_bytes."
         )
     size = _answer_bytes(signature, inputs, rows)
     if size > settings.max_answer_bytes:
         raise TooMuchError(
             f"Expected a request whose answer takes at most {settings.max_answer_bytes} bytes; for "
             f"{rows} rows as long as these, '{signature.name}' can take {size}. Send fewer or "
-            "shorter rows, or start the server with a larger max_answer_bytes."
+            "shorter rows, or start the server with a larger max_request_bytes."
         )
     return size
 

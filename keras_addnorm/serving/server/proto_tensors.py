@@ -37,7 +37,7 @@ def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> A
             raise ServingError(
                 "INVALID_ARGUMENT",
                 f"Expected inputs of at most {max_bytes} bytes together; received more. "
-                "Send several requests, or raise the server's max_body_bytes.",
+                "Send several requests, or raise the server's max_request_bytes.",
             )
         with _refusing(name):
             arrays[name] = np.asarray(tf.make_ndarray(proto))

@@ -209,7 +209,7 @@ class _Handlers:
         return Response(b"".join(pieces), media_type="application/json")
 
     async def _body(self, request: Request, holding: Holding) -> bytes | bytearray:
-        limit = self._service.settings.max_body_bytes
+        limit = self._service.settings.max_request_bytes
         codings = ", ".join(request.headers.getlist("content-encoding"))
         coding = codings.strip().lower() or "identity"
         if coding not in ("identity", "gzip", "x-gzip"):

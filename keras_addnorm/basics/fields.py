@@ -12,22 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from keras_addnorm.basics.argument_checks import in_float32, is_number
-from keras_addnorm.runs.errors import UserError, unknown_name
-
-
-class SettingsError(UserError):
-    """Some settings are wrong; the message names all that were found.
-
-    Args:
-        messages: One message for each wrong setting.
-    """
-
-    def __init__(self, messages: Iterable[str]) -> None:
-        self.messages = list(messages)
-        first, *others = self.messages
-        several = f"{len(self.messages)} settings are wrong:\n  " + "\n  ".join(self.messages)
-        super().__init__(several if others else first)
+from keras_addnorm.basics.argument_checks import in_float32, is_number, is_whole
+from keras_addnorm.basics.errors import SettingsError, UserError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -81,7 +67,7 @@ class Limits:
 
 def setting(
     default: Any,
-    help: str,
+    help: str | None = None,
     *,
     flag: str | None = None,
     alias: str | None = None,
@@ -93,7 +79,7 @@ def setting(
 
     Args:
         default: The default.
-        help: The help text.
+        help: The help text; a setting without one has no flag.
         flag: The name of its flag, where it differs from the field's.
         alias: An older name of its flag, which is still understood.
         metavar: What stands for its value in the help; by default it follows from the type.
@@ -113,6 +99,27 @@ def setting(
         "limits": Limits(**limits) if limits else None,
     }
     return field(default=default, metadata=metadata)
+
+
+def check_types(config: Any, table: str) -> None:
+    """Checks the types of a configuration that was made by a call; an int becomes a float there.
+
+    Args:
+        config: An instance of a configuration dataclass.
+        table: The name of its table, for messages.
+
+    Raises:
+        SettingsError: If a setting has another type; it names all that have.
+    """
+    kinds, wrong = typing.get_type_hints(type(config)), []
+    for item in dataclasses.fields(config):
+        key, value = f"{table}.{item.name}", getattr(config, item.name)
+        try:
+            object.__setattr__(config, item.name, convert(key, value, kinds[item.name]))
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise SettingsError(wrong)
 
 
 class Rule(NamedTuple):
@@ -233,7 +240,7 @@ def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
         kind, metadata = kinds[item.name], item.metadata
         if dataclasses.is_dataclass(kind):
             yield from list_settings(typing.cast(type, kind), f"{prefix}{item.name}.")
-        elif "help" in metadata:
+        elif metadata.get("help"):
             yield Setting(
                 f"{prefix}{item.name}",
                 (metadata.get("flag") or item.name).replace("_", "-"),
@@ -313,8 +320,8 @@ def convert(key: str, value: Any, kind: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         if isinstance(value, list | tuple):
             return tuple(convert(key, item, typing.get_args(kind)[0]) for item in value)
-    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    elif kind in (int, float) and is_whole(value):
+        return kind(value)
     elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     name = _WORDS.get(kind)
