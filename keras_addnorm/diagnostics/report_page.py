@@ -7,10 +7,10 @@ import json
 import math
 import string
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.resources import read_text
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
     DIVERGING,
@@ -96,11 +96,11 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         "frames": _frames(report, log),
         "heads": [_heads(item, report) for item in heads],
     }
-    template = string.Template(_resource("page.html"))
+    template = string.Template(read_text(__package__, "page", "page.html"))
     return template.substitute(
         title=html.escape(title),
         summary=f"Loss of the batch {report.loss:.4g} · {len(report.sublayers)} sublayers",
-        style=_resource("page.css"),
+        style=read_text(__package__, "page", "page.css"),
         verdicts="\n".join(map(_verdict, report.verdicts)),
         stream=_boxes("stream", stacks),
         gradients=_boxes("gradients", stacks),
@@ -116,7 +116,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         table=_table(report.sublayers),
         data=_json(data),
         plotly=plotly,
-        script=_resource("page.js"),
+        script=read_text(__package__, "page", "page.js"),
     )
 
 
@@ -125,11 +125,6 @@ def _plotly() -> str:
     purpose = "A report as a page (Report.plot draws without it)"
     _, offline = require_extra("report", purpose, "plotly", "plotly.offline")
     return str(offline.get_plotlyjs())
-
-
-def _resource(name: str) -> str:
-    folder: Any = resources.files(__package__)
-    return folder.joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _json(data: Any) -> str:

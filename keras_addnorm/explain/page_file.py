@@ -9,10 +9,10 @@ import math
 import re
 import string
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import Any
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.resources import read_text
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
@@ -207,8 +207,7 @@ def _short(value: float | None) -> float | None:
 
 
 def _resource(name: str) -> str:
-    folder: Any = resources.files(__package__)
-    return folder.joinpath("page", name).read_text(encoding="utf-8").rstrip("\n")
+    return read_text(__package__, "page", name).rstrip("\n")
 
 
 def _json(data: Any) -> str:

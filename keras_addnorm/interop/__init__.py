@@ -2,8 +2,8 @@
 
 from keras_addnorm.interop import families
 from keras_addnorm.interop.ctranslate2 import export_ctranslate2
+from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.folders import require_intact
-from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.litert import export_litert
 from keras_addnorm.interop.onnx import export_onnx
 from keras_addnorm.interop.pretrained import Pretrained, load_pretrained, save_pretrained

@@ -15,6 +15,7 @@ import numpy as np
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics.resources import read_text
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.data.text_format import language_names
 from keras_addnorm.interop.folders import never_generated, require_new, write_manifest
@@ -30,36 +31,6 @@ _NUM_SINUSOIDAL_POSITIONS = 2048  # at least
 
 # Finite in half precision as well, and a probability of zero in every precision.
 _IMPOSSIBLE_LOGIT = -1e4
-
-_README = """\
-# A translation model for CTranslate2
-
-```python
-import ctranslate2
-from keras_addnorm.data import TextFormat, TokenizerPair
-from keras_addnorm.data.text_format import language_names
-
-tokenizers = TokenizerPair.load("{name}"){languages}
-translator = ctranslate2.Translator("{name}", device="cpu")  # compute_type="int8" for speed
-{pieces}
-(result,) = translator.translate_batch(
-    [pieces],{prefix}
-    beam_size=4,
-    length_penalty=0,
-    min_decoding_length=0,
-    max_decoding_length={max_length},
-    return_scores=True,
-)
-ids = {{piece.text: i for i, piece in enumerate(tokenizers.target.pieces)}}
-print(tokenizers.target.decode(ids[piece] for piece in result.hypotheses[0]))
-```
-
-These options make it `keras_addnorm.decoding.translate(model, tokenizers, texts, num_beams=4,
-length_penalty=0.0, splitting="none")`, in tokens and in scores. Without them
-CTranslate2 does other things: see `keras_addnorm.interop.export_ctranslate2`. Leave blank texts
-out: ours are translated as "". `keras_addnorm_manifest.json` has the SHA-256 of each file;
-CTranslate2 does not need it.
-"""
 
 _PIECES = """\
 pieces = [tokenizers.source.pieces[i].text for i in tokenizers.source.encode("a text")]"""
@@ -252,7 +223,7 @@ def _readme(tokenizers: TokenizerPair, name: str, max_length: int) -> str:
         f"{side}={next(iter(language_names(text_format, tokenizers.source, side)), '...')!r}"
         for side in text_format.languages
     ]
-    return _README.format(
+    return read_text(__package__, "templates", "ctranslate2.md").format(
         name=name,
         max_length=max_length,
         languages=f".with_languages({', '.join(languages)})" if languages else "",

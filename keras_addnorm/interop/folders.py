@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import string
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.resources import read_text
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
@@ -32,6 +34,23 @@ def write_manifest(folder: Path) -> None:
     """
     # For people, who add to it.
     Manifest(folder, IN_EXPORTS).write({"README.md"})
+
+
+def write_readme(folder: Path, name: str, runtime: str, about: str, set_up: str) -> None:
+    """Write `README.md`, whose greedy search runs as it stands, into an export of graphs.
+
+    Args:
+        folder: The folder, as it is being written.
+        name: Its name.
+        runtime: What the graphs are for.
+        about: What is said of them.
+        set_up: Code that defines `encoder` and `decoder_step`, functions from named arrays to a
+            dict of arrays, and `ids` and `card` from `model.json`. `FOLDER` stands for the name.
+    """
+    template = string.Template(read_text(__package__, "templates", "graphs.md"))
+    code = set_up.replace("FOLDER", name)
+    text = template.substitute(runtime=runtime, about=about, name=name, code=code)
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def require_intact(path: str | os.PathLike[str]) -> None:

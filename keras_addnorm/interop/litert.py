@@ -10,9 +10,8 @@ from pathlib import Path
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_size
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
-from keras_addnorm.interop.folders import never_generated, prepare, write_manifest
+from keras_addnorm.interop.folders import never_generated, prepare, write_manifest, write_readme
 from keras_addnorm.interop.graphs import Graph, Sizes, trace, write_card
-from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
 
 _FILE = "model.tflite"

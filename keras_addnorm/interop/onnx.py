@@ -12,9 +12,8 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_size
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
-from keras_addnorm.interop.folders import never_generated, prepare, write_manifest
+from keras_addnorm.interop.folders import never_generated, prepare, write_manifest, write_readme
 from keras_addnorm.interop.graphs import Graph, NamedTensor, Sizes, trace, write_card
-from keras_addnorm.interop.readme import write_readme
 from keras_addnorm.models import Seq2SeqTransformer
 
 _PACKAGES = ("onnx", "tf2onnx", "tf2onnx.optimizer", "tf2onnx.tf_loader", "tf2onnx.tfonnx")

@@ -17,9 +17,9 @@ from keras_addnorm.decoding import Translations, translate
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
+from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.text_files import write_json
 from keras_addnorm.interop.folders import require_intact, require_new, write_manifest
-from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.hub import find_checkpoint
 from keras_addnorm.interop.tensor_files import StoredTensor, write_safetensors
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm import __version__
+from keras_addnorm.basics.resources import read_text
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
@@ -24,77 +25,8 @@ from keras_addnorm.serving.request_batches import Buckets
 FOLDER = "assets.extra"
 _LIBRARIES = ("keras", "tensorflow", "sentencepiece")
 _DEFAULT = "serving_default"
+_template = functools.partial(read_text, __package__, "templates")
 _MOST_WARMUP_RECORDS = 1000  # TensorFlow Serving refuses a version with more of them
-
-_README = """\
-# {name}: a translation model
-
-A TensorFlow SavedModel with its tokenizer inside. `model.json` says how it was made.
-
-| signature | takes | returns |
-|---|---|---|
-{signatures}
-
-`serving_default` is the signature in the row below it. A signature that ends in `_xla` computes the
-same with XLA: faster, but stock TensorFlow Serving switches XLA off and then refuses it (start the
-server with `--xla_cpu_compilation_enabled` to allow it). A blank text gives "" and the score 0.
-{splitting} More than {batch_size} of them in a request are decoded {batch_size} at a time.
-A score is a log-probability divided by the length penalty.
-{around}{shortlist}
-
-## TensorFlow Serving
-
-From the folder that holds the folder `{name}`:
-
-```
-docker run --rm -p 8500:8500 -p 8501:8501 -v "$PWD/{name}:/models/{name}:ro" tensorflow/serving \\
-    --model_config_file=/models/{name}/{version}/{folder}/models.config --enable_batching \\
-    --batching_parameters_file=/models/{name}/{version}/{folder}/batching.config \\
-    --tensorflow_intra_op_parallelism=1
-```
-
-The last line runs each operation on one core: a step of the search has hundreds of operations of a
-few microseconds each, and handing them to other threads takes longer. The server loads the highest
-version, and new versions as they appear. With these settings it refuses a request of
-more than {batch_size} texts: send several requests, or leave out `--enable_batching` and
-`--batching_parameters_file`. Over REST:
-
-```
-curl -d '{{"instances": [{instance}]}}' http://localhost:8501/v1/models/{name}:predict
-```
-
-Over gRPC, with `pip install tensorflow-serving-api`:
-
-```python
-import grpc
-import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
-
-request = predict_pb2.PredictRequest()
-request.model_spec.name = "{name}"
-request.inputs["texts"].CopyFrom(tf.make_tensor_proto(["a text"]))
-{requested}with grpc.insecure_channel("localhost:8500") as channel:
-    answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
-print(tf.make_ndarray(answer.outputs["translations"]))
-```
-
-## Python, with TensorFlow alone
-
-```python
-import tensorflow as tf
-
-model = tf.saved_model.load("{name}/{version}")
-print(model.signatures["serving_default"](texts=tf.constant(["a text"]){constants}))
-```
-
-With keras-addnorm:
-
-```python
-from keras_addnorm.serving import load_translator
-
-print(load_translator("{name}")(["a text"]{arguments}))
-```
-"""
 
 _SPLITTINGS = {
     "sentences": """\
@@ -125,24 +57,6 @@ _SHORTLIST = """
 The search considers only the {size:,} target pieces that the texts of a batch are likely to need.
 This is faster than the whole vocabulary, and not exact: a translation can depend on the other texts
 of its batch, and scores are a little higher than those of `score`.
-"""
-
-_MODELS = """\
-model_config_list {{
-  config {{
-    name: "{name}"
-    base_path: "/models/{name}"
-    model_platform: "tensorflow"
-  }}
-}}
-"""
-
-_BATCHING = """\
-max_batch_size {{ value: {largest} }}
-batch_timeout_micros {{ value: 2000 }}
-max_enqueued_batches {{ value: 100 }}
-num_batch_threads {{ value: 2 }}
-{allowed}
 """
 
 
@@ -179,12 +93,12 @@ def write_extras(
     size = settings["decoding"]["shortlist"]
     texts = {
         "model.json": json.dumps(_card(model, tokenizers, settings, card), indent=2) + "\n",
-        "models.config": _MODELS.format(name=name),
-        "batching.config": _BATCHING.format(
+        "models.config": _template("models.config").format(name=name),
+        "batching.config": _template("batching.config").format(
             largest=largest,
             allowed="\n".join(f"allowed_batch_sizes: {size}" for size in buckets.batch),
         ),
-        "README.md": _README.format(
+        "README.md": _template("README.md").format(
             name=name,
             version=version,
             folder=FOLDER,

@@ -17,7 +17,7 @@ from keras_addnorm.decoding import (
     Sample,
 )
 from keras_addnorm.interop import GenerationSettings
-from keras_addnorm.interop import generation_settings as module
+from keras_addnorm.interop.families import generation_settings as module
 from keras_addnorm.models import Seq2SeqConfig
 
 with warnings.catch_warnings():

@@ -17,6 +17,7 @@ from keras import ops
 from keras_addnorm import norms, schemes
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import ConfigFile, Field, Settings, copied, fixed, names
+from keras_addnorm.interop.families.generation_settings import FIELDS, SPECIAL_IDS
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
 from keras_addnorm.interop.families.rows import (
     ONE_ROW,
@@ -26,7 +27,6 @@ from keras_addnorm.interop.families.rows import (
     Row,
     WeightTable,
 )
-from keras_addnorm.interop.generation_settings import FIELDS, SPECIAL_IDS
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers import positions
 from keras_addnorm.models import Seq2SeqConfig

@@ -13,8 +13,8 @@ from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.fairseq_options import IGNORED
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Field, SameAs, copied, fixed
+from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
-from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import Options, read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
 

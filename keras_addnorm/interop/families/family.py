@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from keras_addnorm.data import TokenizerPair
+from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.rows import WeightTable
 from keras_addnorm.interop.families.text_files import read_json
-from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.models import Seq2SeqConfig
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Settings
+from keras_addnorm.interop.families.generation_settings import FIELDS, GenerationSettings
 from keras_addnorm.interop.families.text_files import read_json
 from keras_addnorm.interop.families.tokenizer_settings import class_of
-from keras_addnorm.interop.generation_settings import FIELDS, GenerationSettings
 from keras_addnorm.interop.tensor_files import StoredTensor, find_tensors
 from keras_addnorm.models import Seq2SeqConfig
 

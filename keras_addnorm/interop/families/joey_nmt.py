@@ -29,6 +29,7 @@ from keras_addnorm.interop.families.fields import (
     fixed,
     names,
 )
+from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Row, WeightTable
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
@@ -37,7 +38,6 @@ from keras_addnorm.interop.families.text_files import (
     read_yaml,
     require_object,
 )
-from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import read_torch, tensors_in
 from keras_addnorm.models import Seq2SeqConfig
 

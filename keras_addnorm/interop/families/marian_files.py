@@ -14,6 +14,7 @@ from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.constraints import Constraint, ForbiddenTokens, MaxLength
 from keras_addnorm.decoding.length_penalties import AveragePenalty
 from keras_addnorm.interop.families.family import Checkpoint
+from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian import text_format
 from keras_addnorm.interop.families.text_files import (
     by_mapping,
@@ -22,7 +23,6 @@ from keras_addnorm.interop.families.text_files import (
     read_yaml,
     require_text_file,
 )
-from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.models import Seq2SeqConfig
 
 _UNKNOWN_ID = 1

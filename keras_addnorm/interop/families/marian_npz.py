@@ -15,6 +15,7 @@ from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop.families.bart_like import layers
 from keras_addnorm.interop.families.family import Checkpoint, Family
 from keras_addnorm.interop.families.fields import ConfigFile, Field, SameAs, copied, fixed, names
+from keras_addnorm.interop.families.generation_settings import GenerationSettings
 from keras_addnorm.interop.families.marian_files import (
     read_decoder_settings,
     read_settings,
@@ -30,7 +31,6 @@ from keras_addnorm.interop.families.rows import (
     WeightTable,
 )
 from keras_addnorm.interop.families.text_files import only_file
-from keras_addnorm.interop.generation_settings import GenerationSettings
 from keras_addnorm.interop.tensor_files import ComputedTensor, StoredTensor, read_npz
 from keras_addnorm.models import Seq2SeqConfig
 

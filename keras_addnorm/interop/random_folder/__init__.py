@@ -22,11 +22,11 @@ from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.data import byte_alphabet, sentencepiece_pieces
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Checkpoint, Family
+from keras_addnorm.interop.families.generation_settings import special_ids
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily
 from keras_addnorm.interop.families.languages import M2M_100, MBART_50
 from keras_addnorm.interop.families.text_files import write_json
 from keras_addnorm.interop.folders import require_new
-from keras_addnorm.interop.generation_settings import special_ids
 from keras_addnorm.interop.random_folder import other_toolkits
 from keras_addnorm.interop.tensor_files import write_safetensors
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer

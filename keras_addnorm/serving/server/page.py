@@ -6,9 +6,9 @@ import base64
 import hashlib
 import html
 import re
-from pathlib import Path
 
-_FILE = Path(__file__).with_name("page.html")
+from keras_addnorm.basics.resources import read_text
+
 _MODEL = "{{model}}"
 
 
@@ -24,7 +24,7 @@ class Page:
     """
 
     def __init__(self, model: str) -> None:
-        template = _FILE.read_text("utf-8")
+        template = read_text(__package__, "page.html")
         self.html = template.replace(_MODEL, html.escape(model))
         policy = {
             "default-src": "'none'",
