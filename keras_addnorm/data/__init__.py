@@ -16,6 +16,7 @@ from keras_addnorm.data.byte_tokenizer import ByteTokenizer
 from keras_addnorm.data.demo import demo_builder, demo_pairs
 from keras_addnorm.data.held_out import hold_out
 from keras_addnorm.data.loading import line_reports, load_translation
+from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.pipeline import make_training_dataset
 from keras_addnorm.data.pipeline_report import PipelineReport
@@ -42,6 +43,7 @@ __all__ = [
     "ByteLevelBPETokenizer",
     "ByteTokenizer",
     "LineReport",
+    "Pairs",
     "Piece",
     "PieceIds",
     "PipelineReport",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.characters import is_blank
@@ -199,7 +197,7 @@ class ParallelFiles(PairSource):
         Raises:
             ValueError: If the numbers differ; the message has both.
         """
-        source_lines, target_lines = _count_lines(self.source), _count_lines(self.target)
+        source_lines, target_lines = self.source.count_lines(), self.target.count_lines()
         if source_lines != target_lines:
             raise ValueError(
                 f"Line n of one file must be the translation of line n of the other, but "
@@ -218,35 +216,11 @@ class ParallelFiles(PairSource):
         """The name of the first file."""
         return printable(self.source.name)
 
-    def turned(self) -> ParallelFiles:
-        """The same files in the other direction."""
-        return ParallelFiles(self.split, self.target, self.source)
-
     def raw_pairs(self) -> Iterator[RawPair]:
         """Line by line."""
         lines = zip(read_lines(self.source), read_lines(self.target), strict=True)
         for number, (source, target) in enumerate(lines, 1):
             yield RawPair(source, target, number)
-
-    def pairs(self, checker: LineChecker) -> Iterator[tuple[str, str]]:
-        """Reads the pairs that can be used.
-
-        Args:
-            checker: Decides which pairs can be used, and counts them.
-
-        Yields:
-            Source and target text.
-        """
-        for raw in self.raw_pairs():
-            pair = checker.check(raw.source, raw.target)
-            if pair is not None:
-                yield pair
-
-    def update(self, digest: Any) -> None:
-        """Adds both files."""
-        for file in (self.source, self.target):
-            digest.update(f"\n{self.split} {file.name} ".encode())
-            file.update(digest)
 
 
 def read_lines(path: Path | InputFile) -> Iterator[bytes]:
@@ -369,14 +343,6 @@ def _side(file: SideFile, source: str, target: str) -> int | None:
     return None
 
 
-def content_fingerprint(sources: Iterable[PairSource], max_chars: int) -> str:
-    """Twelve digits of a SHA-256 over the contents of the files and `max_chars`."""
-    digest = hashlib.sha256(f"2 {max_chars}".encode())
-    for source in sources:
-        source.update(digest)
-    return digest.hexdigest()[:12]
-
-
 def _files_of(folder: Path | Sequence[InputFile], where: str) -> tuple[list[InputFile], str]:
     """The files of a folder, and its name for messages."""
     if not isinstance(folder, Path):
@@ -399,7 +365,3 @@ def _known(files: Sequence[InputFile], where: str) -> list[SideFile]:
             f".csv, .jsonl, .parquet, .tmx, .xlf, .po. The folder holds: {there}."
         )
     return known
-
-
-def _count_lines(file: InputFile) -> int:
-    return sum(1 for _ in read_lines(file))
