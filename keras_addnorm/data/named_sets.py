@@ -53,16 +53,6 @@ class NamedSplit(PairSource):
     target: str
 
     @property
-    def label(self) -> str:
-        """The name of the split."""
-        return self.split
-
-    @property
-    def place(self) -> str:
-        """The name of the split."""
-        return self.split
-
-    @property
     def size(self) -> int | None:
         """As the builder counted them."""
         count: int = self.builder.info.splits[self.split].num_examples

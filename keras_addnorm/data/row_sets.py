@@ -48,16 +48,6 @@ class Rows(PairSource):
         )
 
     @property
-    def label(self) -> str:
-        """The name of the split."""
-        return self.split
-
-    @property
-    def place(self) -> str:
-        """The name of the split."""
-        return self.split
-
-    @property
     def note(self) -> str:
         """How the fields were chosen, if their names do not say."""
         return self.columns.note

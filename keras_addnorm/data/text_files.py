@@ -218,25 +218,9 @@ class ParallelFiles(PairSource):
 
     def raw_pairs(self) -> Iterator[RawPair]:
         """Line by line."""
-        lines = zip(read_lines(self.source), read_lines(self.target), strict=True)
+        lines = zip(self.source.lines(), self.target.lines(), strict=True)
         for number, (source, target) in enumerate(lines, 1):
             yield RawPair(source, target, number)
-
-
-def read_lines(path: Path | InputFile) -> Iterator[bytes]:
-    """Reads the lines of a plain or compressed text file, as bytes without their line ends.
-
-    Args:
-        path: The file; a name that ends in ``.gz``, ``.bz2``, ``.xz`` or ``.zst`` is decompressed.
-
-    Yields:
-        One line after the other. Only a line feed ends a line: Unicode's other line separators
-        occur inside sentences. A byte order mark is left out.
-
-    Raises:
-        ValueError: If a compressed file is damaged or is none.
-    """
-    yield from (InputFile(path) if isinstance(path, Path) else path).lines()
 
 
 def find_languages(folder: Path | Sequence[InputFile], where: str = "") -> tuple[str, ...]:

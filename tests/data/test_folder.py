@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from keras_addnorm.data import LineReport, line_reports, load_translation
+from keras_addnorm.data.readers import InputFile
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.text_files import (
     LineChecker,
     find_languages,
     find_parallel_files,
-    read_lines,
 )
 
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven"]
@@ -146,7 +146,7 @@ def test_bad_lines_are_counted_logged_once_and_left_out(folder, load, caplog):
 def test_lines_end_with_a_line_feed_and_nothing_else(tmp_path, name, content, lines):
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert list(read_lines(path)) == lines
+    assert list(InputFile(path).lines()) == lines
 
 
 def test_the_longest_line_that_is_kept():
@@ -262,7 +262,7 @@ def test_f5_a_file_in_utf16_is_an_error_that_says_how_to_convert_it(tmp_path, en
     with (gzip.open if ending else open)(path, "wb") as file:
         file.write("\ufeffa dog\n".encode("utf-16-le"))
     with pytest.raises(ValueError, match=r"train\.en.* is UTF-16 text.*iconv -f UTF-16 -t UTF-8"):
-        list(read_lines(path))
+        list(InputFile(path).lines())
 
 
 def test_f5_a_line_of_invisible_characters_is_empty(tmp_path):

@@ -94,16 +94,6 @@ class DemoSplit(PairSource):
     from_english: bool
 
     @property
-    def label(self) -> str:
-        """The name of the split."""
-        return self.split
-
-    @property
-    def place(self) -> str:
-        """The name of the split."""
-        return self.split
-
-    @property
     def size(self) -> int:
         """As the set has it."""
         size: int = getattr(self.demo, f"{self.split}_size")
