@@ -170,9 +170,8 @@ def test_accumulated_batches_are_one_update():
     assert warning.startswith("Warning: 4 updates are fewer")
 
 
-def test_lines_that_no_pair_is_made_of_stop_a_strict_run(monkeypatch, tmp_path):
+def test_lines_that_no_pair_is_made_of_stop_a_strict_run(tmp_path):
     """They are dropped when the folder is read: the pairs alone do not show them."""
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     folder = tmp_path / "corpus"
     folder.mkdir()
     words = ["red", "green", "blue", "big", "small", "old", "new"]
