@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from keras_addnorm.basics.languages import fold, tidy
 from keras_addnorm.basics.unicode_text import printable
+from keras_addnorm.data.line_report import LineChecker
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.scripts import script_of
-from keras_addnorm.data.text_files import LineChecker
 
 # Pairs from the start of a file that tell its languages: a sorted file begins with short texts.
 _PAIRS_LOOKED_AT = 2_000

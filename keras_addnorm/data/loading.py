@@ -10,12 +10,12 @@ from typing import Any
 
 from keras_addnorm.data.demo import DemoSet
 from keras_addnorm.data.demo.demo_set import open_demo
+from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.named_sets import open_builder, open_name
 from keras_addnorm.data.open_files import looks_like_path, open_path
 from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.request import ReaderChoice, Request
 from keras_addnorm.data.row_sets import are_rows, open_rows
-from keras_addnorm.data.text_files import LineReport
 from keras_addnorm.data.translation_set import TranslationSet
 
 _LOGGER = logging.getLogger(__name__)

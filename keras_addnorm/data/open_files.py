@@ -20,6 +20,7 @@ from keras_addnorm.basics.languages import (
 )
 from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.file_names import (
+    NAMING,
     VALIDATION_NAMES,
     side_files,
     side_of_role,
@@ -28,6 +29,7 @@ from keras_addnorm.data.file_names import (
 )
 from keras_addnorm.data.language_check import notes_on
 from keras_addnorm.data.pair_sources import PairFile
+from keras_addnorm.data.parallel_files import find_languages, find_parallel_files
 from keras_addnorm.data.readers import (
     READERS,
     InputFile,
@@ -39,7 +41,6 @@ from keras_addnorm.data.readers import (
 from keras_addnorm.data.readers.input_file import members
 from keras_addnorm.data.request import ReaderChoice, Request
 from keras_addnorm.data.splits import listed
-from keras_addnorm.data.text_files import find_languages, find_parallel_files
 from keras_addnorm.data.translation_set import TranslationSet
 
 STANDARD_INPUT = "-"
@@ -104,8 +105,9 @@ def _find(path: Path, request: Request) -> TranslationSet:
     if not path.exists():
         if (path.suffix and reader_by_name(InputFile(path))) or path.suffix == ".zip":
             raise FileNotFoundError(f"There is no file {path}. Check the path.")
-        # Says which folder would be expected.
-        find_languages(path)
+        raise FileNotFoundError(
+            f"There is no folder {path}. Expected a folder of parallel text. {NAMING}."
+        )
     if zipfile.is_zipfile(path):
         label = printable(f"the archive {path}")
         return _find_among(members(path), path, label, request)

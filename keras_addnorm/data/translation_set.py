@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from keras_addnorm.data.line_report import LineChecker, LineReport, readable
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.readers import RawPair
 from keras_addnorm.data.request import Request
 from keras_addnorm.data.splits import intervals, names_in, resolve_split
-from keras_addnorm.data.text_files import LineChecker, LineReport, readable
 
 _LOGGER = logging.getLogger(__name__)
 

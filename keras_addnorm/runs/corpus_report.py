@@ -14,6 +14,7 @@ from keras_addnorm.basics.languages import require_code
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.file_names import side_files
+from keras_addnorm.data.line_report import LEFT_OUT, LineReport
 from keras_addnorm.data.loading import is_built_in, open_translation
 from keras_addnorm.data.open_files import looks_like_path
 from keras_addnorm.data.overlap import HeldOutTexts
@@ -26,7 +27,6 @@ from keras_addnorm.data.pair_faults import (
 )
 from keras_addnorm.data.readers import InputFile
 from keras_addnorm.data.request import ReaderChoice, Request
-from keras_addnorm.data.text_files import LEFT_OUT, LineReport
 from keras_addnorm.data.translation_set import Split, TranslationSet
 from keras_addnorm.runs.errors import UserError, as_user_errors, unknown_name
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly

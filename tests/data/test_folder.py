@@ -7,13 +7,10 @@ import pytest
 import tensorflow as tf
 
 from keras_addnorm.data import LineReport, line_reports, load_translation
+from keras_addnorm.data.line_report import LineChecker
+from keras_addnorm.data.parallel_files import find_languages, find_parallel_files
 from keras_addnorm.data.readers import InputFile
 from keras_addnorm.data.strings import string_pairs
-from keras_addnorm.data.text_files import (
-    LineChecker,
-    find_languages,
-    find_parallel_files,
-)
 
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
@@ -160,18 +157,18 @@ def test_the_longest_line_that_is_kept():
 def test_split_names_become_words(tmp_path):
     for name in ("test-2017.a.en", "test-2017.a.de", "valid.en", "valid.de"):
         _write(tmp_path / name, ["x"])
-    assert [files.split for files in find_parallel_files(tmp_path, "en", "de")] == [
+    assert [files.split for files in find_parallel_files(_files(tmp_path), "en", "de", "it")] == [
         "validation",
         "test_2017_a",
     ]
-    assert find_languages(tmp_path) == ("de", "en")
+    assert find_languages(_files(tmp_path), "it") == ("de", "en")
 
 
 def test_a_plain_file_goes_before_its_compressed_copy(tmp_path):
     _write(tmp_path / "train.en", ["plain"])
     _write(tmp_path / "train.en.gz", ["compressed"])
     _write(tmp_path / "train.de", ["x"])
-    assert find_parallel_files(tmp_path, "en", "de")[0].source.name == "train.en"
+    assert find_parallel_files(_files(tmp_path), "en", "de", "it")[0].source.name == "train.en"
 
 
 def test_three_languages_need_both_said(folder, load):
@@ -245,6 +242,10 @@ def test_a_damaged_gz_file(folder, load, content):
     (folder / "val.de.gz").write_bytes(content)
     with pytest.raises(ValueError, match=r"val.de.gz cannot be decompressed"):
         load()
+
+
+def _files(folder):
+    return [InputFile(path) for path in sorted(folder.iterdir())]
 
 
 def _write(path, lines):
