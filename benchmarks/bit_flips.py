@@ -72,7 +72,6 @@ def make(folder: Path, kinds: Sequence[str]) -> list[Subject]:
     from keras_addnorm.runs.pretrained_run import import_pretrained
     from keras_addnorm.runs.train import train
 
-    os.environ["TFDS_DATA_DIR"] = str(folder / "tfds")
     subjects, places = [], {}
     if {*kinds} - {"import", "pretrained"}:
         config = RunConfig.from_dict(run_settings(write_corpus(folder / "corpus")))

@@ -208,8 +208,7 @@ def decoding(job: Job, rounds: int) -> dict:
 
 def train(folder: Path, epochs: int | None) -> None:
     """Trains as `examples/multi30k_en_de.toml` says, and scores the test set."""
-    from keras_addnorm.data import TokenizerPair, make_training_batches
-    from keras_addnorm.data.text_files import LineChecker, find_parallel_files
+    from keras_addnorm.data import TokenizerPair, load_translation, make_training_batches
     from keras_addnorm.decoding import translate
     from keras_addnorm.models import Seq2SeqTransformer
     from keras_addnorm.runs.optimization import compile_model
@@ -219,10 +218,8 @@ def train(folder: Path, epochs: int | None) -> None:
 
     config = RunConfig.from_dict(tomllib.loads(CONFIG.read_text(encoding="utf-8")))
     training = config.training
-    pairs = {
-        files.split: list(files.pairs(LineChecker(files.split, max_chars=1000)))
-        for files in find_parallel_files(folder, config.source, config.target)
-    }
+    found = load_translation(folder, source=config.source, target=config.target)
+    pairs = {split: list(some) for split, some in found.items()}
     started = time.perf_counter()
     tokenizers = TokenizerPair.train(pairs["train"], **dataclasses.asdict(config.tokenizer))
     batches = make_training_batches(

@@ -191,7 +191,6 @@ def main() -> int:
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.environ["TFDS_DATA_DIR"] = str(folder / "tfds")
         wrong, run = trainings(folder, options.trainings, chance)
         if options.exports:
             wrong += exports(folder, run, options.exports, chance)

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-from keras_addnorm.runs.setting_fields import Setting, list_settings
+from keras_addnorm.basics.fields import Setting, list_settings
 from keras_addnorm.runs.settings import RunConfig
 
 PATH = "reference/settings.md"

@@ -404,7 +404,7 @@ GOOD = {
     "the search below the models": ("models/seq2seq.py", "from keras_addnorm import decoding"),
     "the ground": ("norms/rms_norm.py", "from keras_addnorm.basics import Table"),
     "a backend file": ("decoding/engine/tf_ops.py", "def f():\n    import tensorflow"),
-    "a backend in data": ("data/folder.py", "import tensorflow_datasets as tfds"),
+    "a backend in data": ("data/named_sets.py", "import tensorflow_datasets as tfds"),
     "a name for the type checker": (
         "data/pipeline.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import keras_addnorm.models",

@@ -15,13 +15,14 @@ from keras_addnorm.data.byte_level_bpe import ByteLevelBPETokenizer, byte_alphab
 from keras_addnorm.data.byte_tokenizer import ByteTokenizer
 from keras_addnorm.data.demo import demo_builder, demo_pairs
 from keras_addnorm.data.held_out import hold_out
+from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.loading import line_reports, load_translation
+from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.pipeline import make_training_dataset
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.streams import bucket_by_length
 from keras_addnorm.data.subword_sampling import SubwordSampling
-from keras_addnorm.data.text_files import LineReport
 from keras_addnorm.data.text_format import TextFormat
 from keras_addnorm.data.tokenizer import Tokenizer, sentencepiece_pieces
 from keras_addnorm.data.tokenizer_files import load_tokenizer
@@ -42,6 +43,7 @@ __all__ = [
     "ByteLevelBPETokenizer",
     "ByteTokenizer",
     "LineReport",
+    "Pairs",
     "Piece",
     "PieceIds",
     "PipelineReport",

@@ -172,7 +172,7 @@ def _checked_lengths(lengths: Iterable[int]) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def bucket_of(lengths: np.ndarray, buckets: Sequence[Bucket]) -> np.ndarray:
+def bucket_of(lengths: np.ndarray | int, buckets: Sequence[Bucket]) -> np.ndarray:
     """The index of the shortest bucket that holds each length; `len(buckets)` if none does."""
     return np.searchsorted([bucket.length for bucket in buckets], lengths)
 

@@ -60,17 +60,6 @@ _TAKES_JOINERS = (
     (0x1F000, 0x1FAFF),
 )
 
-# What matches blank texts, as `is_blank` has it, in the syntax of RE2.
-BLANK_PATTERN = (
-    r"["
-    r"\x{0}-\x{20}\x{7f}-\x{a0}\x{ad}\x{34f}\x{61c}\x{115f}-\x{1160}\x{1680}"
-    r"\x{17b4}-\x{17b5}\x{180b}-\x{180f}\x{2000}-\x{200f}\x{2028}-\x{202f}"
-    r"\x{205f}-\x{206f}\x{2800}\x{3000}\x{3164}\x{fe00}-\x{fe0f}\x{feff}\x{ffa0}"
-    r"\x{fff0}-\x{fffc}\x{13430}-\x{13438}\x{13441}-\x{13442}\x{16fe4}"
-    r"\x{1bca0}-\x{1bca3}\x{1d159}\x{1d173}-\x{1d17a}\x{e0000}-\x{e0fff}"
-    r"]*"
-)
-
 
 def is_invisible(character: str) -> bool:
     """Tells whether a character has no shape of its own: controls, format characters, blanks.

@@ -260,7 +260,7 @@ class Corpus:
         if batching.has_row_weights:
             batches = self._weighted(plan, first, batching.batches_per_update)
         else:
-            batches = itertools.starmap(self._batch, plan[first:])
+            batches = itertools.starmap(self.batch, plan[first:])
         return map(batching.own_rows, batches)
 
     def _plan(self, generator: np.random.Generator | None) -> list[tuple[Bucket, np.ndarray]]:
@@ -297,11 +297,11 @@ class Corpus:
             start = index - index % batches_per_update
             weight = batches_per_update / sum(tokens[start : start + batches_per_update])
             yield (
-                *self._batch(bucket, members),
+                *self.batch(bucket, members),
                 np.full((bucket.batch_size, 1), weight, np.float32),
             )
 
-    def _batch(self, bucket: Bucket, members: np.ndarray) -> Batch:
+    def batch(self, bucket: Bucket, members: np.ndarray) -> Batch:
         """Lays out one batch for teacher forcing, every array (rows, length)."""
         shape, around = (bucket.batch_size, bucket.length), self.text_format
         before = (*around.source_prefix, *around.text_prefix)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.data.strings import describe, string_pairs
+from keras_addnorm.data.pairs import Pairs
+from keras_addnorm.data.strings import describe, is_tf_dataset, string_pairs
 
 _SHARE, _AT_LEAST, _AT_MOST = 0.01, 100, 2_000
 _LARGEST_SHARE = 0.1
@@ -22,8 +25,8 @@ def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
     order they come, and all translations of a sentence stay on one side.
 
     Args:
-        pairs: Pairs (source text, target text) that can be read more than once: a `tf.data.Dataset`
-            of two string scalars, or a list.
+        pairs: Pairs (source text, target text) that can be read more than once: what
+            `load_translation` returns, a list, or a `tf.data.Dataset` of two string scalars.
         count: How many pairs to hold out; a few more where a sentence comes several times. By
             default a hundredth, but from 100 to 2,000 pairs, and at most a tenth.
 
@@ -62,20 +65,38 @@ def hold_out(pairs: Iterable[Any], count: int | None = None) -> tuple[Any, Any]:
             f"{count:,} of {total:,} pairs cannot be held out: none would be left to train on. "
             "Expected more pairs with different source sentences, or validation data of their own."
         )
-    if hasattr(pairs, "as_numpy_iterator"):
-        return _rows_of(pairs, ~is_held), _rows_of(pairs, is_held)
-    kept = list(zip(is_held, pairs, strict=True))
-    return [pair for held, pair in kept if not held], [pair for held, pair in kept if held]
+    return _chosen(pairs, ~is_held), _chosen(pairs, is_held)
 
 
-def _rows_of(dataset: Any, which: np.ndarray) -> Any:
-    """The elements of a `tf.data.Dataset` where a mask is true."""
-    import tensorflow as tf
+def _chosen(pairs: Iterable[Any], which: np.ndarray) -> Any:
+    """Some of the pairs, of the kind that was given."""
+    if isinstance(pairs, Pairs):
+        return _Chosen(pairs, which)
+    if is_tf_dataset(pairs):
+        return _Chosen(pairs, which).as_dataset()
+    return list(itertools.compress(pairs, which))
 
-    mask = tf.constant(which)
-    some = dataset.enumerate().filter(lambda index, pair: mask[index])
-    some = some.map(lambda index, pair: pair)
-    return some.apply(tf.data.experimental.assert_cardinality(int(which.sum())))
+
+class _Chosen(Pairs):
+    """Some of the pairs that are read, in their order.
+
+    Args:
+        pairs: All pairs.
+        which: For each of them, whether it is one of these.
+    """
+
+    def __init__(self, pairs: Iterable[Any], which: np.ndarray) -> None:
+        self._pairs = pairs
+        self._which = which
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for pair, is_chosen in zip(string_pairs(self._pairs), self._which, strict=True):
+            if is_chosen:
+                yield pair
+
+    @functools.cached_property
+    def _count(self) -> int:
+        return int(self._which.sum())
 
 
 def _hash(text: str) -> int:

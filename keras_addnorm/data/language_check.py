@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from keras_addnorm.basics.languages import fold, tidy
 from keras_addnorm.basics.unicode_text import printable
-from keras_addnorm.data.readers.raw_pair import RawPair
+from keras_addnorm.data.line_report import LineChecker
+from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.scripts import script_of
-from keras_addnorm.data.text_files import LineChecker
 
-PAIRS_LOOKED_AT = 2_000
-"""Pairs from the start of a file that tell its languages: a sorted file begins with short texts."""
-
+# Pairs from the start of a file that tell its languages: a sorted file begins with short texts.
+_PAIRS_LOOKED_AT = 2_000
+_SOURCES_LOOKED_AT = 20
 _LONGEST_TEXT = 1000
 _WIDTH = 60
 _WORD = re.compile(r"[^\W\d_]+")
@@ -115,19 +117,48 @@ _LEAST_TEXTS, _LEAST_SHARE_OF_SCRIPT = 20, 0.9
 _LETTERS_OF_SCRIPT = 4
 
 
-def usable_pairs(pairs: Iterable[RawPair]) -> Iterator[tuple[str, str]]:
-    """The texts of pairs that are neither empty nor broken."""
+def notes_on(sources: Sequence[PairSource], languages: tuple[str, str]) -> tuple[str, ...]:
+    """What is to be said of columns that were guessed, and of texts that look like other languages.
+
+    Args:
+        sources: What pairs are read from.
+        languages: What their sides are taken for.
+
+    Returns:
+        The notes, each once.
+    """
+    guessed: dict[str, PairSource] = {}
+    for one in sources:
+        if one.note:
+            guessed.setdefault(one.note, one)
+    notes = [note + _example(one, languages) for note, one in guessed.items()]
+    for one in sources[:_SOURCES_LOOKED_AT]:
+        if said := language_suspicion(_first_pairs(one), *languages):
+            notes.append(f"{one.label}: {said[0].lower()}{said[1:]}")
+    return tuple(dict.fromkeys(notes))
+
+
+def _first_pairs(source: PairSource) -> Iterator[tuple[str, str]]:
+    """Pairs from the beginning that are neither empty nor broken.
+
+    What is wrong with the rest is said when all of it is read.
+    """
     checker = LineChecker("", _LONGEST_TEXT)
-    for raw in pairs:
-        pair = checker.check(raw.source, raw.target, has_surplus=raw.has_surplus)
-        if pair is not None:
-            yield pair
+    with contextlib.suppress(ValueError, OSError):
+        for raw in itertools.islice(source.raw_pairs(), _PAIRS_LOOKED_AT):
+            pair = checker.check(raw.source, raw.target, has_surplus=raw.has_surplus)
+            if pair is not None:
+                yield pair
 
 
-def example_of(pair: tuple[str, str], languages: tuple[str, str]) -> str:
-    """A line that shows which text is taken for which language, such as `es: uno / en: one`."""
+def _example(source: PairSource, languages: tuple[str, str]) -> str:
+    """A line with the first pair, such as `es: uno / en: one`, to stand under a note on columns."""
+    pair = next(_first_pairs(source), None)
+    if pair is None:
+        return ""
     shown = (text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..." for text in pair)
-    return printable(" / ".join(f"{a}: {b}" for a, b in zip(languages, shown, strict=True)))
+    texts = (f"{a}: {b}" for a, b in zip(languages, shown, strict=True))
+    return f"\n  {printable(' / '.join(texts))}"
 
 
 def language_suspicion(pairs: Iterable[tuple[str, str]], source: str, target: str) -> str:

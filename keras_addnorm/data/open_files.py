@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import dataclasses
-import itertools
 import os
 import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_addnorm.basics.languages import (
     code_of,
@@ -23,72 +20,53 @@ from keras_addnorm.basics.languages import (
 )
 from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.file_names import (
+    NAMING,
     VALIDATION_NAMES,
     side_files,
     side_of_role,
     split_order,
     table_files,
 )
-from keras_addnorm.data.language_check import (
-    PAIRS_LOOKED_AT,
-    example_of,
-    language_suspicion,
-    usable_pairs,
+from keras_addnorm.data.language_check import notes_on
+from keras_addnorm.data.pair_sources import PairFile
+from keras_addnorm.data.parallel_files import find_languages, find_parallel_files
+from keras_addnorm.data.readers import (
+    READERS,
+    InputFile,
+    Reader,
+    has_data_ending,
+    reader_by_name,
+    reader_of,
 )
-from keras_addnorm.data.pair_sources import PairFile, PairSource
-from keras_addnorm.data.readers import READERS, InputFile, Reader, reader_by_name, reader_of
 from keras_addnorm.data.readers.input_file import members
+from keras_addnorm.data.request import ReaderChoice, Request
 from keras_addnorm.data.splits import listed
-from keras_addnorm.data.text_files import find_languages, find_parallel_files
+from keras_addnorm.data.translation_set import TranslationSet
 
 STANDARD_INPUT = "-"
 THE_STANDARD_INPUT = "the standard input"
 """What messages call it."""
-_FILES_LOOKED_AT = 20
-
-ReaderChoice = str | Mapping[str, Any] | Reader | None
 
 
-@dataclass(frozen=True)
-class FoundPairs:
-    """What is found at a path.
-
-    Attributes:
-        sources: Where the pairs of each split are read from, those of a split together.
-        source: The source language.
-        target: The target language.
-        label: The path, for messages.
-        notes: What a user should know about how it is read.
-    """
-
-    sources: tuple[PairSource, ...]
-    source: str
-    target: str
-    label: str
-    notes: tuple[str, ...] = ()
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits."""
-        return tuple(dict.fromkeys(one.split for one in self.sources))
+def looks_like_path(name_or_folder: str | os.PathLike[str]) -> bool:
+    """Whether a name is one of a file or folder, whether there or not."""
+    name = os.fspath(name_or_folder)
+    return (
+        not isinstance(name_or_folder, str)
+        or name.startswith((".", "/", "~", os.sep))
+        or name == STANDARD_INPUT
+        or name.count("/") > 1
+        or has_data_ending(name)
+        or bool(name and Path(name).exists())
+    )
 
 
-def find_pairs(
-    path: Path,
-    source: str | None,
-    target: str | None,
-    reader: ReaderChoice = None,
-    stands_for: str = "",
-) -> FoundPairs:
+def open_path(request: Request) -> TranslationSet:
     """Finds the sentence pairs of a path.
 
     Args:
-        path: A folder, a zip archive or a file.
-        source: The source language; `None` if it is to be found.
-        target: The target language; `None` if it is to be found.
-        reader: The format: a name in `data.readers`, a dict with the reader's fields, or a reader;
-            `None` if the files tell.
-        stands_for: What messages call the path, if it stands for something else.
+        request: What is wanted; its `data` is a folder, a zip archive, a file, or `-` for the
+            standard input, which is kept in a temporary file until the process ends.
 
     Returns:
         The pairs of each split, and notes on how they were found and on languages that texts do
@@ -98,11 +76,14 @@ def find_pairs(
         FileNotFoundError: If there is nothing to read, or a split has one side only.
         ValueError: If the languages are not there or are no codes, or the direction is open.
     """
-    path = path.expanduser()
-    for argument, language in (("source", source), ("target", target)):
+    path = Path(request.data).expanduser()
+    if os.fspath(request.data) == STANDARD_INPUT:
+        path = _standard_input()
+        request = dataclasses.replace(request, stands_for=THE_STANDARD_INPUT)
+    for argument, language in (("source", request.source), ("target", request.target)):
         if language is not None:
             require_code(argument, language)
-    found = _find(path, source, target, reader, stands_for)
+    found = _find(path, request)
     languages = found.source, found.target
     for language in languages:
         if not has_form_of_code(language):  # It becomes a part of names of files.
@@ -111,41 +92,35 @@ def find_pairs(
                 "code: letters and digits, in parts joined by '-' or '_', such as 'de' or 'pt-BR'. "
                 "Mend the file, or name both languages."
             )
-    given = [one for one in languages if one in (source, target) and side_of_role(one) is None]
-    unknown = map(note_unknown, given)
-    more = dict.fromkeys([*unknown, *_suspicions(found.sources, languages)])
-    return dataclasses.replace(found, notes=(*found.notes, *filter(None, more)))
+    asked = (request.source, request.target)
+    given = [one for one in languages if one in asked and side_of_role(one) is None]
+    unknown = tuple(filter(None, map(note_unknown, given)))
+    notes = dict.fromkeys((*found.notes, *unknown, *notes_on(found.sources, languages)))
+    return dataclasses.replace(found, notes=tuple(notes))
 
 
-def _find(
-    path: Path,
-    source: str | None,
-    target: str | None,
-    reader: ReaderChoice,
-    stands_for: str,
-) -> FoundPairs:
+def _find(path: Path, request: Request) -> TranslationSet:
     if path.is_dir():
-        return _find_in_folder(path, source, target, reader)
+        return _find_in_folder(path, request)
     if not path.exists():
         if (path.suffix and reader_by_name(InputFile(path))) or path.suffix == ".zip":
             raise FileNotFoundError(f"There is no file {path}. Check the path.")
-        # Says which folder would be expected.
-        find_languages(path)
+        raise FileNotFoundError(
+            f"There is no folder {path}. Expected a folder of parallel text. {NAMING}."
+        )
     if zipfile.is_zipfile(path):
         label = printable(f"the archive {path}")
-        return _find_among(members(path), path, label, source, target, reader)
-    label = stands_for or printable(f"the file {path}")
-    file = InputFile(path, stands_for=stands_for)
-    return _find_in_tables({"train": (file,)}, label, source, target, reader)
+        return _find_among(members(path), path, label, request)
+    label = request.stands_for or printable(f"the file {path}")
+    file = InputFile(path, stands_for=request.stands_for)
+    return _find_in_tables({"train": (file,)}, label, request)
 
 
-def _find_in_folder(
-    folder: Path, source: str | None, target: str | None, reader: ReaderChoice
-) -> FoundPairs:
+def _find_in_folder(folder: Path, request: Request) -> TranslationSet:
     label = printable(f"the folder {folder}")
     top = [InputFile(path) for path in sorted(folder.iterdir()) if path.is_file()]
     if side_files(top) or table_files(top):
-        return _find_among(top, folder, label, source, target, reader)
+        return _find_among(top, folder, label, request)
     # What Hugging Face writes: data/train-00000-of-00001.parquet, train/data-00000-of-00001.arrow
     below: dict[str, list[InputFile]] = {}
     for path in sorted(folder.glob("*/*")):
@@ -159,7 +134,7 @@ def _find_in_folder(
             "one of these."
         )
     files = [file for some in below.values() for file in some]
-    return _find_among(files or top, folder, label, source, target, reader)
+    return _find_among(files or top, folder, label, request)
 
 
 def _is_split(folder: str) -> bool:
@@ -167,18 +142,14 @@ def _is_split(folder: str) -> bool:
 
 
 def _find_among(
-    files: Sequence[InputFile],
-    path: Path,
-    label: str,
-    source: str | None,
-    target: str | None,
-    reader: ReaderChoice,
-) -> FoundPairs:
+    files: Sequence[InputFile], path: Path, label: str, request: Request
+) -> TranslationSet:
     """Pairs of parallel files, else of files with both texts."""
+    source, target = request.source, request.target
     sides = side_files(files)
     tables = table_files(files)
     if tables and not any(side.split == "train" for side in sides):
-        return _find_in_tables(tables, label, source, target, reader)
+        return _find_in_tables(tables, label, request)
     languages = find_languages(files, str(path))
     if all(side_of_role(name) is not None for name in languages):
         roles = [source or "src", target or "tgt"]
@@ -194,48 +165,20 @@ def _find_among(
         if rest
         else []
     )
-    return FoundPairs(found, *direction, label, tuple(notes))
+    return TranslationSet.of(request, found, direction, label, notes)
 
 
 def _find_in_tables(
-    tables: Mapping[str, tuple[InputFile, ...]],
-    label: str,
-    source: str | None,
-    target: str | None,
-    reader: ReaderChoice,
-) -> FoundPairs:
+    tables: Mapping[str, tuple[InputFile, ...]], label: str, request: Request
+) -> TranslationSet:
     first = next(iter(tables.values()))[0]
-    direction = _direction_of_table(first, _reader_for(first, reader), source, target, label)
+    direction = _direction_of_table(first, label, request)
     sources = []
     for split in sorted(tables, key=split_order):
         for file in tables[split]:
-            own = _reader_for(file, reader)
+            own = _reader_for(file, request.reader)
             sources.append(PairFile(split, file, own, own.columns(file, *direction)))
-    notes: dict[str, PairFile] = {}
-    for one in sources:
-        if one.note:
-            notes.setdefault(one.note, one)
-    said = tuple(note + _example(one, direction) for note, one in notes.items())
-    return FoundPairs(tuple(sources), *direction, label, said)
-
-
-def _example(file: PairSource, languages: tuple[str, str]) -> str:
-    """A line with the first pair of a file that can be used, under a note on its columns."""
-    first = next(_first_pairs(file), None)
-    return "" if first is None else f"\n  {example_of(first, languages)}"
-
-
-def _suspicions(sources: Sequence[PairSource], languages: tuple[str, str]) -> Iterator[str]:
-    """What is to be said of files whose texts look like other languages."""
-    for one in sources[:_FILES_LOOKED_AT]:
-        if said := language_suspicion(_first_pairs(one), *languages):
-            yield f"{one.label}: {said[0].lower()}{said[1:]}"
-
-
-def _first_pairs(file: PairSource) -> Iterator[tuple[str, str]]:
-    """Pairs from the beginning of a file; what is wrong with it is said when all of it is read."""
-    with contextlib.suppress(ValueError, OSError):
-        yield from usable_pairs(itertools.islice(file.raw_pairs(), PAIRS_LOOKED_AT))
+    return TranslationSet.of(request, sources, direction, label)
 
 
 def _reader_for(file: InputFile, reader: ReaderChoice) -> Reader:
@@ -246,12 +189,11 @@ def _reader_for(file: InputFile, reader: ReaderChoice) -> Reader:
     return READERS.get(dict(reader) if isinstance(reader, Mapping) else reader)
 
 
-def _direction_of_table(
-    file: InputFile, reader: Reader, source: str | None, target: str | None, label: str
-) -> tuple[str, str]:
+def _direction_of_table(file: InputFile, label: str, request: Request) -> tuple[str, str]:
+    source, target = request.source, request.target
     if source is not None and target is not None:
         return choose_direction((source, target), None, source, target, label)
-    languages = tuple(reader.languages(file))
+    languages = tuple(_reader_for(file, request.reader).languages(file))
     if len(languages) < 2:
         raise ValueError(
             f"{label} does not say which languages it has. Received source={source!r}, "
@@ -301,20 +243,13 @@ def choose_direction(
     return candidates[0]
 
 
-@contextlib.contextmanager
-def standard_input() -> Iterator[Path]:
-    """Writes the standard input to a file for as long as the block runs.
-
-    Yields:
-        The file.
-
-    Raises:
-        ValueError: If nothing comes.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "stdin")
-        save_standard_input(path)
-        yield path
+def _standard_input() -> Path:
+    """Writes the standard input to a file that stays until the process ends."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, "stdin")
+    save_standard_input(path)
+    return path
 
 
 def save_standard_input(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from keras_addnorm.data.characters import has_invisible
@@ -214,6 +214,12 @@ class FaultCounter:
             if isinstance(fault, Fault) and fault.has(pair, self._others):
                 self._counts[name] += 1
                 self.first.setdefault(name, (place, pair))
+
+    def watch(self, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """The same pairs, each of which is looked at when it is read."""
+        for pair in pairs:
+            self.add(pair)
+            yield pair
 
     def counts(self) -> dict[str, int]:
         """The number of pairs with each fault, in the order of the table.

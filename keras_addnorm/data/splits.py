@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from keras_addnorm.data.file_names import VALIDATION_NAMES
+
+_PART = re.compile(
+    r"(?P<name>[^\[\]+]+)(\[\s*(?P<start>-?[\d_.]+%?)?\s*:\s*(?P<end>-?[\d_.]+%?)?\s*\])?"
+)
 
 
 def resolve_split(split: str, splits: Sequence[str], label: str) -> str:
@@ -23,6 +26,8 @@ def resolve_split(split: str, splits: Sequence[str], label: str) -> str:
     Raises:
         ValueError: If there is no such split.
     """
+    if not isinstance(split, str):
+        raise ValueError(f"Expected split as a string, or None; received {split!r:.80}.")
     return "+".join(_resolve_part(part.strip(), splits, label) for part in split.split("+"))
 
 
@@ -98,12 +103,13 @@ def _cut(part: tuple[str, int, int], start: int, end: int) -> list[tuple[str, in
     return [(name, first, min(last, start)), (name, max(first, end), last)]
 
 
-def intervals(split: str, sizes: Mapping[str, int]) -> list[tuple[str, int, int]]:
+def intervals(split: str, sizes: Mapping[str, int], label: str = "") -> list[tuple[str, int, int]]:
     """The pairs that an expression stands for.
 
     Args:
         split: The expression, whose names there are.
-        sizes: The number of pairs of each split.
+        sizes: The number of pairs of each split; none is asked for if the expression is wrong.
+        label: What has the splits, for messages.
 
     Returns:
         Name, first pair and the one after the last, of each part.
@@ -111,49 +117,35 @@ def intervals(split: str, sizes: Mapping[str, int]) -> list[tuple[str, int, int]
     Raises:
         ValueError: If the expression is wrong.
     """
-    from tensorflow_datasets.core import splits as tfds_splits
-
-    known = {
-        name: tfds_splits.SplitInfo(
-            name=name,
-            shard_lengths=[size],
-            num_bytes=0,
-            filename_template=None,
-        )
-        for name, size in sizes.items()
-    }
     try:
-        return parts_in_order(split, known)
-    except (ValueError, AssertionError) as error:
+        matches = [_part_of(part.strip()) for part in split.split("+")]
+        return [_absolute(match, sizes[match["name"]]) for match in matches]
+    except ValueError as error:
         raise ValueError(
-            f"{split!r} is no split: {error}. Splits are {listed(sizes)}; a part of one is written "
-            "like 'train[:10%]' or 'train[100:200]'."
+            f"{split!r} is no split{label and f' of {label}'}: {error}. Splits are {listed(sizes)};"
+            " a part of one is written like 'train[:10%]' or 'train[100:200]'."
         ) from error
 
 
-def parts_in_order(split: str, known: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """The parts of an expression, none of which ends before it begins.
+def _part_of(part: str) -> re.Match[str]:
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise ValueError(f"{part!r} is neither a name nor a name with [first:last] behind it")
+    return match
 
-    Args:
-        split: The expression.
-        known: The splits as TensorFlow Datasets describes them.
 
-    Returns:
-        Name, first pair and the one after the last, of each part.
-
-    Raises:
-        AssertionError: If the expression is wrong.
-        ValueError: If the expression is wrong.
-    """
-    from tensorflow_datasets.core import splits as tfds_splits
-
-    found = []
-    for part in tfds_splits.ReadInstruction.from_spec(split.replace(" ", "")).to_absolute(known):
-        end = known[part.splitname].num_examples if part.to is None else part.to
-        start = part.from_ or 0
-        if start > end:
-            raise ValueError(
-                f"a part of {part.splitname!r} begins at pair {start:,} and ends at {end:,}"
-            )
-        found.append((part.splitname, start, end))
-    return found
+def _absolute(part: re.Match[str], size: int) -> tuple[str, int, int]:
+    """Name, first pair and the one after the last."""
+    is_share = "%" in part[0]
+    bounds = []
+    for text, default in ((part["start"], 0), (part["end"], size)):
+        bound = default
+        if text:
+            bound = round(float(text.strip("%")) * size / 100) if is_share else int(text)
+        if abs(bound) > size:
+            raise ValueError(f"{part['name']!r} has {size:,} pairs, and not {abs(bound):,}")
+        bounds.append(bound + size if bound < 0 else bound)
+    start, end = bounds
+    if start > end:
+        raise ValueError(f"a part of {part['name']!r} begins at pair {start:,} and ends at {end:,}")
+    return part["name"], start, end

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.data.buckets import TOKENS_PER_BATCH, Bucketing
+from keras_addnorm.data.batching import Batch
+from keras_addnorm.data.buckets import TOKENS_PER_BATCH, Bucket, Bucketing, bucket_of
+from keras_addnorm.data.corpus import Corpus, Sentences
 from keras_addnorm.data.strings import describe
+from keras_addnorm.data.text_format import BoundFormat
 from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
 
 if TYPE_CHECKING:
@@ -84,40 +87,30 @@ def bucket_by_length(
         )
     positions = TOKENS_PER_BATCH if tokens_per_batch is None else tokens_per_batch
     bucketing = Bucketing(bucket_lengths=bucket_lengths, tokens_per_batch=positions)
-    buckets = bucketing.buckets_for(np.zeros(0))
-    lengths = tf.constant([bucket.length for bucket in buckets], tf.int64)
-    sizes = tf.constant([batch_size or bucket.batch_size for bucket in buckets], tf.int64)
+    buckets = [
+        Bucket(bucket.length, batch_size or bucket.batch_size)
+        for bucket in bucketing.buckets_for(np.zeros(0))
+    ]
+    around = BoundFormat((), (), (end_id,), (), False, None, pad_id, start_id, end_id, None)
 
-    def length(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.maximum(tf.size(source), tf.size(target)) + 1, tf.int64)
+    def batch(bucket: Bucket, pairs: list[Any]) -> Batch:
+        source, target = (Sentences.from_rows([*side]) for side in zip(*pairs, strict=True))
+        rows = np.arange(len(pairs))
+        return Corpus(source, target, (bucket,), rows, 1, around, None).batch(bucket, rows)
 
-    def fits(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        filled = tf.logical_and(tf.size(source) > 0, tf.size(target) > 0)
-        return tf.logical_and(filled, length(source, target) <= lengths[-1])
+    def batches() -> Iterator[Batch]:
+        waiting: list[list[Any]] = [[] for _ in buckets]
+        for source, target in dataset.as_numpy_iterator():
+            place = int(bucket_of(max(len(source), len(target)) + 1, buckets))
+            if len(source) and len(target) and place < len(buckets):
+                waiting[place].append((source, target))
+                if len(waiting[place]) == buckets[place].batch_size:
+                    yield batch(buckets[place], waiting[place])
+                    waiting[place] = []
+        for bucket, pairs in zip(buckets, waiting, strict=True):
+            if pairs:
+                yield batch(bucket, pairs)
 
-    def bucket_of(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        return tf.searchsorted(lengths, length(source, target)[None], out_type=tf.int64)[0]
-
-    def teacher_forcing(source: tf.Tensor, target: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        source, target = tf.cast(source, tf.int32), tf.cast(target, tf.int32)
-        shifted = tf.concat([[start_id], target], 0)
-        inputs = {"source": tf.concat([source, [end_id]], 0), "target": shifted}
-        return inputs, tf.concat([target, [end_id]], 0)
-
-    def batch(bucket: tf.Tensor, members: tf.data.Dataset) -> tf.data.Dataset:
-        row, size = lengths[bucket], sizes[bucket]
-        padded = members.map(teacher_forcing).padded_batch(
-            size,
-            padded_shapes=({"source": [row], "target": [row]}, [row]),
-            padding_values=pad_id,
-        )
-
-        def fill(ids: tf.Tensor) -> tf.Tensor:
-            missing = size - tf.shape(ids, tf.int64)[0]
-            return tf.pad(ids, [[0, missing], [0, 0]], constant_values=pad_id)
-
-        return padded.map(lambda *arrays: tf.nest.map_structure(fill, arrays))
-
-    return dataset.filter(fits).group_by_window(
-        bucket_of, batch, window_size_func=lambda bucket: sizes[bucket]
-    )
+    ids = tf.TensorSpec((None, None), tf.int32)
+    signature = {"source": ids, "target": ids}, ids
+    return tf.data.Dataset.from_generator(batches, output_signature=signature)

@@ -64,6 +64,11 @@ def describe(value: Any) -> str:
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:60] + '...'}"
 
 
+def is_tf_dataset(items: Any) -> bool:
+    """Whether items are a `tf.data.Dataset`, by its class: TensorFlow need not be there."""
+    return hasattr(type(items), "element_spec")
+
+
 def _is_read_in_turn(items: Any) -> bool:
     """Whether there is a first item, a second one, ...: also of what has numbered items only."""
     return hasattr(items, "__iter__") or hasattr(items, "__getitem__")
@@ -71,10 +76,9 @@ def _is_read_in_turn(items: Any) -> bool:
 
 def _elements(items: Iterable[Any]) -> Iterator[Any]:
     """Iterates over a tf.data.Dataset as NumPy values and over anything else as it is."""
-    numpy_iterator = getattr(items, "as_numpy_iterator", None)
-    if numpy_iterator is None:
+    if not is_tf_dataset(items):
         return iter(items)
-    spec = items.element_spec  # type: ignore[attr-defined]
+    numpy_iterator, spec = items.as_numpy_iterator, items.element_spec  # type: ignore[attr-defined]
     if not isinstance(spec, tuple) or any(getattr(one, "shape", None) != () for one in spec):
         return numpy_iterator()
     # An element of a `tf.data.Dataset` costs as much as a batch of them.

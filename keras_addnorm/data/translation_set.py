@@ -1,288 +1,277 @@
-"""Sets of sentence pairs with splits, read in one direction: prepared ones, and rows in memory."""
+"""A set of sentence pairs with splits, read in one direction, whatever the pairs come from."""
 
 from __future__ import annotations
 
-import abc
-import dataclasses
+import collections
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from keras_addnorm.data.characters import BLANK_PATTERN
-from keras_addnorm.data.language_check import (
-    PAIRS_LOOKED_AT,
-    example_of,
-    language_suspicion,
-    usable_pairs,
-)
+from keras_addnorm.data.line_report import LineChecker, LineReport, readable
+from keras_addnorm.data.pair_sources import PairSource
+from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.readers import RawPair
-from keras_addnorm.data.readers.rows import columns_of_names, flat_names, text_at
-from keras_addnorm.data.splits import intervals, listed, names_in, parts_in_order, resolve_split
-from keras_addnorm.data.strings import describe
-from keras_addnorm.data.text_files import LineChecker, LineReport, readable
+from keras_addnorm.data.request import Request
+from keras_addnorm.data.splits import intervals, names_in, resolve_split
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
+_LOGGER = logging.getLogger(__name__)
 
 
-class TranslationSet(abc.ABC):
-    """Pairs in splits.
+class PlacedPair(NamedTuple):
+    """A pair and where it stands.
 
     Attributes:
-        source: The source language.
-        target: The target language.
-        label: What it is, for messages.
-        notes: What a user should know about how it is read.
+        source: The source text.
+        target: The target text.
+        place: File and line, or split and number.
     """
 
     source: str
     target: str
-    label: str
-    notes: tuple[str, ...]
+    place: str
 
     @property
-    @abc.abstractmethod
-    def splits(self) -> tuple[str, ...]:
-        """The names of the splits."""
+    def texts(self) -> tuple[str, str]:
+        """Both texts."""
+        return self.source, self.target
 
-    @abc.abstractmethod
-    def sizes(self) -> dict[str, int]:
-        """The number of pairs of each split, those left out when it is read included."""
 
-    @abc.abstractmethod
-    def read(self, split: str) -> tf.data.Dataset:
-        """The pairs of a split, in order."""
+@dataclass(eq=False)
+class Split:
+    """The pairs of one split, which can be read again and again.
 
-    @abc.abstractmethod
+    Attributes:
+        name: Its name.
+        sources: What they are read from, in order.
+        max_chars: The longest side to keep, in characters.
+        keep_every_pair: Whether `texts` has the pairs that cannot be used as well.
+        report: What was kept and left out, once the split has been read to its end.
+    """
+
+    name: str
+    sources: tuple[PairSource, ...]
+    max_chars: int = 1000
+    keep_every_pair: bool = False
+    report: LineReport | None = None
+    _is_said: bool = False
+
+    def check(self) -> None:
+        """Refuses what cannot be read at all, before the first pair is read."""
+        for one in self.sources:
+            one.check()
+
+    def placed(self) -> Iterator[PlacedPair]:
+        """The pairs that can be used, with their places."""
+        for raw, source, pair in self._judged():
+            if pair is not None:
+                yield PlacedPair(*pair, f"{source.place}:{raw.line}")
+
+    def every_pair(self) -> Iterator[tuple[str, str]]:
+        """All pairs, also those that cannot be used."""
+        for source in self.sources:
+            for raw in source.raw_pairs():
+                yield readable(raw.source), readable(raw.target)
+
+    def texts(self, start: int = 0, end: int | None = None) -> Iterator[tuple[str, str]]:
+        """The pairs that can be used, or every pair; or a part of them.
+
+        Args:
+            start: The first one.
+            end: The one behind the last one; `None` for all.
+
+        Yields:
+            Source and target text.
+
+        Raises:
+            ValueError: If there is none in the whole split.
+        """
+        judged = self._judged()
+        if self._numbers_every_pair:
+            judged = itertools.islice(judged, start, end)
+            start, end = 0, None
+        if self.keep_every_pair:
+            pairs = (pair or (readable(raw[0]), readable(raw[1])) for raw, _, pair in judged)
+        else:
+            pairs = (pair for _, _, pair in judged if pair is not None)
+        yield from itertools.islice(pairs, start, end)
+        if self.report is not None:
+            self._say(self.report)
+
+    def counted(self) -> LineReport:
+        """What is kept and left out, from reading the split once."""
+        if self.report is None:
+            collections.deque(self._judged(), maxlen=0)
+        report: LineReport = self.report  # type: ignore[assignment]
+        self._say(report)
+        return report
+
+    def size(self) -> int:
+        """The number of pairs that parts such as `train[:10%]` are parts of."""
+        if self._numbers_every_pair:
+            known = [source.size for source in self.sources if source.size is not None]
+            return sum(known) if len(known) == len(self.sources) else self.counted().total
+        report = self.counted()
+        return report.total if self.keep_every_pair else report.kept
+
+    def count(self, start: int = 0, end: int | None = None) -> int:
+        """The number of pairs that `texts` gives."""
+        if start == 0 and end is None and not self.keep_every_pair:
+            return self.counted().kept
+        if self._numbers_every_pair and not self.keep_every_pair:
+            return sum(1 for _ in self.texts(start, end))
+        return (self.size() if end is None else end) - start
+
+    @property
+    def _numbers_every_pair(self) -> bool:
+        return all(source.numbers_every_pair for source in self.sources)
+
+    def _judged(self) -> Iterator[tuple[RawPair, PairSource, tuple[str, str] | None]]:
+        """All pairs as they are read, and their texts if these can be used."""
+        checker = LineChecker(self.name, self.max_chars)
+        several = len(self.sources) > 1
+        for source in self.sources:
+            for raw in source.raw_pairs():
+                place = f"{source.place}:{raw.line}" if several else raw.line
+                yield raw, source, checker.check(raw.source, raw.target, place, raw.has_surplus)
+        report = checker.report()
+        if not report.total:
+            raise ValueError(
+                f"There is no pair of texts in {self._labels}. Expected one or more, with a text "
+                "on both sides; of units and messages, those whose translation is finished count."
+            )
+        self.report = report
+
+    def _say(self, report: LineReport) -> None:
+        """Logs the report once, and refuses a split without a pair."""
+        if not report.kept:
+            raise ValueError(
+                f"{self._labels} hold no pair that can be used ({report}). Each line needs text on "
+                f"both sides, in UTF-8, of at most {report.max_chars:,} characters."
+            )
+        if not self.keep_every_pair and not self._is_said:
+            _LOGGER.log(logging.WARNING if report.left_out else logging.INFO, "%s", report)
+        self._is_said = True
+
+    @property
+    def _labels(self) -> str:
+        return ", ".join(source.label for source in self.sources[:3])
+
+
+@dataclass(frozen=True)
+class TranslationSet:
+    """Pairs in splits.
+
+    Attributes:
+        sources: Where the pairs of each split are read from, those of a split together.
+        source: The source language.
+        target: The target language.
+        label: What it is, for messages.
+        notes: What a user should know about how it is read.
+        max_chars: The longest side to keep, in characters.
+        keep_every_pair: Whether pairs that cannot be used are read as well.
+    """
+
+    sources: tuple[PairSource, ...]
+    source: str
+    target: str
+    label: str
+    notes: tuple[str, ...] = ()
+    max_chars: int = 1000
+    keep_every_pair: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        sources: Iterable[PairSource],
+        languages: tuple[str, str],
+        label: str,
+        notes: Iterable[str] = (),
+    ) -> TranslationSet:
+        """What was found for a request, to be read as it says."""
+        limits = request.max_chars, request.keep_every_pair
+        return cls(tuple(sources), *languages, label, tuple(notes), *limits)
+
+    @functools.cached_property
+    def splits(self) -> dict[str, Split]:
+        """The splits by name."""
+        by_name: dict[str, list[PairSource]] = {}
+        for source in self.sources:
+            by_name.setdefault(source.split, []).append(source)
+        return {
+            name: Split(name, tuple(sources), self.max_chars, self.keep_every_pair)
+            for name, sources in by_name.items()
+        }
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The number of pairs of each split, which is counted when it is asked for."""
+        return _Sizes(self.splits)
+
+    def read(self, split: str) -> Pairs:
+        """The pairs of a split expression, such as `train[:10%]+validation`, in order.
+
+        Args:
+            split: The expression.
+
+        Returns:
+            The usable pairs, or every pair.
+
+        Raises:
+            ValueError: If there is no such split, or it cannot be read at all.
+        """
+        split = self.resolve_split(split)
+        for name in names_in(split):
+            self.splits[name].check()
+        parts: Iterable[tuple[str, int, int | None]]
+        if "[" in split:
+            parts = intervals(split, self.sizes, self.label)
+        else:  # Whole splits need no sizes.
+            parts = ((name, 0, None) for name in split.split("+"))
+        return _Parts([(self.splits[name], start, end) for name, start, end in parts])
+
     def line_reports(self, splits: Iterable[str]) -> dict[str, LineReport]:
-        """What was kept of each split."""
+        """What is kept of each split, as a whole."""
+        return {name: self.splits[name].counted() for name in splits}
 
     def resolve_split(self, split: str) -> str:
         """Checks the names in a split expression and replaces aliases such as "val"."""
-        return resolve_split(split, self.splits, self.label)
+        return resolve_split(split, tuple(self.splits), self.label)
 
     def named_in(self, split: str) -> tuple[str, ...]:
         """The splits that a split expression reads from."""
         return names_in(self.resolve_split(split))
 
 
-@dataclasses.dataclass(frozen=True)
-class PreparedSet(TranslationSet):
-    """A prepared builder, read in one direction."""
+class _Parts(Pairs):
+    """Parts of splits, one after the other."""
 
-    builder: tfds.core.DatasetBuilder
-    source: str
-    target: str
-    label: str
-    max_chars: int
-    keep_every_pair: bool = False
-    notes: tuple[str, ...] = ()
+    def __init__(self, parts: list[tuple[Split, int, int | None]]) -> None:
+        self._parts = parts
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Those of the builder."""
-        return tuple(self.builder.info.splits)
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for split, start, end in self._parts:
+            yield from split.texts(start, end)
 
-    def sizes(self) -> dict[str, int]:
-        """As the builder counted them."""
-        return {name: split.num_examples for name, split in self.builder.info.splits.items()}
-
-    def read(self, split: str) -> tf.data.Dataset:
-        """The usable pairs of a split, or every pair, in the order on disk."""
-        pairs = self._read_all(split)
-        # With a filter, the number of pairs would be unknown.
-        whole = self.keep_every_pair or self._is_checked()
-        return pairs if whole else pairs.filter(self._is_usable)
-
-    def _is_checked(self) -> bool:
-        """Whether one of our own builders has checked every pair when it prepared the set."""
-        checked = checked_length(self.builder)
-        return checked is not None and checked <= self.max_chars
-
-    def line_reports(self, splits: Iterable[str]) -> dict[str, LineReport]:
-        """The stored reports of a folder, or counts from reading each split once."""
-        if hasattr(self.builder, "line_reports"):
-            stored: dict[str, LineReport] = self.builder.line_reports()
-            return {split: stored[split] for split in splits}
-        return {split: self._count(split) for split in splits}
-
-    def _count(self, split: str) -> LineReport:
-        if self._is_checked():
-            kept = self.builder.info.splits[split].num_examples
-            return LineReport(split, kept=kept, max_chars=self.max_chars)
-        checker = LineChecker(split, self.max_chars)
-        for source, target in self._read_all(split).as_numpy_iterator():
-            checker.check(source, target)
-        return checker.report()
-
-    def _read_all(self, split: str) -> tf.data.Dataset:
-        import tensorflow as tf
-        import tensorflow_datasets as tfds
-
-        feature = translation_feature(self.builder, self.label)
-        try:
-            parts_in_order(split, self.builder.info.splits)
-            examples = self.builder.as_dataset(
-                split=split,
-                shuffle_files=False,
-                # One shard after the other keeps the order of the files. Whether to cache is the
-                # pipeline's decision.
-                read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
-            )
-        except (ValueError, AssertionError) as error:
-            raise ValueError(
-                f"{split!r} is no split of {self.label}: {error}. Splits are {listed(self.splits)}"
-                f"; a part of one is written like '{self.splits[0]}[:10%]' or "
-                f"'{self.splits[0]}[100:200]'."
-            ) from error
-
-        def pair(example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
-            texts = example[feature] if feature else example
-            return tf.strings.strip(texts[self.source]), tf.strings.strip(texts[self.target])
-
-        return examples.map(pair, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def _is_usable(self, source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        import tensorflow as tf
-
-        sides = tf.stack([source, target])
-        blank = tf.strings.regex_full_match(sides, BLANK_PATTERN)
-        too_long = tf.strings.length(sides, unit="UTF8_CHAR") > self.max_chars
-        return tf.logical_not(tf.reduce_any(blank | too_long))
+    @functools.cached_property
+    def _count(self) -> int:
+        return sum(split.count(start, end) for split, start, end in self._parts)
 
 
-@dataclasses.dataclass(frozen=True)
-class RowSet(TranslationSet):
-    """Rows with named fields in memory or of Hugging Face `datasets`, read in one direction."""
+class _Sizes(Mapping[str, int]):
+    """The sizes of splits, each counted when it is asked for."""
 
-    rows: Mapping[str, Iterable[Mapping[str, Any]]]
-    source: str
-    target: str
-    max_chars: int
-    keep_every_pair: bool = False
-    label: str = "the rows"
-    notes: tuple[str, ...] = ()
+    def __init__(self, splits: Mapping[str, Split]) -> None:
+        self._splits = splits
 
-    @classmethod
-    def of(
-        cls, rows: Any, source: str | None, target: str | None, max_chars: int, keep: bool
-    ) -> RowSet:
-        """Finds the languages in the first row of each split."""
-        if source is None or target is None:
-            raise ValueError(
-                f"Rows need source and target, the names of their fields. Received "
-                f"source={source!r}, target={target!r}."
-            )
-        splits = rows if isinstance(rows, Mapping) else {"train": rows}
-        found = cls(splits, source, target, max_chars, keep)
-        notes = [note for name in splits for note in found._notes(name)]
-        return dataclasses.replace(found, notes=tuple(dict.fromkeys(notes)))
+    def __getitem__(self, name: str) -> int:
+        return self._splits[name].size()
 
-    def _notes(self, split: str) -> Iterator[str]:
-        """How the fields of a split were chosen, with an example, and what texts look like."""
-        raw = itertools.islice(self._raw_pairs(split), PAIRS_LOOKED_AT)
-        pairs = list(usable_pairs(RawPair(*pair, number) for number, pair in enumerate(raw)))
-        languages = self.source, self.target
-        if note := self._columns(split).note:
-            yield f"{note}\n  {example_of(pairs[0], languages)}" if pairs else note
-        if said := language_suspicion(pairs, *languages):
-            yield f"{split}: {said[0].lower()}{said[1:]}"
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._splits)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The keys of a dictionary of splits; else `train`."""
-        return tuple(self.rows)
-
-    def sizes(self) -> dict[str, int]:
-        """The number of rows."""
-        return {
-            name: len(rows) if isinstance(rows, Sized) else sum(1 for _ in rows)
-            for name, rows in self.rows.items()
-        }
-
-    def read(self, split: str) -> tf.data.Dataset:
-        """The usable pairs, or every pair."""
-        import tensorflow as tf
-
-        if "[" in split or "+" in split:
-            parts = intervals(split, self.sizes())
-        else:
-            parts = [(split, 0, None)]  # type: ignore[list-item]
-        text = tf.TensorSpec((), tf.string)
-        return tf.data.Dataset.from_generator(
-            lambda: self._pairs(parts), output_signature=(text, text)
-        )
-
-    def line_reports(self, splits: Iterable[str]) -> dict[str, LineReport]:
-        """Counts from reading each split once."""
-        reports = {}
-        for split in splits:
-            checker = LineChecker(split, self.max_chars)
-            for source, target in self._raw_pairs(split):
-                checker.check(source, target)
-            reports[split] = checker.report()
-        return reports
-
-    def _pairs(self, parts: list[tuple[str, int, int]]) -> Iterator[tuple[str, str]]:
-        checker = LineChecker("", self.max_chars)
-        for split, start, end in parts:
-            for raw in itertools.islice(self._raw_pairs(split), start, end):
-                _, pair = checker.judge(*raw)
-                if pair is not None:
-                    yield pair
-                elif self.keep_every_pair:
-                    yield readable(raw[0]), readable(raw[1])
-
-    def _raw_pairs(self, split: str) -> Iterator[tuple[str | bytes, str | bytes]]:
-        columns = self._columns(split)
-        for index, row in enumerate(self.rows[split]):
-            label = f"Row {index} of {split!r}"
-            yield (
-                text_at(row, str(columns.source), label),
-                text_at(row, str(columns.target), label),
-            )
-
-    def _columns(self, split: str) -> Any:
-        first = next(iter(self.rows[split]), None)
-        if not isinstance(first, Mapping):
-            raise TypeError(
-                "Expected rows such as {'translation': {'en': ..., 'de': ...}}; received "
-                f"{describe(first)} in {split!r}."
-            )
-        label = f"The first row of {split!r}"
-        return columns_of_names(flat_names(first), self.source, self.target, ("", ""), label)
-
-
-def are_rows(value: Any) -> bool:
-    """Whether a value is a collection of rows with named fields, or a dictionary of such."""
-    if isinstance(value, str | bytes) or not hasattr(value, "__iter__") or iter(value) is value:
-        return False
-    if isinstance(value, Mapping):
-        return bool(value) and all(are_rows(rows) for rows in value.values())
-    return isinstance(next(iter(value), None), Mapping)
-
-
-def checked_length(builder: tfds.core.DatasetBuilder) -> int | None:
-    """The longest text, in characters, that one of our own builders keeps; `None` for others."""
-    longest: int | None = getattr(builder.builder_config, "max_chars", None)
-    return longest
-
-
-def translation_feature(builder: tfds.core.DatasetBuilder, label: str) -> str:
-    """The name of the feature that holds the texts; empty if they are the example itself."""
-    import tensorflow_datasets as tfds
-
-    features = builder.info.features
-    if isinstance(features, tfds.features.Translation):
-        return ""
-    nested: list[str] = [
-        name for name, feature in features.items() if isinstance(feature, tfds.features.Translation)
-    ]
-    if not nested:
-        raise ValueError(
-            f"{label} has no `Translation` feature with a fixed pair of languages; its features are"
-            f" {listed(features)}. Sets that have one: 'ted_hrlr_translate', 'wmt14_translate', "
-            "'wmt16_translate', 'para_crawl', 'opus'."
-        )
-    return nested[0]
+    def __len__(self) -> int:
+        return len(self._splits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 from collections import Counter
@@ -16,13 +15,9 @@ from keras_addnorm.basics.languages import require_code
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data.file_names import side_files
-from keras_addnorm.data.loading import looks_like_path
-from keras_addnorm.data.open_files import (
-    STANDARD_INPUT,
-    THE_STANDARD_INPUT,
-    ReaderChoice,
-    standard_input,
-)
+from keras_addnorm.data.line_report import LEFT_OUT, LineReport
+from keras_addnorm.data.loading import is_built_in, open_translation
+from keras_addnorm.data.open_files import looks_like_path
 from keras_addnorm.data.overlap import HeldOutTexts
 from keras_addnorm.data.pair_faults import (
     FAULTS,
@@ -31,9 +26,9 @@ from keras_addnorm.data.pair_faults import (
     OtherPairs,
     spoiling_faults,
 )
-from keras_addnorm.data.placed_pairs import PairStream, PairStreams, pair_streams
 from keras_addnorm.data.readers import InputFile
-from keras_addnorm.data.text_files import LEFT_OUT, LineReport
+from keras_addnorm.data.request import ReaderChoice, Request
+from keras_addnorm.data.translation_set import Split, TranslationSet
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 
@@ -137,19 +132,18 @@ class Corpus:
     Attributes:
         source: The source language.
         target: The target language.
-        training: The streams of training pairs.
-        held_out: The streams of the other splits, by name.
+        training: The splits of training pairs.
+        held_out: The other splits, by name.
         notes: How they are read.
     """
 
     source: str
     target: str
-    training: list[PairStream]
-    held_out: dict[str, list[PairStream]]
+    training: list[Split]
+    held_out: dict[str, list[Split]]
     notes: list[str]
 
     @classmethod
-    @contextlib.contextmanager
     def opened(
         cls,
         inputs: Sequence[str],
@@ -159,7 +153,7 @@ class Corpus:
         target: str | None = None,
         max_chars: int = 1000,
         reader: ReaderChoice = None,
-    ) -> Iterator[Corpus]:
+    ) -> Corpus:
         """Opens all inputs.
 
         Args:
@@ -170,49 +164,39 @@ class Corpus:
             max_chars: The longest side to keep, in characters.
             reader: The format, or columns, as `load_translation` takes them.
 
-        Yields:
-            The corpus, to be read inside the block.
+        Returns:
+            The corpus.
 
         Raises:
             UserError: If something is not there, or has other languages than the first one.
         """
-        with contextlib.ExitStack() as stack, as_user_errors():
-            opened: list[tuple[str, PairStreams, bool]] = []
+        with as_user_errors():
+            corpus: Corpus | None = None
             for name, is_test in [*((n, False) for n in inputs), *((n, True) for n in tests)]:
-                is_stream = name == STANDARD_INPUT
-                path = str(stack.enter_context(standard_input())) if is_stream else name
-                if not looks_like_path(path):
+                if not (looks_like_path(name) or is_built_in(name)):
                     import_tensorflow_quietly()
-                streams = pair_streams(
-                    path,
-                    source=source,
-                    target=target,
-                    max_chars=max_chars,
-                    reader=reader,
-                    stands_for=THE_STANDARD_INPUT if is_stream else "",
+                found = open_translation(
+                    Request(name, source, target, reader=reader, max_chars=max_chars)
                 )
-                source, target = streams.source, streams.target
-                opened.append((name, streams, is_test))
-            corpus = cls(str(source), str(target), [], {}, [])
-            for name, streams, is_test in opened:
-                corpus._add(name, streams, is_test)
-            yield corpus
+                source, target = found.source, found.target
+                corpus = corpus or cls(source, target, [], {}, [])
+                corpus._add(name, found, is_test)
+            return corpus or cls(str(source), str(target), [], {}, [])
 
-    def _add(self, name: str, streams: PairStreams, is_test: bool) -> None:
-        self.notes += streams.notes
-        for stream in streams.streams:
-            if is_test:
-                label = Path(name).name if stream.split == _TRAINING else stream.split
-                self.held_out.setdefault(label, []).append(stream)
-            elif stream.split == _TRAINING:
-                self.training.append(stream)
-            else:
-                self.held_out.setdefault(stream.split, []).append(stream)
+    def _add(self, name: str, found: TranslationSet, is_test: bool) -> None:
+        self.notes += found.notes
+        for split in found.splits.values():
+            split.check()
+            if split.name == _TRAINING and not is_test:
+                self.training.append(split)
+                continue
+            label = Path(name).name if split.name == _TRAINING else split.name
+            self.held_out.setdefault(label, []).append(split)
 
     def other_pairs(self) -> OtherPairs:
         """What the training pairs are compared with."""
-        streams = itertools.chain.from_iterable(self.held_out.values())
-        return OtherPairs(HeldOutTexts(pair.texts for stream in streams for pair in stream))
+        splits = itertools.chain.from_iterable(self.held_out.values())
+        return OtherPairs(HeldOutTexts(pair.texts for split in splits for pair in split.placed()))
 
 
 def examine(corpus: Corpus) -> CorpusReport:
@@ -233,19 +217,19 @@ def examine(corpus: Corpus) -> CorpusReport:
             splits.append(_examine_split(_TRAINING, corpus.training, corpus, corpus.other_pairs()))
         # Against themselves these would all be held out.
         splits += [
-            _examine_split(name, streams, corpus, OtherPairs())
-            for name, streams in corpus.held_out.items()
+            _examine_split(name, parts, corpus, OtherPairs())
+            for name, parts in corpus.held_out.items()
         ]
     return CorpusReport(splits, corpus.notes)
 
 
 def _examine_split(
-    name: str, streams: Sequence[PairStream], corpus: Corpus, others: OtherPairs
+    name: str, parts: Sequence[Split], corpus: Corpus, others: OtherPairs
 ) -> SplitReport:
     counter = FaultCounter(others)
     sides = SideReport(corpus.source), SideReport(corpus.target)
-    for stream in streams:
-        for pair in stream:
+    for part in parts:
+        for pair in part.placed():
             counter.add(pair.texts, pair.place)
             for side, text in zip(sides, pair.texts, strict=True):
                 side.add(text)
@@ -254,18 +238,25 @@ def _examine_split(
         for features, count in counter.features.items():
             if features.scripts[index]:
                 side.scripts[features.scripts[index]] += count
-    lines = _sum(name, [stream.report for stream in streams if stream.report])
+    lines = _sum(name, parts)
     return SplitReport(
         name, lines, sides, counts, counter.first, CorpusStatistics.of(counter.features)
     )
 
 
-def _sum(name: str, reports: Sequence[LineReport]) -> LineReport:
+def _sum(name: str, parts: Sequence[Split]) -> LineReport:
+    reports = [part.report for part in parts if part.report]
+    places = [
+        line if isinstance(line, str) else f"{part.sources[0].place}:{line}"
+        for part in parts
+        if part.report
+        for line in part.report.first_bad_lines
+    ]
     return LineReport(
         name,
         **{count: sum(getattr(one, count) for one in reports) for count in ("kept", *LEFT_OUT)},
         max_chars=reports[0].max_chars if reports else 1000,
-        first_bad_lines=tuple(line for one in reports for line in one.first_bad_lines)[:5],
+        first_bad_lines=tuple(places[:5]),
     )
 
 
@@ -312,10 +303,10 @@ def write_clean(
             statistics = next(one.statistics for one in report.splits if one.name == _TRAINING)
             said.append(_write_training(corpus, statistics, temporary, keep))
         stems: list[str] = []
-        for name, streams in corpus.held_out.items():
+        for name, parts in corpus.held_out.items():
             stem = _stem(name, stems)
             stems.append(stem)
-            pairs = (pair for stream in streams for pair in stream.every_pair())
+            pairs = (pair for part in parts for pair in part.every_pair())
             count = _write(pairs, temporary, stem, corpus)
             said.append(f"{stem}: all {count:,} pairs")
     where = f"{to_path(folder)}/<split>.{corpus.source} and .{corpus.target}"
@@ -331,8 +322,8 @@ def _write_training(
 
     def clean() -> Iterator[tuple[str, str]]:
         nonlocal total
-        for stream in corpus.training:
-            for pair in stream:
+        for split in corpus.training:
+            for pair in split.placed():
                 total += 1
                 faults = [
                     name

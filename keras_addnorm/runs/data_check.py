@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.data import LineReport
-from keras_addnorm.data.overlap import HeldOutTexts
-from keras_addnorm.data.pair_faults import FAULTS, FaultCounter, OtherPairs
+from keras_addnorm.data.pair_faults import FAULTS, FaultCounter
 from keras_addnorm.data.pipeline_report import PipelineReport
 
 
@@ -29,17 +28,15 @@ class DataCheck:
     @classmethod
     def of(
         cls,
-        training: Iterable[tuple[str, str]],
-        held_out: Iterable[tuple[str, str]],
+        counter: FaultCounter,
         report: PipelineReport,
         lines: Iterable[LineReport] = (),
         expected: Iterable[str] = (),
     ) -> DataCheck:
-        """Reads all pairs once.
+        """Puts together what is known of pairs that have been read.
 
         Args:
-            training: The training pairs.
-            held_out: The pairs of the validation and test sets.
+            counter: What was counted in the training pairs.
             report: What became of the training pairs.
             lines: What became of the lines that the training pairs were read from.
             expected: Names of `FAULTS` that are none in this data, and are not counted.
@@ -47,9 +44,6 @@ class DataCheck:
         Returns:
             The counts.
         """
-        counter = FaultCounter(OtherPairs(HeldOutTexts(held_out)))
-        for pair in training:
-            counter.add(pair)
         lines = list(lines)
         left_out = {
             "empty": report.empty + sum(split.empty for split in lines),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from keras_addnorm import distribution
 from keras_addnorm.data import SubwordSampling, TokenizerPair, make_training_dataset
 from keras_addnorm.data.epochs import Epochs
 from keras_addnorm.data.loading import is_built_in
+from keras_addnorm.data.overlap import HeldOutTexts
+from keras_addnorm.data.pair_faults import FaultCounter, OtherPairs
 from keras_addnorm.data.pipeline_report import PipelineReport
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.distribution import Devices, is_first
@@ -32,7 +34,6 @@ from keras_addnorm.runs.resuming import early_config, place_to_go_on, resume_or_
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
 from keras_addnorm.runs.text_data import (
     RunPairs,
-    left_out_lines,
     load_or_train_tokenizers,
     run_pairs,
 )
@@ -71,7 +72,7 @@ class Prepared:
     epochs: Epochs
     report: PipelineReport
     validation_data: tf.data.Dataset
-    validation_pairs: tf.data.Dataset
+    validation_pairs: Iterable[Any]
     state: TrainingState
 
 
@@ -112,7 +113,8 @@ def prepare(
         model = Seq2SeqTransformer(chosen_model)
         if training.lora_rank:
             enable_lora(model, training.lora_rank)
-    data, validation_data = _datasets(training, tokenizers, pairs, devices)
+    counter = _fault_counter(pairs)
+    data, validation_data = _datasets(training, tokenizers, pairs, counter, devices)
     epochs, report = data.epochs, data.report
     require_shareable_batches(report, devices)
     config, about_warmup = with_warmup(config, directory, report)
@@ -128,7 +130,7 @@ def prepare(
         say(line)
     if about_warmup is not None:
         say(about_warmup)
-    _check_pairs(config, pairs, report, say)
+    _say_faults(config, pairs, counter, report, say)
     say(f"Validation data: {validation_data.report}.")
     say(f"Model: {model.count_params():,} weights, {tokenizers.target.vocabulary_size:,} pieces.")
     if training.lora_rank:
@@ -155,6 +157,7 @@ def _datasets(
     training: TrainingConfig,
     tokenizers: TokenizerPair,
     pairs: RunPairs,
+    counter: FaultCounter,
     devices: Devices,
 ) -> tuple[tf.data.Dataset, tf.data.Dataset]:
     """The batches to train on and to validate on."""
@@ -167,7 +170,7 @@ def _datasets(
     alpha = training.subword_sampling
     with as_user_errors():
         data = make_training_dataset(
-            pairs.training,
+            counter.watch(string_pairs(pairs.training)),
             tokenizers,
             shuffle_seed=training.seed,
             batches_per_update=training.batches_per_update,
@@ -177,17 +180,28 @@ def _datasets(
         return data, make_training_dataset(pairs.validation, tokenizers, **common)
 
 
-def _check_pairs(
-    config: RunConfig, pairs: RunPairs, report: PipelineReport, say: Callable[[str], None]
+def _fault_counter(pairs: RunPairs) -> FaultCounter:
+    """What looks at training pairs while they are read, in comparison with the held-out ones."""
+    with as_user_errors():
+        held_out = itertools.chain(string_pairs(pairs.validation), string_pairs(pairs.others))
+        return FaultCounter(OtherPairs(HeldOutTexts(held_out)))
+
+
+def _say_faults(
+    config: RunConfig,
+    pairs: RunPairs,
+    counter: FaultCounter,
+    report: PipelineReport,
+    say: Callable[[str], None],
 ) -> None:
     """Says what looks wrong with the training pairs; a strict training ends there."""
-    lines = left_out_lines(config)
+    with as_user_errors():
+        lines = list(pairs.line_reports().values())
     for bad in (one for one in lines if one.left_out):
         say(f"Warning: {bad}.")
-    held_out = itertools.chain(string_pairs(pairs.validation), string_pairs(pairs.others))
     # Sentences made from templates differ by a word, whatever split they are in.
     expected = ("near_held_out",) if is_built_in(config.data) else ()
-    check = DataCheck.of(string_pairs(pairs.training), held_out, report, lines, expected)
+    check = DataCheck.of(counter, report, lines, expected)
     say(f"Checked the training pairs: {check}.")
     if config.training.strict:
         check.require_clean()

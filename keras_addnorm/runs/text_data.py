@@ -19,6 +19,7 @@ from keras_addnorm.data.file_names import VALIDATION_NAMES
 from keras_addnorm.data.loading import open_translation
 from keras_addnorm.data.open_files import STANDARD_INPUT, save_standard_input
 from keras_addnorm.data.readers import has_data_ending
+from keras_addnorm.data.request import Request
 from keras_addnorm.data.splits import intervals, names_in, without
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import TranslationSet
@@ -34,16 +35,19 @@ class RunPairs:
     """The pairs of a training.
 
     Attributes:
-        training: What is trained on: a `tf.data.Dataset` of `(source_text, target_text)`.
+        training: What is trained on: pairs `(source_text, target_text)`.
         validation: What is validated on; no pair of it is in `training` by its place.
         others: The pairs of the splits that nothing should be trained on, such as test sets.
         notes: What the user should know about how they were found.
+        line_reports: Counts the unusable lines of the splits that are trained on, as wholes; it
+            reads them only if they have not been read.
     """
 
-    training: Any
-    validation: Any
+    training: Iterable[Any]
+    validation: Iterable[Any]
     others: Iterable[Any] = ()
     notes: tuple[str, ...] = ()
+    line_reports: Callable[[], dict[str, LineReport]] = dict
 
 
 def run_pairs(config: RunConfig) -> RunPairs:
@@ -67,7 +71,14 @@ def run_pairs(config: RunConfig) -> RunPairs:
         split = corpus.resolve_split(config.split)
         training, validation, notes = _divided(config, corpus, split)
         others = _not_for_training(corpus, split)
-        return RunPairs(training, validation, others, (*corpus.notes, *notes))
+        trained = corpus.named_in(split)
+        return RunPairs(
+            training,
+            validation,
+            others,
+            (*corpus.notes, *notes),
+            lambda: corpus.line_reports(trained),
+        )
 
 
 def _not_for_training(corpus: TranslationSet, split: str) -> Any:
@@ -89,8 +100,8 @@ def _divided(
     wanted = corpus.resolve_split(wanted)
     if not {*names_in(wanted)} & {*names_in(split)}:
         # Every line of it, so that its scores are those of the whole set.
-        return corpus.read(split), _open(config, wanted, keep_every_pair=True).read(wanted), ()
-    rest = without(split, wanted, corpus.sizes())
+        return corpus.read(split), _open(config, keep_every_pair=True).read(wanted), ()
+    rest = without(split, wanted, corpus.sizes)
     if not rest:
         raise UserError(
             f"Nothing is left to train on: the validation pairs are {wanted!r}, the training pairs "
@@ -106,7 +117,7 @@ def _is_file(split: str) -> bool:
 
 def _read_file(config: RunConfig, path: str, keep_every_pair: bool = True) -> Any:
     """The pairs of another file than the run's data."""
-    return _open(config, "train", keep_every_pair, data=path).read("train")
+    return _open(config, keep_every_pair, data=path).read("train")
 
 
 def _has_validation(corpus: TranslationSet) -> bool:
@@ -121,6 +132,7 @@ def _held_out(
     config: RunConfig, corpus: TranslationSet, split: str
 ) -> tuple[Any, Any, tuple[str, ...]]:
     training, validation = hold_out(corpus.read(split))
+    validation = list(string_pairs(validation))  # They are few, and read more than once.
     held, left = len(validation), len(training)
     note = (
         f"There is no validation set in {config.data!r}: {held:,} of {held + left:,} training "
@@ -140,7 +152,7 @@ def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) 
             kept: as many pairs as the files have lines.
 
     Returns:
-        A `tf.data.Dataset` of `(source_text, target_text)`.
+        Pairs `(source_text, target_text)`.
 
     Raises:
         UserError: If the data or the split does not exist.
@@ -155,8 +167,7 @@ def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) 
 
 def _read(config: RunConfig, split: str, keep_every_pair: bool) -> Any:
     try:
-        corpus = _open(config, split, keep_every_pair)
-        return corpus.read(corpus.resolve_split(split))
+        return _open(config, keep_every_pair).read(split)
     except ValueError as error:
         if split != "test" or "no split 'test'" not in str(error):
             raise
@@ -168,21 +179,12 @@ def _read(config: RunConfig, split: str, keep_every_pair: bool) -> Any:
 
 def _part_of_validation(config: RunConfig, split: str) -> Any:
     """Some of the pairs that a run validates on, which the data have no name for."""
-    pairs = run_pairs(config).validation
-    size = int(pairs.cardinality())
-    if size < 0:  # Not known before they are read.
-        size = sum(1 for _ in pairs)
+    pairs = list(string_pairs(run_pairs(config).validation))
     expression = "+".join(
         _VALIDATION + "".join(part.strip().partition("[")[1:]) for part in split.split("+")
     )
-    parts = [
-        pairs.skip(start).take(end - start)
-        for _, start, end in intervals(expression, {_VALIDATION: size})
-    ]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.concatenate(part)
-    return whole
+    parts = intervals(expression, {_VALIDATION: len(pairs)})
+    return [pair for _, start, end in parts for pair in pairs[start:end]]
 
 
 def load_texts(
@@ -206,23 +208,6 @@ def load_texts(
         raise UserError(f"The split {split!r} of {config.data!r} has no sentence pair.")
     sources, references = zip(*pairs, strict=True)
     return list(sources), list(references)
-
-
-def left_out_lines(config: RunConfig) -> list[LineReport]:
-    """Counts the unusable lines of the training text, which no pair is made of.
-
-    Args:
-        config: The run's configuration.
-
-    Returns:
-        The report of each split that is trained on, also of one that is used in part.
-
-    Raises:
-        UserError: If the data or the split does not exist.
-    """
-    with as_user_errors():
-        corpus = _open(config)
-        return list(corpus.line_reports(corpus.named_in(config.split)).values())
 
 
 def keep_standard_input(config: RunConfig, directory: RunDirectory) -> RunConfig:
@@ -254,19 +239,17 @@ def keep_standard_input(config: RunConfig, directory: RunDirectory) -> RunConfig
 
 
 def _open(
-    config: RunConfig,
-    split: str | None = None,
-    keep_every_pair: bool = False,
-    data: str | None = None,
+    config: RunConfig, keep_every_pair: bool = False, data: str | None = None
 ) -> TranslationSet:
     return open_translation(
-        config.data if data is None else data,
-        # Runs of earlier versions may have the name of a language in place of its code.
-        source=code_of(config.source),
-        target=code_of(config.target),
-        split=split,
-        keep_every_pair=keep_every_pair,
-        reader=reader_choice(config),
+        Request(
+            config.data if data is None else data,
+            # Runs of earlier versions may have the name of a language in place of its code.
+            source=code_of(config.source),
+            target=code_of(config.target),
+            reader=reader_choice(config),
+            keep_every_pair=keep_every_pair,
+        )
     )
 
 

@@ -49,25 +49,25 @@ def test_a_package_that_cannot_be_imported_is_not_called_missing(tmp_path, monke
 def load_named(folder):
     from keras_addnorm.data import load_translation
 
-    load_translation(folder, source="en", target="de")
+    load_translation("wmt14_translate/de-en", data_dir=folder)
 
 
 def load_demo(folder):
     from keras_addnorm.data import load_translation
 
-    load_translation("demo/en-de", data_dir=folder)
+    load_translation("demo/en-de")
 
 
 def count_lines(folder):
     from keras_addnorm.data import line_reports
 
-    line_reports(folder, source="en", target="de")
+    line_reports("wmt14_translate/de-en", data_dir=folder)
 
 
 def build_demo(folder):
     from keras_addnorm.data import demo_builder
 
-    demo_builder("de", data_dir=folder)
+    demo_builder("de")
 
 
 def make_demo_pairs(folder):
@@ -112,7 +112,6 @@ _DOORS = [
     (load_named, "tensorflow_datasets", _TFDS, "tfds"),
     (load_named, "importlib_resources", _TFDS, "tfds"),
     (count_lines, "tensorflow_datasets", _TFDS, "tfds"),
-    (load_demo, "tensorflow_datasets", _TFDS, "demo"),
     (load_demo, "babel", "The demo set", "demo"),
     (build_demo, "num2words", "The demo set", "demo"),
     (make_demo_pairs, "babel", "The demo set", "demo"),
@@ -177,9 +176,8 @@ def test_every_command_says_so(arguments, package, purpose, extra, monkeypatch, 
 
 def test_the_extra_all_brings_everything_that_another_extra_brings():
     (named,) = EXTRAS["all"]
-    own = {"data", "demo", "report", "serve", "ctranslate2", "onnx", "pretrained"}
+    own = {"tfds", "data", "demo", "report", "serve", "ctranslate2", "onnx", "pretrained"}
     assert set(named.removeprefix("keras-addnorm[").removesuffix("]").split(",")) == own
     # The others are for those who work on the library, or learn from its pages.
     others = {"all", "test", "lint", "benchmarks", "docs", "notebooks"}
-    assert own | {"tfds"} == EXTRAS.keys() - others
-    assert all("keras-addnorm[tfds]" in EXTRAS[name] for name in ("data", "demo"))
+    assert own == EXTRAS.keys() - others

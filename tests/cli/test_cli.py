@@ -26,11 +26,6 @@ from keras_addnorm.serving.export import _strategies
 _CTRANSLATE2 = ("--format", "ctranslate2")
 
 
-@pytest.fixture(autouse=True)
-def _prepared_data_elsewhere(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
-
-
 def _main(capsys, *arguments):
     status = cli.main(list(map(str, arguments)))
     captured = capsys.readouterr()

@@ -160,10 +160,7 @@ def test_a_copy_without_a_pair_is_not_written(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_m1_one_command_trains_on_a_single_file_and_others_go_on(
-    capsys, spa, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+def test_m1_one_command_trains_on_a_single_file_and_others_go_on(capsys, spa, tmp_path):
     small = ("--hidden-dim", 8, "--num-heads", 2, "--vocabulary-size", 60, "--no-jit-compile")
     small += ("--num-encoder-layers", 1, "--num-decoder-layers", 1)
     run_dir = tmp_path / "run"

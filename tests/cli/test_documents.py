@@ -156,7 +156,6 @@ def test_the_commands_are_understood(arguments):
 @pytest.mark.parametrize("code", [block for block in BLOCKS if block.id not in NOT_ALONE])
 def test_a_block_runs(code, tmp_path, monkeypatch, capsys, at_hand):
     """As a reader runs it: in a folder of their own, with nothing but what its first line says."""
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for table in TABLES:  # What a page registers is forgotten.
         monkeypatch.setattr(table, "_classes", dict(table._classes))
@@ -202,8 +201,7 @@ def test_every_link_in_the_documents_leads_somewhere():
 
 
 @pytest.mark.slow
-def test_the_page_of_code_runs(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+def test_the_page_of_code_runs():
     example = runpy.run_path(str(ROOT / "examples" / "translate_with_fit.py"))
     translations = example["main"](smoke=True)
     assert len(translations) == len(example["SENTENCES"])

@@ -204,16 +204,14 @@ def make(folder: Path) -> None:
     folder = folder.resolve()
     folder.mkdir(parents=True)
     make_own_model(folder)
-    with tempfile.TemporaryDirectory() as prepared:
-        os.environ["TFDS_DATA_DIR"] = prepared
-        expected = {
-            "version": keras_addnorm.__version__,
-            "keras": keras.__version__,
-            "texts": TEXTS,
-            "run": make_run(folder),
-            "export": make_export(folder),
-            "model": make_model(folder),
-        }
+    expected = {
+        "version": keras_addnorm.__version__,
+        "keras": keras.__version__,
+        "texts": TEXTS,
+        "run": make_run(folder),
+        "export": make_export(folder),
+        "model": make_model(folder),
+    }
     text = json.dumps(expected, ensure_ascii=False, indent=1) + "\n"
     (folder / "expected.json").write_text(text, encoding="utf-8")
 

@@ -44,7 +44,6 @@ def copied(stored, tmp_path, monkeypatch):
     """A copy of the run and its corpus, from beside which its paths are right."""
     for name in ("run", "corpus"):
         shutil.copytree(stored / name, tmp_path / name)
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
     monkeypatch.chdir(tmp_path)
     return RunDirectory("run")
 

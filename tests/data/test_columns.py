@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from keras_addnorm.data import line_reports, load_translation
-from keras_addnorm.data.placed_pairs import pair_streams
+from keras_addnorm.data.loading import open_translation
+from keras_addnorm.data.request import Request
 
 A, B = ("Bawo ni o.", "Hello to you."), ("Ologbo kan.", "A cat is here.")
 
@@ -14,9 +15,9 @@ A, B = ("Bawo ni o.", "Hello to you."), ("Ologbo kan.", "A cat is here.")
 def read(path, text, source="yo", target="en", reader=None):
     """The pairs of a file, the notes on it, and how its lines were counted."""
     path.write_text(text)
-    streams = pair_streams(path, source=source, target=target, reader=reader)
-    pairs = [pair.texts for pair in streams.streams[0]]
-    return pairs, streams.notes, streams.streams[0].report
+    found = open_translation(Request(path, source, target, reader))
+    split = found.splits["train"]
+    return [pair.texts for pair in split.placed()], found.notes, split.report
 
 
 def table(header, mark="\t", order=(1, 0)):
@@ -117,9 +118,9 @@ def test_names_of_fields_that_name_one_or_others(tmp_path):
 def test_names_of_a_header_are_languages_by_their_codes(tmp_path):
     path = tmp_path / "h.csv"
     path.write_text(table("English,Serbian (Latin)", mark=","))
-    streams = pair_streams(path)
-    assert (streams.source, streams.target) == ("en", "sr")
-    assert pair_streams(path, source="sr").target == "en"
+    found = open_translation(Request(path))
+    assert (found.source, found.target) == ("en", "sr")
+    assert open_translation(Request(path, source="sr")).target == "en"
 
 
 @pytest.mark.parametrize(
@@ -144,20 +145,20 @@ def test_rows_with_more_columns_than_the_others_are_counted(tmp_path, name, text
     assert [source for source, _ in pairs] == list(kept)
     assert report.surplus == (bad is not None)
     if bad:
-        assert f"1 with more columns than the others (lines {name}:{bad})" in str(report)
+        assert f"1 with more columns than the others (lines {bad})" in str(report)
 
 
 def test_rows_with_more_columns_are_no_training_pairs_and_stay_in_a_test_set(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("yo,en\nA,a\nB, b,b\nC,c\n")
-    choices = {"source": "yo", "target": "en", "data_dir": tmp_path / "prepared"}
+    choices = {"source": "yo", "target": "en"}
     report = line_reports(path, **choices)["train"]
     assert (report.kept, report.surplus, report.first_bad_lines) == (2, 1, (3,))
     every = load_translation(path, split="train", keep_every_pair=True, **choices)
     assert list(every.as_numpy_iterator()) == [(b"A", b"a"), (b"", b""), (b"C", b"c")]
     path.write_text("yo,en\n" + "A, a,b\n" * 60)
     with pytest.raises(ValueError, match="60 with more columns than the others"):
-        load_translation(path, split="train", **choices)
+        list(load_translation(path, split="train", **choices))
 
 
 def test_a_wrong_field_of_a_reader_is_named(tmp_path):
@@ -169,13 +170,12 @@ def test_a_wrong_field_of_a_reader_is_named(tmp_path):
 def test_an_unknown_code_is_noted_and_a_name_is_refused(tmp_path, caplog):
     path = tmp_path / "a.tsv"
     path.write_text("A\ta\n")
-    choices = {"split": "train", "data_dir": tmp_path / "prepared"}
     with caplog.at_level(logging.WARNING):
-        load_translation(path, source="qac", target="en", **choices)
+        load_translation(path, source="qac", target="en")
     assert any(said.startswith("'qac' is no code of a language") for said in caplog.messages)
     with pytest.raises(ValueError, match=r"received source='yoruba'. Did you mean 'yo'\?"):
-        load_translation(path, source="yoruba", target="en", **choices)
+        load_translation(path, source="yoruba", target="en")
     with pytest.raises(ValueError, match=r"received target='\.\./x'"):
-        load_translation(path, source="en", target="../x", **choices)
+        load_translation(path, source="en", target="../x")
     with pytest.raises(ValueError, match=r"demo set has no language 'german'.*Did you mean 'de'\?"):
-        load_translation("demo", target="german", data_dir=tmp_path)
+        load_translation("demo", target="german")

@@ -9,15 +9,13 @@ import pytest
 from keras_addnorm.basics.text_file import is_encoding_of_text, read_text, wide_encoding
 from keras_addnorm.basics.unicode_text import printable
 from keras_addnorm.data import hold_out, load_translation
-from keras_addnorm.data.folder import pairs_builder
-from keras_addnorm.data.open_files import find_pairs
-from keras_addnorm.data.placed_pairs import pair_streams
+from keras_addnorm.data.loading import open_translation
+from keras_addnorm.data.request import Request
 
 
 def read(path, content, source="en", target="de"):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    streams = pair_streams(path, source=source, target=target)
-    return [pair.texts for pair in streams.streams[0]]
+    return list(open_translation(Request(path, source, target)).read("train"))
 
 
 XLIFF = (
@@ -36,18 +34,10 @@ def test_a_language_of_a_file_is_no_path(tmp_path, name, text, language):
     path = tmp_path / name
     path.write_text(text.format(language))
     with pytest.raises(ValueError, match=rf"{name} names the language '.*form of a code") as error:
-        load_translation(path, data_dir=tmp_path / "a" / "b" / "c", split="train")
+        load_translation(path, split="train")
     assert str(error.value).isprintable()
     assert [*tmp_path.rglob("*")] == [path]
     assert read(path, text.format("de-AT"), "en", "de-AT") == [("A dog.", "Ein Hund.")]
-
-
-@pytest.mark.parametrize("language", ["../x", "a/b", ""])
-def test_no_language_becomes_a_path(tmp_path, language):
-    (tmp_path / "a.tsv").write_text("a\tb\n")
-    found = find_pairs(tmp_path / "a.tsv", "en", "de")
-    with pytest.raises(ValueError, match="A language is named by its code"):
-        pairs_builder("x", found.sources, ("en", language), data_dir=tmp_path / "a" / "b")
 
 
 def test_the_content_of_a_po_file_is_no_path(tmp_path, monkeypatch):
@@ -170,7 +160,7 @@ def test_parallel_files_and_lists_of_words_in_wide_encodings(tmp_path):
     (tmp_path / "train.en").write_bytes("a dog\n".encode("utf-16-be"))
     (tmp_path / "train.de").write_bytes(b"ein Hund\n")
     with pytest.raises(ValueError, match=r"train.en is UTF-16BE text"):
-        list(find_pairs(tmp_path, "en", "de").sources[0].raw_pairs())
+        open_translation(Request(tmp_path, "en", "de")).read("train")
     with pytest.raises(
         ValueError, match=r"train.en' is no text in UTF-8: it is UTF-16BE.*iconv -f UTF-16BE"
     ):
@@ -183,26 +173,26 @@ def test_a_line_with_a_zero_character_is_counted(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"a dog\tein Hund\nb\0c\td\ne cat\teine Katze\n")
     (tmp_path / "a.jsonl").write_text(json.dumps({"en": "b\0c", "de": "d"}))
     for name, total in (("a.tsv", 3), ("a.jsonl", 1)):
-        (stream,) = pair_streams(tmp_path / name, source="en", target="de").streams
-        assert len(list(stream)) == total - 1
-        assert (stream.report.no_text, stream.report.total) == (1, total)
-        assert "1 with a zero character, which no text has" in str(stream.report)
+        split = open_translation(Request(tmp_path / name, "en", "de")).splits["train"]
+        assert len(list(split.placed())) == total - 1
+        assert (split.report.no_text, split.report.total) == (1, total)
+        assert "1 with a zero character, which no text has" in str(split.report)
 
 
-def test_the_standard_input_is_called_so(tmp_path, monkeypatch):
+def test_the_standard_input_is_called_so(monkeypatch):
     for encoding, name in (("utf-16", "UTF-16"), ("utf-32-be", "UTF-32BE")):
         content = io.BytesIO("a dog\tein Hund\n".encode(encoding))
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content))
         with pytest.raises(ValueError, match=rf"^the standard input is {name} text") as error:
-            load_translation("-", source="en", target="de", data_dir=tmp_path)
+            load_translation("-", source="en", target="de")
         assert str(error.value).endswith(f": iconv -f {name} -t UTF-8 | keras-addnorm ...")
 
 
 def test_names_of_files_are_printable_in_what_is_said(tmp_path):
     (tmp_path / "a\x1b[2J.tsv").write_text("a\tb\n\t\n")
-    streams = pair_streams(tmp_path / "a\x1b[2J.tsv", source="en", target="de")
-    assert [pair.place for pair in streams.streams[0]] == [r"a\x1b[2J.tsv:1"]
-    assert r"a\x1b[2J.tsv does not say" in streams.notes[0]
+    found = open_translation(Request(tmp_path / "a\x1b[2J.tsv", "en", "de"))
+    assert [pair.place for pair in found.splits["train"].placed()] == [r"a\x1b[2J.tsv:1"]
+    assert r"a\x1b[2J.tsv does not say" in found.notes[0]
     assert printable("a\tb\udc80\n ü") == r"a\tb\udc80\n ü"
 
 
@@ -224,7 +214,7 @@ def test_rows_of_bytes_are_read_as_utf8():
 
 def test_a_part_that_ends_before_it_begins(tmp_path):
     (tmp_path / "a.tsv").write_text("a\tb\n" * 70)
-    choices = {"source": "en", "target": "de", "data_dir": tmp_path / "prepared"}
+    choices = {"source": "en", "target": "de"}
     for data in (tmp_path / "a.tsv", [{"en": "a", "de": "b"}] * 70):
         with pytest.raises(ValueError, match="part of 'train' begins at pair 50 and ends at 10"):
             load_translation(data, split="train[50:10]", **choices)

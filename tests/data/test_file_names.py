@@ -6,8 +6,9 @@ import pytest
 
 from keras_addnorm.data import load_translation
 from keras_addnorm.data.file_names import side_files, table_files
-from keras_addnorm.data.open_files import find_pairs
+from keras_addnorm.data.open_files import open_path
 from keras_addnorm.data.readers import InputFile
+from keras_addnorm.data.request import Request
 
 
 @pytest.mark.parametrize(
@@ -52,12 +53,10 @@ def test_m2_a_folder_with_the_names_of_opus_is_one_training_set(tmp_path):
     write(tmp_path, "Tatoeba.de-en.en", "three")
     write(tmp_path, "europarl-v7.fr-en.fr", "quatre")
     write(tmp_path, "europarl-v7.fr-en.en", "four")
-    found = find_pairs(tmp_path, "en", "de")
-    assert found.splits == ("train",)
+    found = open_path(Request(tmp_path, "en", "de"))
+    assert [*found.splits] == ["train"]
     assert pairs_of(found, "train") == [("three", "drei"), ("one", "eins"), ("two", "zwei")]
-    pairs = load_translation(
-        tmp_path, source="de", target="en", split="train", data_dir=tmp_path / "prepared"
-    )
+    pairs = load_translation(tmp_path, source="de", target="en", split="train")
     assert [tuple(map(bytes.decode, pair)) for pair in pairs.as_numpy_iterator()] == [
         ("drei", "three"),
         ("eins", "one"),
@@ -72,15 +71,13 @@ def test_m2_a_corpus_beside_train_is_named_and_test_sets_are_read(tmp_path):
         write(tmp_path, f"newstest2014.{language}", "news")
         write(tmp_path, f"europarl.de-en.{language}", "more")
     write(tmp_path, "newstest2014.fr", "nouvelles")
-    found = find_pairs(tmp_path, "de", "en")
-    assert found.splits == ("train", "newstest2014")
+    found = open_path(Request(tmp_path, "de", "en"))
+    assert [*found.splits] == ["train", "newstest2014"]
     assert pairs_of(found, "train") == [("de", "en")]
     assert found.notes == (
         "Not read, as there is a file of the split 'train': europarl.de-en.de, europarl.de-en.en.",
     )
-    test = load_translation(
-        tmp_path, source="de", target="en", split="test", data_dir=tmp_path / "prepared"
-    )
+    test = load_translation(tmp_path, source="de", target="en", split="test")
     assert next(test.as_numpy_iterator()) == (b"news", b"news")
 
 
@@ -88,15 +85,14 @@ def test_m2_the_names_of_opennmt_have_sides_in_place_of_languages(tmp_path):
     for split in ("train", "val"):
         write(tmp_path, f"src-{split}.txt", f"{split} here")
         write(tmp_path, f"tgt-{split}.txt", f"{split} there")
-    found = find_pairs(tmp_path, "fr", "de")
-    assert (found.source, found.target, found.splits) == ("fr", "de", ("train", "validation"))
+    found = open_path(Request(tmp_path, "fr", "de"))
+    assert (found.source, found.target) == ("fr", "de")
+    assert [*found.splits] == ["train", "validation"]
     assert pairs_of(found, "validation") == [("val here", "val there")]
     # The languages in alphabetical order must not turn the sides round.
-    pairs = load_translation(
-        tmp_path, source="fr", target="de", split="train", data_dir=tmp_path / "prepared"
-    )
+    pairs = load_translation(tmp_path, source="fr", target="de", split="train")
     assert next(pairs.as_numpy_iterator()) == (b"train here", b"train there")
-    found = find_pairs(tmp_path, None, None)
+    found = open_path(Request(tmp_path, None, None))
     assert (found.source, found.target) == ("src", "tgt")
 
 
@@ -107,7 +103,7 @@ def test_two_variants_of_a_split_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match=r"two files for the split 'train' .*train.bpe2.*train.tok"
     ):
-        find_pairs(tmp_path, "de", "en")
+        open_path(Request(tmp_path, "de", "en"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +129,7 @@ def test_m1_folders_as_hugging_face_writes_them(tmp_path, names, splits):
         pyarrow.parquet.write_table(pyarrow.table({"translation": rows}), path)
     (tmp_path / "README.md").write_text("---")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
-    found = find_pairs(tmp_path, "de", "en")
+    found = open_path(Request(tmp_path, "de", "en"))
     counts = {split: len(pairs_of(found, split)) for split in found.splits}
     assert counts == splits
     assert pairs_of(found, "train")[0] == ("Satz 0", "sentence 0")
@@ -144,7 +140,7 @@ def test_several_sets_in_one_folder_are_not_mixed(tmp_path):
         (tmp_path / pair).mkdir()
         write(tmp_path / pair, "train.tsv", "x\ty")
     with pytest.raises(ValueError, match=r"several sets .* 'cs-en', 'de-en'. Give one of these"):
-        find_pairs(tmp_path, "de", "en")
+        open_path(Request(tmp_path, "de", "en"))
 
 
 def test_m1_a_folder_with_one_file_for_anki(tmp_path):
@@ -152,7 +148,7 @@ def test_m1_a_folder_with_one_file_for_anki(tmp_path):
     write(tmp_path, "_about.txt", "About\tthis")
     write(tmp_path, "LICENSE.txt", "All\trights")
     write(tmp_path, "notes.txt", "no columns")
-    found = find_pairs(tmp_path, "de", "en")
+    found = open_path(Request(tmp_path, "de", "en"))
     assert pairs_of(found, "train") == [("Geh.", "Go.")]
     assert list(table_files([InputFile(tmp_path / "notes.txt")])) == []
 
@@ -160,9 +156,7 @@ def test_m1_a_folder_with_one_file_for_anki(tmp_path):
 def test_line_numbers_name_the_file_where_a_split_has_several(tmp_path, caplog):
     write(tmp_path, "a.tsv", "en\tde", "one\teins", "two\t")
     write(tmp_path, "b.tsv", "de\ten", "\tthree", "vier\tfour")
-    pairs = load_translation(
-        tmp_path, source="en", target="de", split="train", data_dir=tmp_path / "prepared"
-    )
+    pairs = load_translation(tmp_path, source="en", target="de", split="train")
     assert [pair[0] for pair in pairs.as_numpy_iterator()] == [b"one", b"four"]
     assert "2 of 4 pairs kept; left out: 2 empty (lines a.tsv:3, b.tsv:2)" in caplog.text
 

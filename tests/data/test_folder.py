@@ -4,16 +4,13 @@ import gzip
 import logging
 
 import pytest
+import tensorflow as tf
 
 from keras_addnorm.data import LineReport, line_reports, load_translation
-from keras_addnorm.data.folder import ParallelText
-from keras_addnorm.data.text_files import (
-    LineChecker,
-    content_fingerprint,
-    find_languages,
-    find_parallel_files,
-    read_lines,
-)
+from keras_addnorm.data.line_report import LineChecker
+from keras_addnorm.data.parallel_files import find_languages, find_parallel_files
+from keras_addnorm.data.readers import InputFile
+from keras_addnorm.data.strings import string_pairs
 
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven"]
 GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
@@ -34,11 +31,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def load(folder, tmp_path):
+def load(folder):
     def load(source="en", target="de", **choices):
-        return load_translation(
-            folder, source=source, target=target, data_dir=tmp_path / "prepared", **choices
-        )
+        return load_translation(folder, source=source, target=target, **choices)
 
     return load
 
@@ -50,22 +45,21 @@ def test_all_splits_plain_and_gzipped_in_the_order_of_the_files(load):
         "validation": list(zip(ENGLISH[:3], GERMAN[:3], strict=True)),
         "test_2016_flickr": list(zip(ENGLISH[5:], GERMAN[5:], strict=True)),
     }
-    assert splits["train"].cardinality() == 7
+    assert len(splits["train"]) == 7
 
 
-def test_two_at_a_time_prepare_the_same_data(load, monkeypatch):
-    write = ParallelText._download_and_prepare
-    meanwhile = []
-
-    def write_while_another_does(builder, *arguments, **choices):
-        write(builder, *arguments, **choices)
-        monkeypatch.setattr(ParallelText, "_download_and_prepare", write)
-        meanwhile.append(load(split="train"))
-
-    monkeypatch.setattr(ParallelText, "_download_and_prepare", write_while_another_does)
-    pairs = load(split="train")
-    (first,) = meanwhile
-    assert _texts(pairs) == _texts(first) == list(zip(ENGLISH, GERMAN, strict=True))
+def test_pairs_are_a_tf_data_set_on_demand(load):
+    pairs = load(split="train[2:5]")
+    expected = list(zip(ENGLISH, GERMAN, strict=True))[2:5]
+    dataset = pairs.as_dataset()
+    assert len(dataset) == pairs.cardinality() == 3
+    assert dataset.element_spec == (tf.TensorSpec((), tf.string),) * 2
+    assert _texts(dataset) == list(pairs) == expected
+    as_bytes = [(a.encode(), b.encode()) for a, b in expected]
+    assert list(pairs.as_numpy_iterator()) == list(dataset.as_numpy_iterator()) == as_bytes
+    assert [a.numpy() for a, _ in pairs.skip(1).take(1)] == [b"four"]
+    with pytest.raises(AttributeError, match="no_such_method"):
+        pairs.no_such_method()
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("de", None), (None, "en")])
@@ -90,24 +84,22 @@ def test_splits_and_their_parts(load, split, words):
     assert [source for source, _ in _texts(load(split=split))] == words
 
 
-def test_a_changed_file_is_prepared_again_and_an_unchanged_one_is_not(load, folder, tmp_path):
-    load(split="train")
-    prepared = tmp_path / "prepared" / "parallel_text"
-    first = _times(prepared)
-    load("de", "en", split="train")
-    assert _times(prepared) == first
+def test_a_changed_file_is_read_as_it_is_now(load, folder):
+    pairs = load(split="train")
+    assert _texts(pairs)[0] == ("one", "eins")
     _write(folder / "train.de", ["EINS", *GERMAN[1:]])
-    assert _texts(load(split="train[:1]")) == [("one", "EINS")]
-    assert len(_times(prepared)) == 2 * len(first)
+    assert _texts(pairs)[0] == ("one", "EINS")
 
 
-def test_bad_lines_are_counted_logged_and_left_out(folder, load, tmp_path, caplog):
+def test_bad_lines_are_counted_logged_once_and_left_out(folder, load, caplog):
     source = [b"one", b"", b"\xff\xfe", b"four", b"five " * 9, b"six", b" \t ", b"eight"]
     target = [b"eins", b"zwei", b"drei", b"\xe3\x80\x80", b"f", b"\xc3", b"", "acht\u2028".encode()]
     (folder / "train.en").write_bytes(b"\n".join(source) + b"\n")
     (folder / "train.de").write_bytes(b"\n".join(target))
     with caplog.at_level(logging.INFO, logger="keras_addnorm"):
-        assert _texts(load(split="train", max_chars=40)) == [("one", "eins"), ("eight", "acht")]
+        pairs = load(split="train+val", max_chars=40)
+        expected = [("one", "eins"), ("eight", "acht"), *zip(ENGLISH[:3], GERMAN[:3], strict=True)]
+        assert _texts(pairs) == _texts(pairs) == expected
     report = LineReport(
         "train",
         kept=2,
@@ -125,20 +117,11 @@ def test_bad_lines_are_counted_logged_and_left_out(folder, load, tmp_path, caplo
     assert [record.getMessage() for record in caplog.records] == [
         said,
         "validation: all 3 pairs kept",
-        "test_2016_flickr: all 2 pairs kept",
     ]
-    # Read back from what was stored, not counted again.
-    stored = line_reports(
-        folder, source="de", target="en", data_dir=tmp_path / "prepared", max_chars=40
-    )
+    stored = line_reports(folder, source="de", target="en", max_chars=40)
     assert stored["train"] == report
     of_a_part = line_reports(
-        folder,
-        source="de",
-        target="en",
-        data_dir=tmp_path / "prepared",
-        split="train[:50%]+test",
-        max_chars=40,
+        folder, source="de", target="en", split="train[:50%]+test", max_chars=40
     )
     assert of_a_part == {name: stored[name] for name in ("train", "test_2016_flickr")}
     assert stored["validation"] == LineReport("validation", kept=3, max_chars=40)
@@ -160,7 +143,7 @@ def test_bad_lines_are_counted_logged_and_left_out(folder, load, tmp_path, caplo
 def test_lines_end_with_a_line_feed_and_nothing_else(tmp_path, name, content, lines):
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert list(read_lines(path)) == lines
+    assert list(InputFile(path).lines()) == lines
 
 
 def test_the_longest_line_that_is_kept():
@@ -171,29 +154,21 @@ def test_the_longest_line_that_is_kept():
     assert checker.report().too_long == 2
 
 
-def test_the_fingerprint_follows_contents_and_choices(folder):
-    files = find_parallel_files(folder, "en", "de")
-    first = content_fingerprint(files, 10)
-    assert content_fingerprint(files, 10) == first
-    assert content_fingerprint(files, 11) != first
-    assert content_fingerprint(files[:2], 10) != first
-
-
 def test_split_names_become_words(tmp_path):
     for name in ("test-2017.a.en", "test-2017.a.de", "valid.en", "valid.de"):
         _write(tmp_path / name, ["x"])
-    assert [files.split for files in find_parallel_files(tmp_path, "en", "de")] == [
+    assert [files.split for files in find_parallel_files(_files(tmp_path), "en", "de", "it")] == [
         "validation",
         "test_2017_a",
     ]
-    assert find_languages(tmp_path) == ("de", "en")
+    assert find_languages(_files(tmp_path), "it") == ("de", "en")
 
 
 def test_a_plain_file_goes_before_its_compressed_copy(tmp_path):
     _write(tmp_path / "train.en", ["plain"])
     _write(tmp_path / "train.en.gz", ["compressed"])
     _write(tmp_path / "train.de", ["x"])
-    assert find_parallel_files(tmp_path, "en", "de")[0].source.name == "train.en"
+    assert find_parallel_files(_files(tmp_path), "en", "de", "it")[0].source.name == "train.en"
 
 
 def test_three_languages_need_both_said(folder, load):
@@ -209,7 +184,7 @@ def test_no_direction(load):
 
 def test_unequal_line_counts(folder, load):
     _write(folder / "train.de", [*GERMAN, "acht"])
-    with pytest.raises(ValueError, match=r"train.de has 8 lines and train.en has 7"):
+    with pytest.raises(ValueError, match=r"train.en has 7 lines and train.de has 8"):
         load()
 
 
@@ -255,8 +230,9 @@ def test_choices_that_cannot_be(load, choices, message):
 
 def test_a_split_without_a_usable_pair(folder, load):
     _write(folder / "train.de", [""] * 7)
-    with pytest.raises(ValueError, match=r"train.de and train.en hold no pair .*7 empty"):
-        load()
+    for read in (list, len, lambda pairs: pairs.as_dataset()):
+        with pytest.raises(ValueError, match=r"train.en and train.de hold no pair .*7 empty"):
+            read(load(split="train"))
 
 
 @pytest.mark.parametrize(
@@ -268,17 +244,17 @@ def test_a_damaged_gz_file(folder, load, content):
         load()
 
 
+def _files(folder):
+    return [InputFile(path) for path in sorted(folder.iterdir())]
+
+
 def _write(path, lines):
     content = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
 def _texts(pairs):
-    return [(source.decode(), target.decode()) for source, target in pairs.as_numpy_iterator()]
-
-
-def _times(folder):
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.tfrecord*")}
+    return list(string_pairs(pairs))
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -287,7 +263,7 @@ def test_f5_a_file_in_utf16_is_an_error_that_says_how_to_convert_it(tmp_path, en
     with (gzip.open if ending else open)(path, "wb") as file:
         file.write("\ufeffa dog\n".encode("utf-16-le"))
     with pytest.raises(ValueError, match=r"train\.en.* is UTF-16 text.*iconv -f UTF-16 -t UTF-8"):
-        list(read_lines(path))
+        list(InputFile(path).lines())
 
 
 def test_f5_a_line_of_invisible_characters_is_empty(tmp_path):

@@ -9,8 +9,8 @@ from keras_addnorm.basics.languages import fold
 from keras_addnorm.data import language_check, load_translation
 from keras_addnorm.data.demo.generate import demo_pairs
 from keras_addnorm.data.language_check import language_suspicion
-from keras_addnorm.data.open_files import find_pairs
-from keras_addnorm.data.placed_pairs import pair_streams
+from keras_addnorm.data.loading import open_translation
+from keras_addnorm.data.request import Request
 
 ENGLISH = [f"I have {n} dogs, and you are not in the house with them." for n in range(11)]
 SPANISH = [f"Yo tengo {n} perros, y ella no está en casa, pero es un día." for n in range(11)]
@@ -88,7 +88,7 @@ def test_the_tables_name_languages_by_their_codes():
 def test_a_file_by_position_shows_a_pair_and_what_it_looks_like(tmp_path, caplog):
     path = tmp_path / "spa.txt"
     path.write_text("".join(f"{a}\t{b}\n" for a, b in zip(ENGLISH, SPANISH, strict=True)))
-    notes = pair_streams(path, source="es", target="en").notes
+    notes = open_translation(Request(path, "es", "en")).notes
     assert notes[0].endswith(
         "column 1 is taken for 'es', column 2 for 'en'.\n"
         "  es: I have 0 dogs, and you are not in the house with them. / "
@@ -96,10 +96,10 @@ def test_a_file_by_position_shows_a_pair_and_what_it_looks_like(tmp_path, caplog
     )
     assert notes[1:] == (f"spa.txt: the side taken for 'es' {SWAPPED.format('en')}",)
     with caplog.at_level(logging.WARNING):
-        load_translation(path, source="es", target="en", data_dir=tmp_path / "prepared")
+        load_translation(path, source="es", target="en")
     assert [message for message in caplog.messages if message in notes] == list(notes)
     caplog.clear()
-    (right,) = pair_streams(path, source="en", target="es").notes
+    (right,) = open_translation(Request(path, "en", "es")).notes
     assert right.startswith(f"{path} does not say which column is which")
 
 
@@ -107,16 +107,14 @@ def test_files_with_names_are_looked_at_too_and_so_are_rows(tmp_path):
     for split, texts in {"train": GERMAN, "test": ENGLISH}.items():
         (tmp_path / f"{split}.en").write_text("\n".join(texts))
         (tmp_path / f"{split}.es").write_text("\n".join(SPANISH))
-    assert find_pairs(tmp_path, "en", "es").notes == (
+    assert open_translation(Request(tmp_path, "en", "es")).notes == (
         "train.en and train.es: the side taken for 'en' looks like 'de': are these the right "
         "languages and columns?",
     )
     rows = [{"en": a, "es": b} for a, b in zip(SPANISH, ENGLISH, strict=True)]
-    from keras_addnorm.data.loading import open_translation
-
-    assert open_translation(rows, source="en", target="es").notes == (
+    assert open_translation(Request(rows, "en", "es")).notes == (
         f"train: the side taken for 'en' {SWAPPED.format('es')}",
     )
     rows = [{"q": a, "a": b} for a, b in zip(ENGLISH, SPANISH, strict=True)]
-    (note,) = open_translation(rows, source="en", target="es").notes
+    (note,) = open_translation(Request(rows, "en", "es")).notes
     assert note.endswith(f"\n  en: {ENGLISH[0]} / es: {SPANISH[0]}")

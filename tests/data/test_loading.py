@@ -8,8 +8,10 @@ import time
 import pytest
 import requests
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import downloader
 
-from keras_addnorm.data import LineReport, downloads, line_reports, load_translation
+from keras_addnorm.data import LineReport, line_reports, load_translation, named_sets
+from keras_addnorm.data.strings import string_pairs
 
 PORTUGUESE = ["um", "dois", "três", "", "cinco", "seis", "sete", "oito", "nove", "dez", "onze"]
 ENGLISH = ["one", "two", "three", "four", "five", "x" * 9, "seven", "eight", "nine", "ten", "   "]
@@ -118,7 +120,7 @@ def test_a_server_that_answers_is_downloaded_from(tmp_path, monkeypatch):
     def sync_download(self, url, *args):
         raise RuntimeError(f"TFDS downloads {url}")
 
-    monkeypatch.setattr(downloads.downloader._Downloader, "_sync_download", sync_download)
+    monkeypatch.setattr(downloader._Downloader, "_sync_download", sync_download)
     with pytest.raises(
         RuntimeError, match=r"TFDS downloads http://www.phontron.com/data/qi18naacl"
     ):
@@ -126,7 +128,7 @@ def test_a_server_that_answers_is_downloaded_from(tmp_path, monkeypatch):
 
 
 def test_a_server_that_never_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "_PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(named_sets, "_PATIENCE_SECONDS", 0.02)
 
     def get(url, **kwargs):
         time.sleep(0.5)
@@ -143,10 +145,10 @@ def test_a_download_that_is_not_allowed(tmp_path):
 
 
 def test_the_downloader_is_left_as_it_was(tmp_path, offline):
-    before = downloads.downloader._Downloader.download
+    before = downloader._Downloader.download
     with pytest.raises(ConnectionError):
         load_translation("ted_hrlr_translate/pt_to_en", data_dir=tmp_path)
-    assert downloads.downloader._Downloader.download is before
+    assert downloader._Downloader.download is before
 
 
 @pytest.mark.parametrize(
@@ -173,11 +175,6 @@ def test_something_else_than_a_name(tmp_path, wrong):
         load_translation(wrong, data_dir=tmp_path)
 
 
-@pytest.fixture(scope="module")
-def demo_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("demo")
-
-
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("name", "choices", "pattern"),
@@ -190,14 +187,14 @@ def demo_dir(tmp_path_factory):
         ("demo/en-es", {}, r"The .* \| (El|La|Los) .*"),
     ],
 )
-def test_the_demo_set_in_both_directions(demo_dir, name, choices, pattern):
-    test = load_translation(name, split="test", data_dir=demo_dir, **choices)
+def test_the_demo_set_in_both_directions(name, choices, pattern):
+    test = load_translation(name, split="test", **choices)
     assert len(test) == 1_000
     assert any(re.fullmatch(pattern, " | ".join(pair)) for pair in _texts(test))
 
 
-def test_nothing_held_out_of_the_loaded_demo_set_is_trained_on(demo_dir):
-    splits = load_translation("demo/en-de", data_dir=demo_dir)
+def test_nothing_held_out_of_the_loaded_demo_set_is_trained_on():
+    splits = load_translation("demo/en-de")
     assert {name: len(pairs) for name, pairs in splits.items()} == {
         "train": 30_000,
         "validation": 1_000,
@@ -210,8 +207,8 @@ def test_nothing_held_out_of_the_loaded_demo_set_is_trained_on(demo_dir):
         assert validation.isdisjoint(test)
 
 
-def test_the_longest_demo_sentences_can_be_left_out(demo_dir):
-    test = load_translation("demo", split="test", data_dir=demo_dir, max_chars=45)
+def test_the_longest_demo_sentences_can_be_left_out():
+    test = load_translation("demo", split="test", max_chars=45)
     lengths = [max(map(len, pair)) for pair in _texts(test)]
     assert 50 < len(lengths) < 900
     assert max(lengths) <= 45
@@ -225,35 +222,35 @@ def test_the_longest_demo_sentences_can_be_left_out(demo_dir):
         ({"split": "dev_test"}, "no split 'dev_test'. It has 'train', 'validation', 'test'"),
     ],
 )
-def test_demo_choices_that_cannot_be(demo_dir, choices, message):
+def test_demo_choices_that_cannot_be(choices, message):
     with pytest.raises(ValueError, match=message):
-        load_translation("demo", data_dir=demo_dir, **choices)
+        load_translation("demo", **choices)
 
 
-def test_loading_says_nothing_on_the_console(tmp_path, capfd):
-    load_translation("demo/en-fr", split="train[:3]", data_dir=tmp_path)
+def test_loading_says_nothing_on_the_console(capfd):
+    list(load_translation("demo/en-fr", split="train[:3]"))
     out, err = capfd.readouterr()
     assert out == ""
     assert "WARNING" not in err
 
 
-@pytest.mark.parametrize("missing", ["tensorflow_datasets", "importlib_resources"])
-def test_without_tensorflow_datasets(tmp_path, monkeypatch, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ImportError, match=rf"'{missing}', .* not installed.*keras-addnorm\[tfds\]"):
-        load_translation(tmp_path, source="en", target="de")
+def test_only_named_sets_need_tensorflow_datasets(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    for language, text in (("en", "a dog"), ("fr", "un chien")):
+        (tmp_path / f"train.{language}").write_text(f"{text}\n")
+    (pairs,) = load_translation(tmp_path, source="en", target="fr").values()
+    assert list(pairs) == [("a dog", "un chien")]
+    assert len(load_translation("demo/en-fr", split="test")) == 1_000
+    with pytest.raises(ImportError, match=r"'tensorflow_datasets', .* 'keras-addnorm\[tfds\]"):
+        load_translation("ted_hrlr_translate/pt_to_en")
 
 
 @pytest.mark.parametrize("missing", ["babel", "num2words"])
-def test_without_the_libraries_of_the_demo_set(tmp_path, monkeypatch, missing):
+def test_without_the_libraries_of_the_demo_set(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ImportError, match=rf"'{missing}', .* not installed.*keras-addnorm\[demo\]"):
-        load_translation("demo", data_dir=tmp_path)
+        load_translation("demo")
 
 
 def _texts(pairs):
-    return [
-        (source.decode(), target.decode())
-        for batch in pairs.batch(1_000).as_numpy_iterator()
-        for source, target in zip(*batch, strict=True)
-    ]
+    return list(string_pairs(pairs))

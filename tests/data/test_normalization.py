@@ -3,13 +3,12 @@
 import unicodedata
 
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import largest_vocabulary
 
 from keras_addnorm.data import SubwordSampling, Tokenizer, TokenizerPair
-from keras_addnorm.data.characters import BLANK_PATTERN, has_invisible, is_blank
+from keras_addnorm.data.characters import has_invisible, is_blank
 from keras_addnorm.data.normalization import BEFORE_RULES, RULES, Normalizer
 
 F4_TEXTS = ["你好，世界！（是吗？）", "20 m² groß", "½ Liter…", "5 ™"]
@@ -139,22 +138,6 @@ def test_a_vocabulary_that_has_a_blank_reads_it(kind):
     tokenizer = Tokenizer(model.SerializeToString())
     found = "".join(tokenizer.pieces[token].text for token in tokenizer.encode("a\u2800b"))
     assert found == "\u2581a\u2800b"
-
-
-def test_the_graph_sees_the_same_blank_texts_as_python():
-    codes = (
-        *range(0x3200),
-        *range(0xF900, 0x10000),
-        *range(0x13400, 0x13500),
-        *range(0x16FE0, 0x17000),
-        *range(0x1BC00, 0x1D200),
-        *range(0xDFFF0, 0xE1010),
-    )
-    characters = list(map(chr, codes))
-    found = tf.strings.regex_full_match(characters, BLANK_PATTERN).numpy()
-    assert [
-        one for one, blank in zip(characters, found, strict=True) if blank != is_blank(one)
-    ] == []
 
 
 def test_f5_a_vocabulary_is_trained_without_them():

@@ -14,9 +14,10 @@ import pytest
 
 from keras_addnorm.basics.languages import fold, is_in
 from keras_addnorm.data import load_translation, readers
-from keras_addnorm.data.open_files import find_pairs
+from keras_addnorm.data.open_files import open_path
 from keras_addnorm.data.readers import InputFile, RawPair
 from keras_addnorm.data.readers.input_file import COMPRESSIONS
+from keras_addnorm.data.request import Request
 
 ENGLISH = ["Go on.", 'She said "no, thanks".', "It costs 3 €; really.", "Rain & snow"]
 SPANISH = ["Sigue.", "Ella dijo «no, gracias».", "Cuesta 3 €; de verdad.", "Lluvia y nieve"]
@@ -169,24 +170,24 @@ def test_languages_are_found_where_the_file_names_two(tmp_path):
     ):
         content = FORMATS[name][0]
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        found = find_pairs(tmp_path / name, None, None)
+        found = open_path(Request(tmp_path / name, None, None))
         assert (found.source, found.target) == languages
         assert len(list(found.sources[0].raw_pairs())) == 4
     (tmp_path / "spa.txt").write_text(tsv())
     with pytest.raises(ValueError, match=r"spa.txt does not say which languages .*Say both"):
-        find_pairs(tmp_path / "spa.txt", None, "es")
+        open_path(Request(tmp_path / "spa.txt", None, "es"))
 
 
 def test_a_file_that_does_not_say_is_read_from_left_to_right_and_it_is_said(tmp_path, caplog):
     path = tmp_path / "two.tsv"
     path.write_text("uno\tone\ndos\ttwo\n")
-    found = find_pairs(path, "es", "en")
+    found = open_path(Request(path, "es", "en"))
     assert found.notes == (
         f"{path} does not say which column is which: column 1 is taken for 'es', column 2 for "
         "'en'.\n  es: uno / en: one",
     )
     assert next(found.sources[0].raw_pairs())[:2] == (b"uno", b"one")
-    pairs = load_translation(path, source="es", target="en", split="train", data_dir=tmp_path / "p")
+    pairs = load_translation(path, source="es", target="en", split="train")
     assert texts(pairs)[1] == ("dos", "two")
     assert found.notes[0] in caplog.messages
 
@@ -343,11 +344,9 @@ def test_m1_only_finished_messages_of_po(tmp_path):
 def test_rows_with_too_few_columns_and_bytes_that_are_not_utf8_are_counted(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"one\tuno\ntwo\nthree\ttr\xffs\n\nfour\tcuatro\n")
-    pairs = load_translation(path, source="en", target="es", split="train", data_dir=tmp_path / "p")
+    pairs = load_translation(path, source="en", target="es", split="train")
     assert texts(pairs) == [("one", "uno"), ("four", "cuatro")]
-    every = load_translation(
-        path, source="en", target="es", split="train", data_dir=tmp_path / "p", keep_every_pair=True
-    )
+    every = load_translation(path, source="en", target="es", split="train", keep_every_pair=True)
     assert texts(every) == [
         ("one", "uno"),
         ("two", ""),
@@ -362,7 +361,7 @@ def test_m1_a_file_is_the_split_train_and_is_prepared_again_when_it_changes(tmp_
     path.write_text(tsv())
 
     def load(split, **choices):
-        return texts(load_translation(path, split=split, data_dir=tmp_path / "prepared", **choices))
+        return texts(load_translation(path, split=split, **choices))
 
     assert load("train", source="en", target="es") == PAIRS
     assert load("train[1:2]", source="es", target="en") == [PAIRS[1][::-1]]
@@ -376,7 +375,7 @@ def test_m1_a_file_is_the_split_train_and_is_prepared_again_when_it_changes(tmp_
 
 def test_m1_the_standard_input(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(tsv().encode())))
-    choices = {"source": "en", "target": "es", "split": "train", "data_dir": tmp_path}
+    choices = {"source": "en", "target": "es", "split": "train"}
     assert texts(load_translation("-", **choices)) == PAIRS
     with pytest.raises(ValueError, match="The standard input is empty"):
         load_translation("-", **choices)
@@ -490,7 +489,7 @@ def test_a_reader_of_ones_own_is_found_by_its_name_and_ending(tmp_path):
 
 def raw_pairs(path, source, target, reader=None):
     """The pairs of a path, as text where they are UTF-8."""
-    found = find_pairs(path, source, target, reader)
+    found = open_path(Request(path, source, target, reader))
     return [
         RawPair(as_text(one), as_text(other), line)
         if "two_lines" not in path.name

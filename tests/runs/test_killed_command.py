@@ -96,7 +96,6 @@ def trained(corpus, tmp_path_factory):
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "TFDS_DATA_DIR": str(tmp_path_factory.mktemp("tfds")),
     }
     commands = Commands(folder, environment)
     settings = config(corpus).replace({"training.epochs": 6, "training.checkpoint_batches": 1})

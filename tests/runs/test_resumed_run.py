@@ -30,7 +30,6 @@ def trained(corpus, tmp_path_factory):
         env={
             **os.environ,
             "PYTHONPATH": str(HERE.parents[1]),
-            "TFDS_DATA_DIR": str(tmp_path_factory.mktemp("tfds")),
         },
     )
     assert done.returncode == 0, done.stderr

@@ -43,13 +43,6 @@ SETTINGS = {
 EPOCH, BATCH = 1, 4
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _prepared_data_elsewhere(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
-        yield
-
-
 def copying(whole, killed):
     """A `Checkpoints.on_train_batch_end` that copies the run when a checkpoint is just written."""
     original = resume.Checkpoints.on_train_batch_end

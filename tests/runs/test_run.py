@@ -41,13 +41,6 @@ def corpus(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _prepared_data_elsewhere(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
-        yield
-
-
 def _config(corpus, **training):
     return RunConfig.from_dict(
         {

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from keras_addnorm.data import LineReport, PipelineReport, Tokenizer, TokenizerPair
+from keras_addnorm.data.overlap import HeldOutTexts
+from keras_addnorm.data.pair_faults import FaultCounter, OtherPairs
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, callbacks, weight_files
 from keras_addnorm.runs import train as train_module
@@ -38,6 +40,12 @@ REPORT = PipelineReport(
 )
 
 
+def checked(pairs, held_out, report, *lines, **choices):
+    counter = FaultCounter(OtherPairs(HeldOutTexts(held_out)))
+    assert list(counter.watch(pairs)) == pairs
+    return DataCheck.of(counter, report, *lines, **choices)
+
+
 def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
     pairs = [
         ("a", "b"),
@@ -49,7 +57,7 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
         ("a", "b"),
         ("g", "h"),
     ]
-    check = DataCheck.of(pairs, [("g", "h"), ("x", "y")], REPORT)
+    check = checked(pairs, [("g", "h"), ("x", "y")], REPORT)
     assert {name: count for name, count in check.faults.items() if count} == {
         "duplicates": 2,
         "copies": 1,
@@ -63,7 +71,7 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
     left_out = LineReport(
         "train", kept=8, empty=3, invalid_utf8=4, too_long=5, surplus=6, no_text=7
     )
-    check = DataCheck.of(pairs[5:6], [], REPORT, [left_out])
+    check = checked(pairs[5:6], [], REPORT, [left_out])
     assert check.left_out == {
         **{"empty": 1 + 3, "too_long": 2 + 5, "not_utf8": 4},
         **{"surplus_columns": 6, "zero_characters": 7},
@@ -72,7 +80,7 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
         UserError, match="4 not utf8, 6 surplus columns, 7 zero characters, 1 broken"
     ):
         check.require_clean()
-    check = DataCheck.of([("a\u00adb", "c"), ("d", "\ufeff"), ("é", "ü")], [], REPORT)
+    check = checked([("a\u00adb", "c"), ("d", "\ufeff"), ("é", "ü")], [], REPORT)
     with pytest.raises(UserError, match="2 invisible"):  # reports.md, F5
         check.require_clean()
 
@@ -80,13 +88,13 @@ def test_suspicious_pairs_are_counted_and_a_strict_run_stops():
 def test_hints_stop_no_strict_run():
     report = dataclasses.replace(REPORT, empty=0, too_long=0)
     near = ("nearly held out but one", "x")
-    check = DataCheck.of([near], [("nearly held out but two", "y")], report)
+    check = checked([near], [("nearly held out but two", "y")], report)
     meaning = "a side is one of a validation or test set, but for a word"
     assert str(check) == f"perhaps 1 near held out ({meaning})"
     check.require_clean()
     sets = [near], [("nearly held out but two", "y")], report
-    assert str(DataCheck.of(*sets, expected=("near_held_out",))) == "no pair has a fault"
-    assert str(DataCheck.of([near], [], report)) == "no pair has a fault"
+    assert str(checked(*sets, expected=("near_held_out",))) == "no pair has a fault"
+    assert str(checked([near], [], report)) == "no pair has a fault"
 
 
 @pytest.mark.parametrize(
@@ -162,9 +170,8 @@ def test_accumulated_batches_are_one_update():
     assert warning.startswith("Warning: 4 updates are fewer")
 
 
-def test_lines_that_no_pair_is_made_of_stop_a_strict_run(monkeypatch, tmp_path):
+def test_lines_that_no_pair_is_made_of_stop_a_strict_run(tmp_path):
     """They are dropped when the folder is read: the pairs alone do not show them."""
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     folder = tmp_path / "corpus"
     folder.mkdir()
     words = ["red", "green", "blue", "big", "small", "old", "new"]

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_addnorm.data import PipelineReport
+from keras_addnorm.data import PipelineReport, TokenizerPair
 from keras_addnorm.data.strings import string_pairs
-from keras_addnorm.runs import RunConfig, RunDirectory, UserError, evaluate, text_data
+from keras_addnorm.data.translation_set import Split
+from keras_addnorm.runs import RunConfig, RunDirectory, UserError, evaluate
 from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.checks_before_training import require_same_run
-from keras_addnorm.runs.prepare import _check_pairs
+from keras_addnorm.runs.prepare import _datasets, _fault_counter, _say_faults
 from keras_addnorm.runs.text_data import RunPairs, load_pairs, load_texts, run_pairs
 from keras_addnorm.runs.train import train
 from keras_addnorm.training import TranslationScore
@@ -20,11 +21,6 @@ from keras_addnorm.training import TranslationScore
 PAIRS = [(f"sentence {n}", f"frase {n}") for n in range(50)]
 # The third is too long, the fifth has no source, the sixth no reference.
 TEST = [("a b", "c d"), ("e", "f"), ("g" * 1500, "h"), ("i", "j"), ("", "k"), ("l", "")]
-
-
-@pytest.fixture(autouse=True)
-def _prepared_data_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
 
 
 @pytest.fixture
@@ -94,6 +90,12 @@ def test_the_split_of_a_training_in_python_is_a_setting_of_its_run(spa, tmp_path
     assert seen == [config_of(spa, split="train[:20]")]
 
 
+def _check(config, pairs, report, said):
+    counter = _fault_counter(pairs)
+    assert texts(counter.watch(pairs.training)) == texts(pairs.training)
+    _say_faults(config, pairs, counter, report, said.append)
+
+
 def test_training_pairs_are_compared_with_every_other_split(folder):
     """Issue 40: what `train` warns of comes from the same code as `keras-addnorm data`."""
     for side, text in (("en", "sentence 7\n"), ("es", "frase 7\n")):
@@ -104,17 +106,16 @@ def test_training_pairs_are_compared_with_every_other_split(folder):
     assert texts(pairs.others) == [*usable, *usable, PAIRS[7]]
     said = []
     report = PipelineReport(50, 0, 0, 0, 0, 1, 0.0, ())
-    _check_pairs(config_of(folder), pairs, report, said.append)
+    _check(config_of(folder), pairs, report, said)
     assert said == ["Checked the training pairs: 1 in held out."]
 
 
 @pytest.mark.parametrize(("data", "hints"), [("demo/en-de", False), ("./demo/en-de", True)])
-def test_sentences_from_templates_may_be_near_each_other(data, hints, monkeypatch):
-    monkeypatch.setattr("keras_addnorm.runs.prepare.left_out_lines", lambda config: [])
+def test_sentences_from_templates_may_be_near_each_other(data, hints):
     pairs = RunPairs([("Anna has two red cars.", "A")], [], [("Anna has two red dogs.", "B")])
     said = []
     config = RunConfig.from_dict({"data": data, "source": "en", "target": "de"})
-    _check_pairs(config, pairs, PipelineReport(1, 0, 0, 0, 0, 1, 0.0, ()), said.append)
+    _check(config, pairs, PipelineReport(1, 0, 0, 0, 0, 1, 0.0, ()), said)
     assert said[0].startswith("Checked the training pairs: perhaps 1 near held") == hints
     assert said[0].startswith("Checked the training pairs: no pair has a fault.") != hints
 
@@ -123,15 +124,19 @@ def test_a_file_without_other_splits_is_compared_with_what_is_held_out(spa):
     assert list(run_pairs(config_of(spa)).others) == []
 
 
-def test_parts_of_validation_pairs_whose_number_is_not_known(spa, monkeypatch):
-    """A set of TensorFlow Datasets is filtered when it is read."""
-    pairs = run_pairs(config_of(spa))
-    counted = pairs.validation
-    uncounted = counted.filter(lambda source, target: True)
-    assert int(uncounted.cardinality()) < 0
-    monkeypatch.setattr(text_data, "run_pairs", lambda _: RunPairs(pairs.training, uncounted))
-    config = config_of(spa)
-    assert texts(load_pairs(config, "validation[1:3]")) == texts(counted)[1:3]
+@pytest.mark.parametrize(("data", "passes"), [("folder", 2), ("spa", 4)])
+def test_how_often_a_training_reads_its_text(data, passes, request, monkeypatch):
+    """Once for the vocabulary, once for the batches; twice more where pairs are held out."""
+    config = config_of(request.getfixturevalue(data))
+    read = []
+    judged = Split._judged
+    monkeypatch.setattr(Split, "_judged", lambda split: read.append(split.name) or judged(split))
+    pairs = run_pairs(config)
+    tokenizers = TokenizerPair.train(pairs.training, vocabulary_size=30)
+    counter, devices = _fault_counter(pairs), SimpleNamespace(sums_replicas=False, row_share=(0, 1))
+    training, _ = _datasets(config.training, tokenizers, pairs, counter, devices)
+    _say_faults(config, pairs, counter, training.report, lambda line: None)
+    assert read.count("train") == passes
 
 
 @pytest.mark.parametrize(

@@ -28,27 +28,25 @@ def runs(tmp_path_factory):
             text = "".join(f"{pair[index]}\n" for pair in PAIRS)
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
     found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
-        for name, scheme in {"a": "pre_ln", "b": "pre_ln", "c": "no_norm", "d": "mhc"}.items():
-            config = RunConfig.from_dict(
-                {
-                    **{"data": str(folder), "source": "en", "target": "de"},
-                    "tokenizer": {"vocabulary_size": 32},
-                    "model": {**SIZES, "scheme": scheme},
-                }
-            )
-            run = RunDirectory(folder / name)
-            tokenizers = load_or_train_tokenizers(config, run, load_pairs(config, "train"))
-            run.write_config(config)
-            model = Seq2SeqTransformer(model_config(config, tokenizers))
-            save_model_config(model.config, run)
-            model.save_weights(run.best_weights)
-            found[name] = run
-        found["a"].write_log([{"epoch": 0, "val_loss": 3.0}, {"epoch": 1, "val_loss": 2.5}])
-        row = ResidualRow(5, "encoder/0/feed_forward", 1.0, 1.0, 1.0, 0.5, 0.5, 0.1)
-        ResidualLog(found["a"].residuals).append([row])
-        yield found
+    for name, scheme in {"a": "pre_ln", "b": "pre_ln", "c": "no_norm", "d": "mhc"}.items():
+        config = RunConfig.from_dict(
+            {
+                **{"data": str(folder), "source": "en", "target": "de"},
+                "tokenizer": {"vocabulary_size": 32},
+                "model": {**SIZES, "scheme": scheme},
+            }
+        )
+        run = RunDirectory(folder / name)
+        tokenizers = load_or_train_tokenizers(config, run, load_pairs(config, "train"))
+        run.write_config(config)
+        model = Seq2SeqTransformer(model_config(config, tokenizers))
+        save_model_config(model.config, run)
+        model.save_weights(run.best_weights)
+        found[name] = run
+    found["a"].write_log([{"epoch": 0, "val_loss": 3.0}, {"epoch": 1, "val_loss": 2.5}])
+    row = ResidualRow(5, "encoder/0/feed_forward", 1.0, 1.0, 1.0, 0.5, 0.5, 0.1)
+    ResidualLog(found["a"].residuals).append([row])
+    return found
 
 
 def _main(capsys, *arguments):

@@ -56,15 +56,13 @@ def directory(tmp_path_factory):
         }
     )
     run = RunDirectory(folder / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
-        tokenizers = load_or_train_tokenizers(config, run, load_pairs(config, "train"))
-        run.write_config(config)
-        model = Seq2SeqTransformer(model_config(config, tokenizers))
-        save_model_config(model.config, run)
-        model.save_weights(run.best_weights)
-        run.checkpoints.mkdir()  # as of a training that was killed before its first one
-        yield run
+    tokenizers = load_or_train_tokenizers(config, run, load_pairs(config, "train"))
+    run.write_config(config)
+    model = Seq2SeqTransformer(model_config(config, tokenizers))
+    save_model_config(model.config, run)
+    model.save_weights(run.best_weights)
+    run.checkpoints.mkdir()  # as of a training that was killed before its first one
+    return run
 
 
 def _main(capsys, *arguments):

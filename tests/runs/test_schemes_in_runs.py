@@ -22,13 +22,6 @@ KINDS = ["keel", "attention_residuals", "mhc_lite"]
 TEXTS = ["red green blue", "", "big"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _prepared_data_elsewhere(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tfds")))
-        yield
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def run(request, corpus, tmp_path_factory):
     config = RunConfig.from_dict(

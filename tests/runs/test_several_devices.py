@@ -38,9 +38,8 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def start(corpus, tmp_path_factory):
+def start(corpus):
     """Starts a part of the program with some environment; returns the process."""
-    prepared = str(tmp_path_factory.mktemp("tfds"))
 
     def starter(part, folder, **environment):
         return subprocess.Popen(
@@ -51,7 +50,6 @@ def start(corpus, tmp_path_factory):
             env={
                 **os.environ,
                 "PYTHONPATH": str(PROGRAM.parents[2]),
-                "TFDS_DATA_DIR": prepared,
                 "JAX_PLATFORMS": "cpu",
                 "JAX_NUM_CPU_DEVICES": "2",
                 **environment,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -21,6 +20,7 @@ from keras_addnorm.basics.text_file import BYTES_LOOKED_AT, how_to_convert, wide
 from keras_addnorm.basics.unicode_text import printable
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BYTES_AT_ONCE = 1 << 20
 _DAMAGED = (
     gzip.BadGzipFile,
     zipfile.BadZipFile,
@@ -139,6 +139,16 @@ class InputFile:
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
                 yield text if number else text.removeprefix(_BYTE_ORDER_MARK)
 
+    def count_lines(self) -> int:
+        """The number of lines that `lines` gives, and its errors."""
+        self.refuse_wide_encoding()
+        count, last = 0, b"\n"
+        with self.open() as file:
+            while block := file.read(_BYTES_AT_ONCE):
+                count += block.count(b"\n")
+                last = block[-1:]
+        return count + (last != b"\n")
+
     def refuse_wide_encoding(self) -> None:
         """Refuses UTF-16 and UTF-32, with a byte order mark and without one.
 
@@ -157,16 +167,6 @@ class InputFile:
         with self.open() as file:
             start: bytes = file.read(size)
         return start.removeprefix(_BYTE_ORDER_MARK)
-
-    def update(self, digest: Any) -> None:
-        """Adds the SHA-256 of the contents, as they are stored, to a hash."""
-        with contextlib.ExitStack() as stack:
-            if self.member:
-                archive = stack.enter_context(zipfile.ZipFile(self.path))
-                file: Any = stack.enter_context(archive.open(self.member))
-            else:
-                file = stack.enter_context(self.path.open("rb"))
-            digest.update(hashlib.file_digest(file, "sha256").digest())
 
     def _damaged(self, error: Exception) -> ValueError:
         kind = "gzip" if self.compression == ".gz" else self.compression.removeprefix(".") or "zip"

@@ -82,18 +82,18 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
     from keras_addnorm.runs.corpus_report import Corpus, examine, write_clean
     from keras_addnorm.runs.text_data import reader_choice
 
-    with Corpus.opened(
+    corpus = Corpus.opened(
         options.inputs,
         options.test,
         source=options.source,
         target=options.target,
         max_chars=options.max_chars,
         reader=reader_choice(config),
-    ) as corpus:
-        report = examine(corpus)
-        print(report, flush=True)
-        if options.out:
-            print(write_clean(corpus, report, options.out, options.keep))
+    )
+    report = examine(corpus)
+    print(report, flush=True)
+    if options.out:
+        print(write_clean(corpus, report, options.out, options.keep))
 
 
 DATA = Command(

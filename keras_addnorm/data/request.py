@@ -1,0 +1,60 @@
+"""What is asked of `load_translation`, in one object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.paths import to_path
+from keras_addnorm.data.readers import Reader
+
+ReaderChoice = str | Mapping[str, Any] | Reader | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which sentence pairs are wanted, and how they are read.
+
+    Attributes:
+        data: A name, a path, rows, a `DemoSet`, or a TensorFlow Datasets builder.
+        source: The language to translate from; `None` if it is to be found.
+        target: The language to translate into; `None` if it is to be found.
+        reader: The format: a name in `data.readers`, a dict with the reader's fields, or a reader;
+            `None` if the files tell.
+        max_chars: The longest side to keep, in characters.
+        keep_every_pair: Whether pairs that would be left out are kept.
+        data_dir: Where TensorFlow Datasets keeps named sets.
+        download: Whether a named set may be downloaded.
+        stands_for: What messages call the path, if it stands for something else.
+
+    Raises:
+        ValueError: If a field does not fit.
+    """
+
+    data: Any
+    source: str | None = None
+    target: str | None = None
+    reader: ReaderChoice = None
+    max_chars: int = 1000
+    keep_every_pair: bool = False
+    data_dir: str | os.PathLike[str] | None = None
+    download: bool = True
+    stands_for: str = ""
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.max_chars, 1):
+            raise ValueError(
+                f"max_chars is a number of characters, 1 or more; received {self.max_chars!r}."
+            )
+        for argument, text in {"source": self.source, "target": self.target}.items():
+            if not isinstance(text, str | None):
+                raise ValueError(
+                    f"Expected {argument} as a string, or None; received {text!r:.80}."
+                )
+        if self.source is not None and self.source == self.target:
+            raise ValueError(f"Expected two languages; received source=target={self.source!r}.")
+        if self.data_dir is not None:
+            to_path(self.data_dir)
