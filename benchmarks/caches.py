@@ -26,8 +26,8 @@ import tensorflow as tf
 
 from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine
-from keras_addnorm.decoding.engine.loops import run_until_few
-from keras_addnorm.decoding.search import SearchSettings, search
+from keras_addnorm.decoding.engine.base import run_until_few
+from keras_addnorm.decoding.generate import SearchSettings, search
 from keras_addnorm.models import Seq2SeqTransformer
 
 WHOLE, GROWING = "whole", "growing"

@@ -427,8 +427,8 @@ FAULTS = (
         "decoding/sample_step",
         "a sample draws with the same noise at each step",
         (
-            "keys_now = ops.expand_dims(noise.spread(keys, index), -1)",
-            "keys_now = ops.expand_dims(noise.spread(keys, 0 * index), -1)",
+            "keys_now = ops.expand_dims(spread(keys, index), -1)",
+            "keys_now = ops.expand_dims(spread(keys, 0 * index), -1)",
         ),
         tests="decoding/test_sample.py::test_sequences_are_drawn_with_their_probabilities",
     ),

@@ -1,29 +1,164 @@
-"""Beam search with a length penalty and frozen finished hypotheses."""
+"""Beam search with a length penalty and frozen finished hypotheses, and diverse beam search."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from keras import ops
 
+from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.decoding import coverage, length_penalties
-from keras_addnorm.decoding.argument_checks import check_num_return, require_positive
-from keras_addnorm.decoding.cache import Cache
+from keras_addnorm.decoding.checks import check_num_return, require_positive
 from keras_addnorm.decoding.coverage import CoverageLike
-from keras_addnorm.decoding.early_stopping import EarlyStopping, Progress, are_done, rule_of
-from keras_addnorm.decoding.indexing import select, write_column
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
-from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE, first_bad_step, is_possible
-from keras_addnorm.decoding.next_tokens import NextTokens
-from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs, SearchResult
-from keras_addnorm.decoding.search_loop import all_done, search_positions
-from keras_addnorm.decoding.step_model import StepModel
-from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.top_k import best_first
+from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs, SearchResult
+from keras_addnorm.decoding.strategy import (
+    NextTokens,
+    StepModel,
+    Strategy,
+    all_done,
+    search_positions,
+)
+from keras_addnorm.decoding.tensor_ops import (
+    IMPOSSIBLE,
+    best_first,
+    first_bad_step,
+    is_possible,
+    select,
+    write_column,
+)
 
 Tensor = Any
+
+EarlyStopping = bool | Literal["current_length"]
+"""What `rule_of` knows."""
+
+
+class Progress(NamedTuple):
+    """What beams of K hypotheses have found after a step, B of them.
+
+    Args:
+        best_sum: `(B,)`, the best sum of log-probabilities of an unfinished hypothesis.
+        length: Number of its tokens, a scalar.
+        max_length: Number of tokens at most.
+        finished_scores: `(B, K)`, the best finished hypotheses, best first.
+        num_finished: `(B,)`, all that ever finished.
+        num_return: Number of hypotheses that are returned, N; an int, or an int32 scalar.
+    """
+
+    best_sum: Tensor
+    length: Tensor
+    max_length: int
+    finished_scores: Tensor
+    num_finished: Tensor
+    num_return: int | Tensor
+
+
+class StoppingRule(abc.ABC):
+    """When a search looks for nothing more."""
+
+    @abc.abstractmethod
+    def is_done(self, progress: Progress, length_penalty: LengthPenalty) -> Tensor:
+        """Say which beams are done.
+
+        Args:
+            progress: What they have found.
+            length_penalty: What sums are divided by.
+
+        Returns:
+            Booleans, `(B,)`.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class NothingBetterReachable(StoppingRule):
+    """No unfinished hypothesis can become one of the N best. Stopping then loses nothing."""
+
+    def is_done(self, progress: Progress, length_penalty: LengthPenalty) -> Tensor:
+        """Compare with a hypothesis all of whose further tokens are certain."""
+        # Sums are never positive, so the largest divisor that is still to come gives the best
+        # score. It is looked for among all lengths: a divisor of one's own may rise and fall.
+        longest = progress.max_length
+        all_lengths = ops.arange(1, longest + 1, dtype="int32")
+        is_reachable = all_lengths >= ops.minimum(progress.length + 1, ops.cast(longest, "int32"))
+        divisors = ops.where(is_reachable, length_penalty.divisor(all_lengths), 0.0)
+        reachable = progress.best_sum / ops.max(divisors)
+        num_beams = progress.finished_scores.shape[1]
+        num_return, num_beams = (
+            ops.cast(number, "int32") for number in (progress.num_return, num_beams)
+        )
+        needed = ops.minimum(num_return, num_beams) - 1
+        return ops.take(progress.finished_scores, needed, axis=1) >= reachable
+
+
+@dataclasses.dataclass(frozen=True)
+class EnoughFinished(StoppingRule):
+    """K hypotheses have finished, whatever the others might still reach."""
+
+    def is_done(self, progress: Progress, length_penalty: LengthPenalty) -> Tensor:
+        """Count those that ever finished."""
+        return progress.num_finished >= progress.finished_scores.shape[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoneBetterAtThisLength(StoppingRule):
+    """K have finished, and the best of the others would be worse if it ended as it is."""
+
+    def is_done(self, progress: Progress, length_penalty: LengthPenalty) -> Tensor:
+        """Compare with the worst finished one; where fewer have finished, that is impossible."""
+        score = progress.best_sum / length_penalty.divisor(progress.length)
+        return progress.finished_scores[:, -1] >= score
+
+
+_RULES: dict[EarlyStopping, StoppingRule] = {
+    True: EnoughFinished(),
+    False: NothingBetterReachable(),
+    "current_length": NoneBetterAtThisLength(),
+}
+
+
+def rule_of(early_stopping: EarlyStopping) -> StoppingRule:
+    """Return the rule that a strategy names.
+
+    Args:
+        early_stopping: See `Beam`.
+
+    Returns:
+        The rule.
+
+    Raises:
+        ValueError: If there is no such rule.
+    """
+    try:
+        return _RULES[early_stopping]
+    except (KeyError, TypeError):
+        raise ValueError(
+            "`early_stopping` says when a beam search is done with a sentence. Expected "
+            f"{', '.join(map(repr, _RULES))}. Received: {early_stopping!r}"
+        ) from None
+
+
+def are_done(
+    early_stopping: EarlyStopping, progress: Progress, length_penalty: LengthPenalty
+) -> Tensor:
+    """Return which beams are done, `(B,)`: by the rule, or because nothing better can come.
+
+    Args:
+        early_stopping: See `Beam`.
+        progress: What they have found.
+        length_penalty: What sums are divided by.
+
+    Returns:
+        Booleans.
+    """
+    rules = dict.fromkeys([rule_of(False), rule_of(early_stopping)])
+    done, *others = (rule.is_done(progress, length_penalty) for rule in rules)
+    for other in others:
+        done = ops.logical_or(done, other)
+    return done
 
 
 @dataclasses.dataclass(frozen=True)
@@ -349,3 +484,103 @@ def _start(layout: Layout, cache: Cache, inputs: SearchInputs) -> _State:
         bad_step=ops.convert_to_tensor(inputs.max_length, dtype="int32"),
         cache=cache,
     )
+
+
+# Beside a larger cost, times the hypotheses, float32 could not tell sums apart.
+_DEAREST = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class DiverseBeam(Strategy):
+    """Divides a beam into groups, each of which avoids what the groups before it do.
+
+    The groups are beams of `num_beams / num_groups` hypotheses. At each step they choose one after
+    the other. A token costs a group `diversity` for each time that it is among the best
+    continuations (as many as the group has hypotheses) of the groups before it, at this step (the
+    paper's Hamming diversity). The cost counts in the step's choice only: sums and scores stay
+    the model's own. Each group offers its best hypotheses, as many as it keeps; the best of these
+    are returned, and two groups may have found the same one. With one group this is `Beam`.
+
+    Args:
+        num_beams: Number of hypotheses of all groups, a multiple of `num_groups`.
+        num_groups: Number of groups, G.
+        diversity: The cost, in units of log-probability; the paper's λ.
+        length_penalty: What scores are divided by; see `Greedy`.
+        num_return: Number of hypotheses to return for each sentence, best first.
+        early_stopping: When a group is done; see `Beam`. Until the last group of a sentence is,
+            the others go on unseen, for it to differ from.
+        coverage_penalty: What is added to scores; see `Greedy`.
+
+    Raises:
+        ValueError: If a number does not fit.
+
+    Reference:
+        Vijayakumar et al., "Diverse Beam Search", 2016, algorithm 1.
+    """
+
+    num_beams: int = 4
+    num_groups: int = 2
+    diversity: float = 0.5
+    length_penalty: LengthPenaltyLike = 0.0
+    num_return: int = 1
+    early_stopping: EarlyStopping = False
+    coverage_penalty: CoverageLike = None
+
+    def __post_init__(self) -> None:
+        require_positive(
+            "Groups need hypotheses.", num_beams=self.num_beams, num_groups=self.num_groups
+        )
+        if self.num_beams % self.num_groups:
+            raise ValueError(
+                "The hypotheses cannot be shared out evenly. Expected num_beams to be a multiple "
+                f"of num_groups. Received: num_beams={self.num_beams}, "
+                f"num_groups={self.num_groups}"
+            )
+        if not is_number(self.diversity, least=0, most=_DEAREST):
+            raise ValueError(
+                "Being like the others can cost something or nothing. Expected 0 <= diversity <= "
+                f"{_DEAREST}. Received: {self.diversity!r}"
+            )
+        check_num_return(self.num_return, self.num_beams)
+        rule_of(self.early_stopping)
+        object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
+        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
+
+    @property
+    def rows_per_sentence(self) -> int:
+        """One row a hypothesis."""
+        return self.num_beams
+
+    @property
+    def rows_per_beam(self) -> int:
+        """Those of a group."""
+        return self.num_beams // self.num_groups
+
+    def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
+        """Decode until every sentence is done."""
+        layout = Layout(self.num_groups, self.rows_per_beam, self.num_return)
+        return search_beams(self, layout, self._candidates, model, inputs)
+
+    def _candidates(self, sums: Tensor, count: int) -> Candidates:
+        """Return the candidates of each group, chosen one group after the other."""
+        num_beams, vocabulary_size = sums.shape[1:]
+        # (B G, K, V) -> (B, G, K V)
+        sums = ops.reshape(sums, (-1, self.num_groups, num_beams * vocabulary_size))
+        cost = ops.zeros((ops.shape(sums)[0], vocabulary_size), dtype="float32")
+        chosen = []
+        for group in range(self.num_groups):
+            own = sums[:, group]
+            weighed = own - ops.tile(cost, (1, num_beams))
+            _, flat = best_first(weighed, count, line=vocabulary_size)
+            candidates = Candidates(
+                select(own, flat),
+                flat // vocabulary_size,
+                flat % vocabulary_size,
+            )
+            is_used = ops.expand_dims(is_possible(candidates.sums[:, :num_beams]), -1)
+            used = ops.one_hot(candidates.token[:, :num_beams], vocabulary_size, dtype="float32")
+            cost = cost + self.diversity * ops.sum(ops.where(is_used, used, 0.0), axis=1)
+            chosen.append(candidates)
+        # G times (B, C) -> (B G, C)
+        fields = (ops.stack(groups, axis=1) for groups in zip(*chosen, strict=True))
+        return Candidates(*(ops.reshape(field, (-1, count)) for field in fields))

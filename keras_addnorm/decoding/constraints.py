@@ -23,8 +23,8 @@ from keras import ops
 from keras_addnorm.basics import Table
 from keras_addnorm.basics.argument_checks import is_number, is_whole
 from keras_addnorm.basics.arrays import to_tensor
-from keras_addnorm.decoding.argument_checks import listed, require_positive
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.checks import listed, require_positive
+from keras_addnorm.decoding.decoder import SpecialIds
 
 Tensor = Any
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from keras_addnorm.basics import Table
 from keras_addnorm.decoding import length_penalties
-from keras_addnorm.decoding.argument_checks import require_positive
-from keras_addnorm.decoding.beam import Beam
+from keras_addnorm.decoding.beam import Beam, DiverseBeam
+from keras_addnorm.decoding.checks import require_positive
 from keras_addnorm.decoding.coverage import CoveragePenalty
-from keras_addnorm.decoding.diverse_beam import DiverseBeam
 from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import LengthPenalty
 from keras_addnorm.decoding.sample import Sample

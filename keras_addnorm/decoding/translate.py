@@ -13,15 +13,13 @@ from keras import ops
 from keras_addnorm.basics.argument_checks import require_whole
 from keras_addnorm.basics.unicode_text import meaningful_text
 from keras_addnorm.decoding import length_penalties, strategies
-from keras_addnorm.decoding.argument_checks import listed
+from keras_addnorm.decoding.checks import id_array, listed
 from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
-from keras_addnorm.decoding.id_arrays import id_array
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.prefix import Prefix
+from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
-from keras_addnorm.decoding.splitting import SplittingLike
+from keras_addnorm.decoding.splitting import EndOnly, SplittingLike, join, make_segments
 from keras_addnorm.decoding.strategies import StrategyLike
-from keras_addnorm.decoding.text_segments import EndOnly, join, make_segments
 
 
 class Translation(NamedTuple):

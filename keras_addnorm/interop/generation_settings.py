@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_addnorm.decoding import Beam, Greedy, Sample
+from keras_addnorm.decoding.beam import EarlyStopping
 from keras_addnorm.decoding.constraints import (
     Constraint,
     ForbiddenTokens,
     MinLength,
     NoRepeatNgram,
 )
-from keras_addnorm.decoding.early_stopping import EarlyStopping
 from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty, require_scores
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.models import Seq2SeqConfig

@@ -19,7 +19,7 @@ from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Shortlist, Strategy
 from keras_addnorm.decoding import splitting as ways_of_splitting
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.decoding.argument_checks import require_positive, require_type
+from keras_addnorm.decoding.checks import require_positive, require_type
 from keras_addnorm.decoding.constraints import (
     ConstraintLike,
     forbidden_by,

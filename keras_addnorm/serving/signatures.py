@@ -28,9 +28,9 @@ from keras_addnorm.decoding import (
     splitting,
 )
 from keras_addnorm.decoding.engine import Engine, TFGraphEngine, XLAEngine
-from keras_addnorm.decoding.prefix import Prefix
+from keras_addnorm.decoding.generate import SearchSettings, search
 from keras_addnorm.decoding.score import teacher_forced
-from keras_addnorm.decoding.search import SearchSettings, search
+from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.errors import NOT_FINITE

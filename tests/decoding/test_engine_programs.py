@@ -11,9 +11,9 @@ import tensorflow as tf
 from keras_addnorm.decoding import decode, strategies
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine, engine_for, xla
 from keras_addnorm.decoding.engine.tf_ops import transpose
-from keras_addnorm.decoding.engine.vocabulary import ListedTokens
-from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE
-from keras_addnorm.decoding.search import SearchSettings, search
+from keras_addnorm.decoding.engine.views import ListedTokens
+from keras_addnorm.decoding.generate import SearchSettings, search
+from keras_addnorm.decoding.tensor_ops import IMPOSSIBLE
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.optimize_graph import function_definitions
 

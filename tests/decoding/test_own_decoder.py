@@ -19,9 +19,9 @@ from keras_addnorm.decoding import (
     decode,
     generate,
 )
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import engine_for
-from keras_addnorm.decoding.search import SearchSettings, search
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.generate import SearchSettings, search
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
 
 IDS = SpecialIds()

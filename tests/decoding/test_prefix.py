@@ -17,9 +17,9 @@ from keras_addnorm.decoding import (
     Shortlist,
     decode,
 )
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine
-from keras_addnorm.decoding.search import SearchSettings, search
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.generate import SearchSettings, search
 
 V, L, END = 6, 4, 2
 ALL_IDS = {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import keras
 from keras import ops
 
-from keras_addnorm.decoding.indexing import take, write_column
+from keras_addnorm.decoding.tensor_ops import take, write_column
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.kv_cache import KeyValueCache
