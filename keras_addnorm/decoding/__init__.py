@@ -1,5 +1,6 @@
 """Decoding: searches over the cached decoder, with static shapes, on ids and on texts."""
 
+from keras_addnorm.basics.translation import Translation
 from keras_addnorm.decoding import constraints, length_penalties, splitting, strategies
 from keras_addnorm.decoding.beam import Beam, DiverseBeam
 from keras_addnorm.decoding.constraints import (
@@ -21,11 +22,12 @@ from keras_addnorm.decoding.length_penalties import (
 )
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import Scores, score
+from keras_addnorm.decoding.search import Search
 from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.shortlist import Lexicon, Shortlist
 from keras_addnorm.decoding.splitting import LongTexts, NoSplitting, Sentences, Splitting
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.translate import Translation, Translations, translate
+from keras_addnorm.decoding.translate import Translations, translate
 
 __all__ = [
     "AveragePenalty",
@@ -50,6 +52,7 @@ __all__ = [
     "Prefix",
     "Sample",
     "Scores",
+    "Search",
     "Sentences",
     "Shortlist",
     "Splitting",

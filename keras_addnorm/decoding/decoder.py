@@ -147,6 +147,7 @@ class DecoderInfo:
         num_positions: Number of positions, if it has learned positions.
         source_vocabulary_size: Number of source tokens.
         target_vocabulary_size: Number of target tokens.
+        config: Its configuration.
     """
 
     ids: SpecialIds
@@ -154,6 +155,7 @@ class DecoderInfo:
     num_positions: int | None = None
     source_vocabulary_size: int | None = None
     target_vocabulary_size: int | None = None
+    config: Any = None
 
     @property
     def pad_id(self) -> int:
@@ -203,6 +205,7 @@ class DecoderInfo:
             max_length if is_learned else None,
             getattr(config, "source_vocabulary_size", None),
             getattr(config, "target_vocabulary_size", None),
+            config,
         )
 
 

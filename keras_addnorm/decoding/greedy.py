@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_addnorm.decoding import coverage, length_penalties
+from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs, SearchResult
@@ -154,23 +154,7 @@ class Greedy(Strategy):
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
-        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
-
-    @property
-    def num_return(self) -> int:
-        """One hypothesis a sentence."""
-        return 1
-
-    @property
-    def rows_per_sentence(self) -> int:
-        """One row a sentence."""
-        return 1
-
-    @property
-    def rows_per_beam(self) -> int:
-        """Rows are independent."""
-        return 1
+        self.resolve_penalties()
 
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
         """Decode until every row has ended; one hypothesis a sentence."""

@@ -7,9 +7,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_number, is_whole
-from keras_addnorm.decoding import coverage, length_penalties
-from keras_addnorm.decoding.checks import require_positive
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_whole
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.greedy import ChooseTokens, search_rows
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
@@ -78,7 +76,7 @@ class Sample(Strategy):
                 "Greedy()."
             )
         if self.top_k is not None:
-            require_positive("Nothing would be left to draw from.", top_k=self.top_k)
+            require_whole("Nothing would be left to draw from.", top_k=self.top_k)
         if self.top_p is not None and not is_number(self.top_p, above=0, most=1):
             raise ValueError(
                 "`top_p` is a share of the probability. Expected 0 < top_p <= 1. Received: "
@@ -86,19 +84,8 @@ class Sample(Strategy):
             )
         if not is_whole(self.seed, -(2**31), 2**31 - 1):
             raise ValueError(f"A seed has 32 bits. Expected an int32. Received: {self.seed!r}")
-        require_positive("There is nothing to return.", num_return=self.num_return)
-        object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
-        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
-
-    @property
-    def rows_per_sentence(self) -> int:
-        """One row a draw."""
-        return self.num_return
-
-    @property
-    def rows_per_beam(self) -> int:
-        """Rows are independent."""
-        return 1
+        require_whole("There is nothing to return.", num_return=self.num_return)
+        self.resolve_penalties()
 
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
         """Draw until every row has ended; the best draw of each sentence comes first."""

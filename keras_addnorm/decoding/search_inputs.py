@@ -107,6 +107,10 @@ class Prefix:
         """Return a prefix as it is, and of tokens alone one that costs what they cost."""
         return prefix if isinstance(prefix, cls) else cls(prefix)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"tokens": np.asarray(self.tokens).tolist(), "is_free": self.is_free}
+
     def rows(self, batch_size: int | Tensor) -> Prefix:
         """Return the prefix with int32 tokens `(B, P)`, of `(P,)` the same for each sentence."""
         tokens = ops.cast(self.tokens, "int32")

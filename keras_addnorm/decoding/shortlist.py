@@ -360,12 +360,3 @@ class Shortlist:
         special = sorted({ids.pad_id, ids.start_id, ids.end_id})
         last = iter([i for i in reversed(range(self.size)) if i not in special])
         return {token: token if token < self.size else next(last) for token in special}
-
-
-def require_one(shortlist: Shortlist | None, prefix: Any) -> None:
-    """Raise a `ValueError` if there are both a shortlist and a prefix, which may hold any token."""
-    if shortlist is not None and prefix is not None:
-        raise ValueError(
-            "A target prefix may hold any token, a shortlist leaves most of them out. Expected one "
-            "of the two. Received both: leave `shortlist` out where outputs have to begin so."
-        )

@@ -11,11 +11,12 @@ from typing import Any, Protocol
 import keras
 from keras import ops
 
+from keras_addnorm.decoding import coverage, length_penalties
 from keras_addnorm.decoding.constraints import View
 from keras_addnorm.decoding.coverage import CoverageLike, CoveragePenalty
 from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import Engine, engine_for
-from keras_addnorm.decoding.engine.base import AnyState, Grow, Loop
+from keras_addnorm.decoding.engine.base import AnyState, Grow, GrowingLoop, Loop
 from keras_addnorm.decoding.engine.beam_cache import is_shared
 from keras_addnorm.decoding.engine.views import ListedTokens
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
@@ -296,17 +297,19 @@ def search_positions(
     def loop_of(inputs: SearchInputs) -> Loop[AnyState]:
         search = search_of(inputs)
 
-        def advance(state: AnyState) -> AnyState:
+        def advance(state: AnyState) -> tuple[AnyState]:
             # Step: the decoder reads the newest token of each hypothesis. (N,) -> (N, V)
             logits, cache = model.step(search.newest_tokens(state), state.index, state.cache)
             # Choose: the hypotheses that continue, and their tokens.
             state, origin = search.choose(state, logits, cache)
             # Reorder: the rows of the cache follow their hypotheses.
-            return state._replace(cache=cache if origin is None else reorder_rows(cache, origin))
+            cache = cache if origin is None else reorder_rows(cache, origin)
+            return (state._replace(cache=cache),)
 
         return Loop(search.is_running, advance, search.hypotheses)
 
-    return model.engine.run_with_growing_cache(loop_of, state, inputs, num_hypotheses, model.grow)
+    growing = GrowingLoop(loop_of, num_hypotheses, model.grow)
+    return model.engine.run_with_growing_cache(growing, state, inputs)
 
 
 def all_done(is_done: Tensor, count: int) -> Tensor:
@@ -319,32 +322,31 @@ class Strategy(abc.ABC):
 
     Strategies are plain values: they are compared and hashed, and a compiled decoder is kept for
     each. All tensors come through the arguments of `search`.
+
+    Attributes:
+        length_penalty: What sums of log-probabilities are divided by.
+        coverage_penalty: The coverage penalty of scores; `None` for none.
+        num_return: Number of hypotheses that are returned for each sentence, N.
     """
 
-    @property
-    @abc.abstractmethod
-    def length_penalty(self) -> LengthPenaltyLike:
-        """What sums of log-probabilities are divided by."""
+    length_penalty: LengthPenaltyLike = 0.0
+    coverage_penalty: CoverageLike = None
+    num_return: int = 1
 
     @property
-    @abc.abstractmethod
-    def coverage_penalty(self) -> CoverageLike:
-        """The coverage penalty of scores."""
-
-    @property
-    @abc.abstractmethod
-    def num_return(self) -> int:
-        """Number of hypotheses that are returned for each sentence, N."""
-
-    @property
-    @abc.abstractmethod
     def rows_per_sentence(self) -> int:
         """Number of rows that are decoded for each sentence."""
+        return self.num_return
 
     @property
-    @abc.abstractmethod
     def rows_per_beam(self) -> int:
         """Number of adjacent rows that may continue each other."""
+        return 1
+
+    def resolve_penalties(self) -> None:
+        """Replace what stands for a penalty by the penalty, in `__post_init__`."""
+        object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
+        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
 
     @abc.abstractmethod
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:

@@ -19,7 +19,8 @@ from keras_addnorm.decoding.engine import (
     xla,
 )
 from keras_addnorm.decoding.engine.base import run_until_few
-from keras_addnorm.decoding.generate import SearchSettings, search
+from keras_addnorm.decoding.generate import run_search
+from keras_addnorm.decoding.search import Search
 
 T = 11
 STRATEGIES = [
@@ -64,8 +65,9 @@ def make_model(end_bias, **settings):
 
 
 def run(model, strategy, under_xla=True, source=SOURCE, prefix=None, constraints=()):
-    settings = SearchSettings(strategy, T, constraints, engine_for(under_xla))
-    found = search(model, keras.ops.convert_to_tensor(source, "int32"), settings, prefix)
+    search = Search(strategy, max_length=T, constraints=constraints, target_prefix=prefix)
+    source = keras.ops.convert_to_tensor(source, "int32")
+    found = run_search(model, source, search, engine_for(under_xla))
     return array(found.ids), array(found.scores)
 
 
@@ -90,12 +92,12 @@ def rules_of_groups(has_prefix):
 
 def compiled(model, strategy, under_xla, shape=(None, None)):
     """The same for sources of this shape, traced as a whole."""
-    settings = SearchSettings(strategy, T, engine=engine_for(under_xla))
+    search = Search(strategy, max_length=T)
     spec = tf.TensorSpec(shape, tf.int32)
 
     @tf.function(input_signature=[spec], jit_compile=under_xla, autograph=False)
     def find(source):
-        found = search(model, source, settings)
+        found = run_search(model, source, search, engine_for(under_xla))
         return found.ids, found.scores
 
     return find
@@ -361,9 +363,9 @@ def test_the_first_stage_is_a_little_longer_than_the_sources(monkeypatch, length
 class WholeBatch(XLAEngine):
     """Runs all sentences to the end, in a loop without stages."""
 
-    def run_with_growing_cache(self, loop_of, state, inputs, num_hypotheses, grow):
-        loop = loop_of(inputs)
-        state = state._replace(cache=grow(state.cache, inputs.max_length))
+    def run_with_growing_cache(self, growing, state, inputs):
+        loop = growing.loop_of(inputs)
+        state = state._replace(cache=growing.grow(state.cache, inputs.max_length))
         return loop.hypotheses(run_until_few(loop, state, 0, inputs.max_length))
 
 

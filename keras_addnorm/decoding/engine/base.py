@@ -62,16 +62,33 @@ class Loop(Generic[AnyState]):
 
     Args:
         is_running: Which sentences have not ended, `(B,)`.
-        advance: Decodes one position. The hypotheses of finished sentences do not change.
+        advance: Decodes one position. The hypotheses of finished sentences do not change. Returns
+            a tuple, as the body of `ops.while_loop`.
         hypotheses: Returns the hypotheses; the entries of unfinished sentences are undefined.
     """
 
     is_running: Callable[[AnyState], Tensor]
-    advance: Callable[[AnyState], AnyState]
+    advance: Callable[[AnyState], tuple[AnyState]]
     hypotheses: Callable[[AnyState], Hypotheses]
 
 
-LoopOf = Callable[[SearchInputs], Loop[AnyState]]
+Grow = Callable[[Cache, "int | Tensor"], Cache]
+"""`grow(cache, length)`: the cache, grown to more positions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowingLoop(Generic[AnyState]):
+    """A loop whose cache grows, for any sentences.
+
+    Args:
+        loop_of: Returns the loop for some inputs: all sentences, or some of them.
+        num_hypotheses: Number of hypotheses of each sentence in the loop, M.
+        grow: Grows the cache to more positions.
+    """
+
+    loop_of: Callable[[SearchInputs], Loop[AnyState]]
+    num_hypotheses: int
+    grow: Grow
 
 
 def run_until_few(
@@ -83,7 +100,7 @@ def run_until_few(
         num_running = ops.sum(ops.cast(loop.is_running(state), "int32"))
         return ops.logical_and(num_running > few, state.index < length)
 
-    (state,) = ops.while_loop(goes_on, lambda state: (loop.advance(state),), (state,))
+    (state,) = ops.while_loop(goes_on, loop.advance, (state,))
     return state
 
 
@@ -100,10 +117,6 @@ def select_sentences(state: AnyState, sentences: Tensor, number: int | Tensor) -
 
     part: AnyState = keras.tree.map_structure(selected, state)
     return part
-
-
-Grow = Callable[[Cache, "int | Tensor"], Cache]
-"""`grow(cache, length)`: the cache, grown to more positions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,12 +200,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def run_with_growing_cache(
-        self,
-        loop_of: LoopOf[AnyState],
-        state: AnyState,
-        inputs: SearchInputs,
-        num_hypotheses: int,
-        grow: Grow,
+        self, growing: GrowingLoop[AnyState], state: AnyState, inputs: SearchInputs
     ) -> Hypotheses:
         """Run a loop over positions until each sentence has ended, or all positions are decoded.
 
@@ -202,11 +210,9 @@ class Engine(abc.ABC):
         from the batch once they are many.
 
         Args:
-            loop_of: Returns the loop for some inputs: all sentences, or some of them.
+            growing: The loop.
             state: The state before the first step, its cache of `first_length`.
             inputs: All sentences.
-            num_hypotheses: Number of hypotheses of each sentence in the loop, M.
-            grow: Grows the cache to more positions.
 
         Returns:
             The hypotheses of all sentences.

@@ -204,13 +204,12 @@ class BeamDecoder(TransformerDecoder):
         self,
         x: Tensor,
         memory: Tensor | None = None,
-        padding_mask: Tensor | None = None,
-        memory_padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        cache: Any = None,
-        cache_update_index: int | Tensor | None = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
+        *,
+        cache: Any,
+        cache_update_index: int | Tensor,
+        padding_mask: None = None,
+        attention_mask: None = None,
+        **options: Any,
     ) -> Any:
         """Decode one position of each row: `x` is `(N, 1, D)`, `cache` a `BeamCache`.
 
@@ -232,12 +231,10 @@ class BeamDecoder(TransformerDecoder):
             h = ops.reshape(x, (-1, count, x.shape[-1]))
         outputs = super().call(
             h,
-            memory_padding_mask=memory_padding_mask,
             attention_mask=mask,
             cache=self._as_key_values(cache),
             cache_update_index=cache_update_index,
-            return_attention_scores=return_attention_scores,
-            training=training,
+            **options,
         )
         y, *scores, layers = outputs
         if count > 1:

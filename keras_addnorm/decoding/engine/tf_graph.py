@@ -17,13 +17,11 @@ from keras_addnorm.decoding.engine import tf_ops
 from keras_addnorm.decoding.engine.base import (
     AnyState,
     Engine,
-    Grow,
-    LoopOf,
+    GrowingLoop,
     run_until_few,
     select_sentences,
 )
 from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
-from keras_addnorm.decoding.engine.tf_ops import hide_static_shape
 from keras_addnorm.decoding.engine.views import Substitute, TransposedEmbedding
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 from keras_addnorm.decoding.tensor_ops import take
@@ -39,58 +37,6 @@ Tensor = Any
 # of it.
 _FIRST, _GROWTH = 32, 2
 """The first cache length, and the factor from each length to the next."""
-
-
-def first_length(longest: int) -> Tensor:
-    """Return the initial length of caches, hidden from tracing."""
-    return hide_static_shape(min(_FIRST, longest))
-
-
-def run_in_one_loop(
-    loop_of: LoopOf[AnyState],
-    state: AnyState,
-    inputs: SearchInputs,
-    num_hypotheses: int,
-    grow: Grow,
-) -> Hypotheses:
-    """Run a loop with a growing cache, on the sentences that are unfinished.
-
-    Args:
-        loop_of: Returns the loop for some inputs.
-        state: The state before, its cache of the first length.
-        inputs: The sentences, of a number that is unknown while they are traced.
-        num_hypotheses: Number of hypotheses of each sentence.
-        grow: Grows the cache to more positions.
-
-    Returns:
-        The hypotheses of all sentences.
-    """
-    longest, number = inputs.max_length, inputs.batch_size
-
-    def run_stage(
-        sentences: Tensor, length: Tensor, state: AnyState, found: Hypotheses
-    ) -> tuple[Tensor, Tensor, AnyState, Hypotheses]:
-        size, loop = ops.shape(sentences)[0], loop_of(inputs.of(sentences))
-        state = run_until_few(loop, state, size // 2, length)
-        found = _update(found, loop.hypotheses(state), sentences)
-        (going,) = ops.nonzero(loop.is_running(state))
-        longer = ops.minimum(_GROWTH * length, ops.cast(longest, "int32"))
-        length = ops.where(state.index < length, length, longer)
-        state = select_sentences(state, going, size)
-        state = state._replace(cache=grow(state.cache, length))
-        return take(sentences, going), length, state, found
-
-    def goes_on(sentences: Tensor, length: Tensor, state: AnyState, found: Hypotheses) -> Tensor:
-        return ops.logical_and(ops.shape(sentences)[0] > 0, state.index < longest)
-
-    nothing = Hypotheses(
-        ops.full((number, num_hypotheses, longest), inputs.ids.pad_id, dtype="int32"),
-        ops.zeros((number, num_hypotheses), dtype="float32"),
-        ops.convert_to_tensor(longest, dtype="int32"),
-    )
-    start = (ops.arange(number, dtype="int32"), first_length(longest), state, nothing)
-    *_, found = ops.while_loop(goes_on, run_stage, start)
-    return found
 
 
 def _update(found: Hypotheses, new: Hypotheses, sentences: Tensor) -> Hypotheses:
@@ -129,20 +75,42 @@ class TFGraphEngine(Engine):
         """Hide the sizes: the loop changes the number of sentences."""
         return tf_ops.hide_static_shape(source_ids)
 
-    def first_length(self, longest: int, source_length: int | Tensor) -> Tensor:
+    def first_length(self, longest: int, source_length: int | Tensor = 0) -> Tensor:
         """Return a length that is unknown while the loop is traced."""
-        return first_length(longest)
+        return tf_ops.hide_static_shape(min(_FIRST, longest))
 
     def run_with_growing_cache(
-        self,
-        loop_of: LoopOf[AnyState],
-        state: AnyState,
-        inputs: SearchInputs,
-        num_hypotheses: int,
-        grow: Grow,
+        self, growing: GrowingLoop[AnyState], state: AnyState, inputs: SearchInputs
     ) -> Hypotheses:
-        """Run one loop for all lengths and batches."""
-        return run_in_one_loop(loop_of, state, inputs, num_hypotheses, grow)
+        """Run one loop for all lengths and batches, on the sentences that are unfinished."""
+        longest, number = inputs.max_length, inputs.batch_size
+
+        def run_stage(
+            sentences: Tensor, length: Tensor, state: AnyState, found: Hypotheses
+        ) -> tuple[Tensor, Tensor, AnyState, Hypotheses]:
+            size, loop = ops.shape(sentences)[0], growing.loop_of(inputs.of(sentences))
+            state = run_until_few(loop, state, size // 2, length)
+            found = _update(found, loop.hypotheses(state), sentences)
+            (going,) = ops.nonzero(loop.is_running(state))
+            longer = ops.minimum(_GROWTH * length, ops.cast(longest, "int32"))
+            length = ops.where(state.index < length, length, longer)
+            state = select_sentences(state, going, size)
+            state = state._replace(cache=growing.grow(state.cache, length))
+            return take(sentences, going), length, state, found
+
+        def goes_on(
+            sentences: Tensor, length: Tensor, state: AnyState, found: Hypotheses
+        ) -> Tensor:
+            return ops.logical_and(ops.shape(sentences)[0] > 0, state.index < longest)
+
+        nothing = Hypotheses(
+            ops.full((number, growing.num_hypotheses, longest), inputs.ids.pad_id, dtype="int32"),
+            ops.zeros((number, growing.num_hypotheses), dtype="float32"),
+            ops.convert_to_tensor(longest, dtype="int32"),
+        )
+        start = (ops.arange(number, dtype="int32"), self.first_length(longest), state, nothing)
+        *_, found = ops.while_loop(goes_on, run_stage, start)
+        return found
 
     def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
         """Write the value over the columns, in place."""

@@ -7,6 +7,7 @@ of those that hold such a layer, down from the decoder, which share everything e
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -56,32 +57,36 @@ def substitute(decoder: Any, replace: Replace) -> Any:
     views: dict[int, Any] = {}
 
     def view_of(name: str, value: Any) -> Any:
-        if isinstance(value, list):  # Keras' tracked lists become plain ones.
-            return _changed(value, [view_of(name, item) for item in value])
-        if type(value) is tuple:
-            return _changed(value, tuple(view_of(name, item) for item in value))
-        if isinstance(value, dict):
-            return _changed(value, {key: view_of(name, item) for key, item in value.items()})
-        return object_view(name, value) if _has_layers(value) else value
-
-    def object_view(name: str, value: Any) -> Any:
-        if id(value) not in views:
-            views[id(value)] = value  # A layer that refers back to its owner gets the original.
-            views[id(value)] = make_view(name, value)
-        return views[id(value)]
-
-    def make_view(name: str, value: Any) -> Any:
+        if isinstance(value, list | dict) or type(value) is tuple:
+            items = value.values() if isinstance(value, dict) else value
+            new = []
+            for item in items:
+                new.append(view_of(name, item))
+            if all(map(operator.is_, new, items)):
+                return value
+            # Keras' tracked lists and dicts become plain ones.
+            if isinstance(value, dict):
+                return dict(zip(value, new, strict=True))
+            return tuple(new) if type(value) is tuple else new
+        if value is not decoder and not _has_layers(value):
+            return value
+        if id(value) in views:
+            return views[id(value)]
+        views[id(value)] = value  # A layer that refers back to its owner gets the original.
         stand_in = replace(name, value)
-        if stand_in is not None and not isinstance(stand_in, Substitute):
-            return stand_in
-        parts = _attributes(value)
-        changed = {key: view_of(key, part) for key, part in parts.items()}
-        changed = {key: part for key, part in changed.items() if part is not parts[key]}
-        if stand_in is not None:
-            return _copy(value, stand_in.kind, {**changed, **stand_in.attributes})
-        return _copy(value, type(value), changed) if changed else value
+        if stand_in is None or isinstance(stand_in, Substitute):
+            changed = {}
+            for key, part in _attributes(value).items():
+                if (other := view_of(key, part)) is not part:
+                    changed[key] = other
+            kind = type(value)
+            if stand_in is not None:
+                kind, changed = stand_in.kind, {**changed, **stand_in.attributes}
+            stand_in = _copy(value, kind, changed) if changed or kind is not type(value) else value
+        views[id(value)] = stand_in
+        return stand_in
 
-    return object_view("", decoder) if hasattr(decoder, "__dict__") else decoder
+    return view_of("", decoder) if hasattr(decoder, "__dict__") else decoder
 
 
 def variables_of(decoder: Any) -> list[keras.Variable]:
@@ -146,16 +151,6 @@ def _attributes(value: Any) -> dict[str, Any]:
     attributes = {**attributes.get("_modules", {}), **attributes}
     names = sorted(attributes, key=lambda name: name.startswith("_"))
     return {name: attributes[name] for name in names if name not in ("_modules", "_tracker")}
-
-
-def _changed(before: Any, after: Any) -> Any:
-    """Return the new collection if one of its items is new, else the old one."""
-    items = zip(
-        before.values() if isinstance(before, dict) else before,
-        after.values() if isinstance(after, dict) else after,
-        strict=True,
-    )
-    return after if any(new is not old for old, new in items) else before
 
 
 def _copy(value: Any, kind: type, attributes: dict[str, Any]) -> Any:

@@ -13,8 +13,7 @@ from keras_addnorm.decoding.engine import tf_ops
 from keras_addnorm.decoding.engine.base import (
     AnyState,
     Engine,
-    Grow,
-    LoopOf,
+    GrowingLoop,
     run_until_few,
     select_sentences,
 )
@@ -59,46 +58,6 @@ def stage_lengths(longest: int, source_length: int | Tensor) -> list[int | Tenso
         lengths.append(smallest(growth * first, longest))
         growth *= _GROWTH
     return [*lengths, longest]
-
-
-def run_in_groups(
-    lengths: list[int | Tensor],
-    loop_of: LoopOf[AnyState],
-    state: AnyState,
-    inputs: SearchInputs,
-    grow: Grow,
-) -> Hypotheses:
-    """Run one loop for each cache length; each continues what the loop before left unfinished.
-
-    Args:
-        lengths: The cache lengths.
-        loop_of: Returns the loop for some inputs.
-        state: The state before, its cache of the first length.
-        inputs: The sentences.
-        grow: Grows the cache to more positions.
-
-    Returns:
-        The hypotheses of all sentences.
-    """
-    here, *further = lengths
-    loop, size = loop_of(inputs), inputs.batch_size
-    few = _few(size) if further else 0
-    state = run_until_few(loop, state, few, here)
-    found, is_running = loop.hypotheses(state), loop.is_running(state)
-    if not further:
-        return found
-    group_size = ops.where(few > 0, few, size) if ops.is_tensor(few) else few or size
-
-    def run_group(found: Hypotheses, waits: Tensor) -> tuple[Hypotheses, Tensor]:
-        rank = _rank(waits, is_running)
-        group = _in_order(rank)[:group_size]
-        part = select_sentences(state, group, size)
-        part = part._replace(cache=grow(part.cache, further[0]))
-        new = run_in_groups(further, loop_of, part, inputs.of(group), grow)
-        return _merge(found, new, rank, group_size), ops.logical_and(waits, rank >= group_size)
-
-    (found, _) = ops.while_loop(lambda found, waits: ops.any(waits), run_group, (found, is_running))
-    return found
 
 
 def _few(number: int | Tensor) -> int | Tensor:
@@ -190,15 +149,45 @@ class XLAEngine(Engine):
 
     def run_with_growing_cache(
         self,
-        loop_of: LoopOf[AnyState],
+        growing: GrowingLoop[AnyState],
         state: AnyState,
         inputs: SearchInputs,
-        num_hypotheses: int,
-        grow: Grow,
+        lengths: list[int | Tensor] | None = None,
     ) -> Hypotheses:
-        """Run one loop for each cache length, for groups of sentences."""
-        lengths = stage_lengths(inputs.max_length, size_of(inputs.source_ids, 1))
-        return run_in_groups(lengths, loop_of, state, inputs, grow)
+        """Run one loop for each cache length; each continues what the one before left unfinished.
+
+        Args:
+            growing: The loop.
+            state: The state before, its cache of the first length.
+            inputs: The sentences.
+            lengths: The cache lengths; `None` for those that fit the sources.
+
+        Returns:
+            The hypotheses of all sentences.
+        """
+        if lengths is None:
+            lengths = stage_lengths(inputs.max_length, size_of(inputs.source_ids, 1))
+        here, *further = lengths
+        loop, size = growing.loop_of(inputs), inputs.batch_size
+        few = _few(size) if further else 0
+        state = run_until_few(loop, state, few, here)
+        found, is_running = loop.hypotheses(state), loop.is_running(state)
+        if not further:
+            return found
+        group_size = ops.where(few > 0, few, size) if ops.is_tensor(few) else few or size
+
+        def run_group(found: Hypotheses, waits: Tensor) -> tuple[Hypotheses, Tensor]:
+            rank = _rank(waits, is_running)
+            group = _in_order(rank)[:group_size]
+            part = select_sentences(state, group, size)
+            part = part._replace(cache=growing.grow(part.cache, further[0]))
+            new = self.run_with_growing_cache(growing, part, inputs.of(group), further)
+            waits = ops.logical_and(waits, rank >= group_size)
+            return _merge(found, new, rank, group_size), waits
+
+        start = (found, is_running)
+        (found, _) = ops.while_loop(lambda found, waits: ops.any(waits), run_group, start)
+        return found
 
     def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
         """Select between the numbers and the value."""
