@@ -25,8 +25,9 @@ from keras_addnorm.decoding.engine.base import run_compiled
 from keras_addnorm.decoding.engine.views import ListedTokens
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import run_teacher_forced
-from keras_addnorm.decoding.search import Search, takes_search
+from keras_addnorm.decoding.search import FittedSearch, Search, takes_search
 from keras_addnorm.decoding.search_inputs import Prefix, SearchInputs, SearchResult
+from keras_addnorm.decoding.splitting import NoSplitting
 from keras_addnorm.decoding.strategy import make_step_model
 from keras_addnorm.decoding.tensor_ops import take
 
@@ -64,15 +65,15 @@ def decode(
         ValueError: If an option does not fit.
     """
     info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
-    search = search.fitted(info, may_compute=False)
-    found = run_search(model, source_ids, search, engine_for(), info.ids)
+    fitted = search.fitted(info, may_compute=False)
+    found = run_search(model, source_ids, fitted, engine_for(), info.ids)
     return found.ids[:, 0], found.scores[:, 0]
 
 
 def run_search(
     model: Decoder,
     source_ids: Tensor,
-    search: Search,
+    search: FittedSearch,
     engine: Engine,
     ids: SpecialIds | None = None,
     seed: Tensor | None = None,
@@ -201,25 +202,25 @@ def generate(
         FloatingPointError: If the model computed something that is no number.
     """
     info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
-    search = search.fitted(info)
-    if source_ids is None and search.target_prefix is not None:
-        source_ids = search.target_prefix.tokens
+    fitted = search.fitted(info)
+    if source_ids is None and fitted.target_prefix is not None:
+        source_ids = fitted.target_prefix.tokens
     source_ids = check_source_ids(source_ids, info)
-    prefix = check_prefix(search.target_prefix, len(source_ids), search.max_length, info)
+    prefix = check_prefix(fitted.target_prefix, len(source_ids), fitted.max_length, info)
     details = _details(return_details)
     if details:
         _check_details(details, model, info.config)
-    ids, scores = _search(model, source_ids, prefix, search, engine_for(jit_compile), info)
+    ids, scores = _search(model, source_ids, prefix, fitted, engine_for(jit_compile), info)
     if details:
         return _describe(model, source_ids, prefix, ids, scores, details, jit_compile)
-    return (ids[:, 0], scores[:, 0]) if search.strategy.num_return == 1 else (ids, scores)
+    return (ids[:, 0], scores[:, 0]) if fitted.strategy.num_return == 1 else (ids, scores)
 
 
 def _search(
     model: Any,
     source_ids: np.ndarray,
     prefix: Prefix,
-    search: Search,
+    search: FittedSearch,
     engine: Engine,
     info: DecoderInfo,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +234,7 @@ def _search(
     if isinstance(strategy, Sample):
         strategy, seed = dataclasses.replace(strategy, seed=0), strategy.seed
     search = dataclasses.replace(
-        search, strategy=strategy, target_prefix=None, splitting="sentences"
+        search, strategy=strategy, target_prefix=None, splitting=NoSplitting()
     )
     pad_id, tokens, is_free = info.ids.pad_id, prefix.tokens, prefix.is_free
 

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 from keras_addnorm.basics.argument_checks import require_whole
 from keras_addnorm.decoding import constraints as rules
-from keras_addnorm.decoding import length_penalties, strategies
+from keras_addnorm.decoding import coverage, length_penalties, strategies
 from keras_addnorm.decoding import splitting as ways
 from keras_addnorm.decoding.checks import check_layer, id_array, require_type
-from keras_addnorm.decoding.constraints import ConstraintLike
+from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
-from keras_addnorm.decoding.splitting import SplittingLike
+from keras_addnorm.decoding.splitting import Splitting, SplittingLike
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 
@@ -118,7 +118,7 @@ class Search:
         """The strategy, said in either way."""
         return strategies.choose(self.strategy, self.num_beams, self.length_penalty)
 
-    def fitted(self, model: DecoderInfo, *, may_compute: bool = True) -> Search:
+    def fitted(self, model: DecoderInfo, *, may_compute: bool = True) -> FittedSearch:
         """Return the search of a model, each option of which is said and fits.
 
         Args:
@@ -145,19 +145,19 @@ class Search:
             )
         strategy = self.chosen
         length_penalties.require_scores(self.penalty, max_length, may_compute=may_compute)
-        if (coverage := strategy.coverage_penalty) is not None:
-            check_layer(coverage.layer, model.config)
+        if (penalty := coverage.get(strategy.coverage_penalty)) is not None:
+            check_layer(penalty.layer, model.config)
         constraints = rules.get_all(self.constraints)
         rules.require_possible(constraints, model.target_vocabulary_size, max_length, model.ids)
         if self.shortlist is not None:
             self.shortlist.check(model)
-        return Search(
+        return FittedSearch(
             strategy,
             max_length=max_length,
             constraints=constraints,
             target_prefix=self.target_prefix,
             shortlist=self.shortlist,
-            splitting=self.splitting,
+            splitting=ways.get(self.splitting),
         )
 
     def for_texts(self, target: Any, begins: Sequence[int] = (), is_free: bool = False) -> Search:
@@ -200,6 +200,17 @@ class Search:
             "shortlist": None if self.shortlist is None else self.shortlist.size,
             "splitting": ways.serialize(ways.get(self.splitting)),
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedSearch(Search):
+    """The search of a model: each option is said, and is an object. `Search.fitted` makes it."""
+
+    strategy: Strategy
+    max_length: int = 1
+    constraints: tuple[Constraint, ...] = ()
+    target_prefix: Prefix | None = None
+    splitting: Splitting = ways.NoSplitting()
 
 
 OPTIONS: Mapping[str, inspect.Parameter] = inspect.signature(Search).parameters

@@ -143,16 +143,16 @@ def export_saved_model(
         tokenizers = tokenizers.with_languages(source_language, target_language)
     chosen = _strategies(strategies, search)
     info = DecoderInfo.of(model)
-    search = search.for_texts(tokenizers.target).fitted(info)
+    fitted = search.for_texts(tokenizers.target).fitted(info)
     for strategy in chosen.values():
-        dataclasses.replace(search, strategy=strategy).fitted(info)
-    if search.target_prefix is not None:
-        check_prefix(search.target_prefix, 1, search.max_length, info)
+        dataclasses.replace(fitted, strategy=strategy).fitted(info)
+    if fitted.target_prefix is not None:
+        check_prefix(fitted.target_prefix, 1, fitted.max_length, info)
     buckets = Buckets.of(batch_buckets, length_buckets, model.config.max_length)
-    decoding = Decoding(chosen, search, buckets)
+    decoding = Decoding(chosen, fitted, buckets)
     require_storage(storage)
     card = checked_card(card)
-    if search.shortlist is not None and tokenizers.text_format.target_prefix:
+    if fitted.shortlist is not None and tokenizers.text_format.target_prefix:
         raise ValueError(
             "A text format may begin targets with any piece, a shortlist leaves most of them "
             "out. Expected no shortlist with the prefix "

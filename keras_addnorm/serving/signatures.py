@@ -15,10 +15,11 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
-from keras_addnorm.decoding import Beam, Lexicon, Search, Strategy, length_penalties
+from keras_addnorm.decoding import Beam, Lexicon, Strategy, length_penalties
 from keras_addnorm.decoding.engine import Engine, TFGraphEngine, XLAEngine
 from keras_addnorm.decoding.generate import run_search
 from keras_addnorm.decoding.score import teacher_forced
+from keras_addnorm.decoding.search import FittedSearch
 from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
@@ -52,7 +53,7 @@ class Decoding:
     """
 
     strategies: Mapping[str, Strategy]
-    search: Search
+    search: FittedSearch
     buckets: Buckets
 
     def to_dict(self) -> dict[str, Any]:

@@ -200,7 +200,7 @@ class BeamDecoder(TransformerDecoder):
         ]
         return BeamCache(ancestors, hypotheses, own, memories)
 
-    def call(
+    def call(  # type: ignore[override]  # `decode_step` alone calls it
         self,
         x: Tensor,
         memory: Tensor | None = None,
