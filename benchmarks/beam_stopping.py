@@ -35,11 +35,11 @@ import tensorflow as tf
 from keras import ops
 
 from keras_addnorm.decoding import AveragePenalty, Beam, Greedy, LengthPenalty, length_penalties
-from keras_addnorm.decoding.cache import reorder_rows
-from keras_addnorm.decoding.early_stopping import EarlyStopping, Progress, are_done
+from keras_addnorm.decoding.beam import EarlyStopping, Progress, are_done
 from keras_addnorm.decoding.engine import engine_for
-from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE
-from keras_addnorm.decoding.step_model import make_step_model
+from keras_addnorm.decoding.search_inputs import reorder_rows
+from keras_addnorm.decoding.strategy import make_step_model
+from keras_addnorm.decoding.tensor_ops import IMPOSSIBLE
 from keras_addnorm.runs import RunDirectory
 from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.trained_run import TrainedRun, load_run

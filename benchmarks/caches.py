@@ -24,10 +24,12 @@ import numpy as np
 import peers
 import tensorflow as tf
 
-from keras_addnorm.decoding import Beam, Greedy
-from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine
-from keras_addnorm.decoding.engine.loops import run_until_few
-from keras_addnorm.decoding.search import SearchSettings, search
+from keras_addnorm.decoding import Beam, Greedy, Strategy
+from keras_addnorm.decoding.decoder import DecoderInfo
+from keras_addnorm.decoding.engine import Engine, TFGraphEngine, XLAEngine
+from keras_addnorm.decoding.engine.base import run_until_few
+from keras_addnorm.decoding.generate import run_search
+from keras_addnorm.decoding.search import FittedSearch, Search
 from keras_addnorm.models import Seq2SeqTransformer
 
 WHOLE, GROWING = "whole", "growing"
@@ -36,10 +38,8 @@ WHOLE, GROWING = "whole", "growing"
 class WholeCache:
     """Lets an engine begin with all the room, in one loop for all sentences."""
 
-    def run_with_growing_cache(
-        self, loop_of: Any, state: Any, inputs: Any, num_hypotheses: int, grow: Any
-    ) -> Any:
-        loop = loop_of(inputs)
+    def run_with_growing_cache(self, growing: Any, state: Any, inputs: Any) -> Any:
+        loop = growing.loop_of(inputs)
         return loop.hypotheses(run_until_few(loop, state, 0, inputs.max_length))
 
 
@@ -52,15 +52,20 @@ class WholeTFGraphEngine(WholeCache, TFGraphEngine):
 
 
 @dataclasses.dataclass(frozen=True)
-class Stopped:
+class Stopped(Strategy):
     """A search that ends after some steps, though it may take more."""
 
     inner: Greedy | Beam
     steps: int
     room: int
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    @property
+    def rows_per_sentence(self) -> int:
+        return self.inner.rows_per_sentence
+
+    @property
+    def rows_per_beam(self) -> int:
+        return self.inner.rows_per_beam
 
     def search(self, model: Any, inputs: Any) -> Any:
         if isinstance(model.engine, WholeCache):
@@ -83,10 +88,12 @@ def contenders(
     found = {}
     inner = Greedy() if cell.num_beams == 1 else Beam(cell.num_beams)
     for name, engine in ENGINES.items():
-        settings = SearchSettings(Stopped(inner, steps, room), room, engine=engine)
+        search = Search(Stopped(inner, steps, room), max_length=room).fitted(DecoderInfo.of(model))
 
-        def find(ids: tf.Tensor, settings: SearchSettings = settings) -> tf.Tensor:
-            return search(model, ids, settings).ids
+        def find(
+            ids: tf.Tensor, search: FittedSearch = search, engine: Engine = engine
+        ) -> tf.Tensor:
+            return run_search(model, ids, search, engine).ids
 
         compiled = tf.function(find, jit_compile=isinstance(engine, XLAEngine), autograph=False)
         found[name] = functools.partial(compiled, tf.constant(source))

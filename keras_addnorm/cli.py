@@ -84,17 +84,7 @@ def build_parser() -> CommandParser:
     """
     parser = CommandParser(prog="keras-addnorm", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    parsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        one = parsers.add_parser(
-            name,
-            help=command.summary,
-            description=command.description,
-            usage=f"%(prog)s {command.usage}",
-        )
-        one.set_defaults(command=command, parser=one)
-        command.add_arguments(one)
-    parser.commands = parsers.choices
+    parser.add_commands(COMMANDS)
     return parser
 
 

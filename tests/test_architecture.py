@@ -49,7 +49,7 @@ HOUSE = {
         # Gathers in fewer operations than Keras', and what engines compile and write with.
         backend_files=frozenset(
             {
-                "decoding/indexing.py",
+                "decoding/tensor_ops.py",
                 "decoding/engine/xla.py",
                 "decoding/engine/tf_graph.py",
                 "decoding/engine/tf_ops.py",
@@ -385,7 +385,7 @@ BAD = {
     "a backend in layers": ("layers/attention.py", "import tensorflow as tf"),
     "a hidden backend": ("models/seq2seq.py", "def f():\n    from jax import numpy"),
     "a backend beside its file": ("decoding/beam.py", "from tensorflow import function"),
-    "models below their search": ("decoding/search.py", "from keras_addnorm.models import fold"),
+    "models below their search": ("decoding/generate.py", "from keras_addnorm.models import fold"),
     "a hidden import of the room above": (
         "training/__init__.py",
         "def __getattr__(name):\n    from keras_addnorm.diagnostics import ResidualMonitor",

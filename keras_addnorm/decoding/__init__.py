@@ -1,7 +1,8 @@
 """Decoding: searches over the cached decoder, with static shapes, on ids and on texts."""
 
+from keras_addnorm.basics.translation import Translation
 from keras_addnorm.decoding import constraints, length_penalties, splitting, strategies
-from keras_addnorm.decoding.beam import Beam
+from keras_addnorm.decoding.beam import Beam, DiverseBeam
 from keras_addnorm.decoding.constraints import (
     Constraint,
     ForbiddenTokens,
@@ -11,8 +12,7 @@ from keras_addnorm.decoding.constraints import (
 )
 from keras_addnorm.decoding.coverage import CoveragePenalty
 from keras_addnorm.decoding.decoder import Decoder
-from keras_addnorm.decoding.diverse_beam import DiverseBeam
-from keras_addnorm.decoding.generate import Details, Generation, generate
+from keras_addnorm.decoding.generate import Details, Generation, decode, generate
 from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import (
     AveragePenalty,
@@ -20,15 +20,14 @@ from keras_addnorm.decoding.length_penalties import (
     LengthPenalty,
     NoPenalty,
 )
-from keras_addnorm.decoding.lexicon import Lexicon
-from keras_addnorm.decoding.prefix import Prefix
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import Scores, score
-from keras_addnorm.decoding.search import decode
-from keras_addnorm.decoding.shortlist import Shortlist
+from keras_addnorm.decoding.search import Search
+from keras_addnorm.decoding.search_inputs import Prefix
+from keras_addnorm.decoding.shortlist import Lexicon, Shortlist
 from keras_addnorm.decoding.splitting import LongTexts, NoSplitting, Sentences, Splitting
 from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.translate import Translation, Translations, translate
+from keras_addnorm.decoding.translate import Translations, translate
 
 __all__ = [
     "AveragePenalty",
@@ -53,6 +52,7 @@ __all__ = [
     "Prefix",
     "Sample",
     "Scores",
+    "Search",
     "Sentences",
     "Shortlist",
     "Splitting",

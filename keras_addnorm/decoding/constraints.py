@@ -4,6 +4,7 @@ A constraint reads what has been generated and returns the tokens that are allow
 not change: the log-probability of a token stays the model's own. Several constraints hold together.
 
 ```python
+from keras_addnorm.basics.argument_checks import require_whole
 from keras_addnorm.decoding import constraints
 
 constraints.get({"name": "no_repeat_ngram", "size": 3})  # NoRepeatNgram(size=3)
@@ -21,10 +22,10 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import Table
-from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_whole
 from keras_addnorm.basics.arrays import to_tensor
-from keras_addnorm.decoding.argument_checks import listed, require_positive
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.checks import listed
+from keras_addnorm.decoding.decoder import SpecialIds
 
 Tensor = Any
 
@@ -81,9 +82,8 @@ class Constraint(abc.ABC):
             Booleans that broadcast to `(N, V)`.
         """
 
-    @abc.abstractmethod
-    def check(self, vocabulary_size: int, max_length: int) -> None:
-        """Raise a `ValueError` unless the rule fits the model and the request.
+    def check(self, vocabulary_size: int, max_length: int) -> None:  # noqa: B027
+        """Raise a `ValueError` unless the rule fits the model and the request; here it always does.
 
         Args:
             vocabulary_size: V.
@@ -171,9 +171,6 @@ class MaxLength(_LengthLimit):
         may_go_on = ops.expand_dims(view.index + 1 < maximum, -1)
         return ops.logical_or(may_go_on, view.is_end)
 
-    def check(self, vocabulary_size: int, max_length: int) -> None:
-        """Accept: a limit above `max_length` changes nothing."""
-
 
 @dataclasses.dataclass(frozen=True)
 class NoRepeatNgram(Constraint):
@@ -189,7 +186,7 @@ class NoRepeatNgram(Constraint):
     size: int
 
     def __post_init__(self) -> None:
-        require_positive("An n-gram has tokens.", size=self.size)
+        require_whole("An n-gram has tokens.", size=self.size)
 
     def allowed(self, view: View) -> Tensor:
         """Forbid each token that would complete an n-gram of the output again: `(N, V)`."""
@@ -213,9 +210,6 @@ class NoRepeatNgram(Constraint):
             (num_rows, view.vocabulary_size),
         )
         return ops.equal(counts, 0)
-
-    def check(self, vocabulary_size: int, max_length: int) -> None:
-        """Accept: n-grams longer than the output never come again."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
-from keras_addnorm.decoding.argument_checks import require_layer
+from keras_addnorm.decoding.checks import require_layer
 
 Tensor = Any
 # Lower bound of the attention to a token: the logarithm of 0 would exclude the hypothesis.

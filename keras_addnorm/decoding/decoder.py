@@ -1,14 +1,53 @@
-"""The protocol of a decoder that can be searched, and what a search knows of it."""
+"""The protocol of a decoder that can be searched, its special ids, and what is known of it."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.layers import positions
 
 Tensor = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialIds:
+    """The special token ids of a search.
+
+    The start may be the same id as padding (Marian, T5, Pegasus) or as the end (BART, M2M-100).
+
+    Args:
+        pad_id: Fills rows after their end; never generated.
+        start_id: Read at the first step; never generated unless it is the end, too.
+        end_id: Ends a sequence.
+
+    Raises:
+        ValueError: If padding is the end, or an id is no int, or negative.
+    """
+
+    pad_id: int = 0
+    start_id: int = 1
+    end_id: int = 2
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if not is_whole(value, 0):
+                raise ValueError(
+                    f"A special token is named by its id. Expected an int {name} >= 0. "
+                    f"Received: {value!r}"
+                )
+        if self.pad_id == self.end_id:
+            raise ValueError(
+                "Padding, which is never generated, cannot be what ends a sequence. Expected a "
+                f"pad_id other than end_id. Received: {self.pad_id} for both. Name an id as "
+                "padding that the model never reads."
+            )
+
+    @property
+    def never_generated(self) -> tuple[int, ...]:
+        """The ids that no output holds, rising: padding, and the start unless it is the end."""
+        return tuple(sorted({self.pad_id, self.start_id} - {self.end_id}))
 
 
 @runtime_checkable
@@ -108,6 +147,7 @@ class DecoderInfo:
         num_positions: Number of positions, if it has learned positions.
         source_vocabulary_size: Number of source tokens.
         target_vocabulary_size: Number of target tokens.
+        config: Its configuration.
     """
 
     ids: SpecialIds
@@ -115,6 +155,7 @@ class DecoderInfo:
     num_positions: int | None = None
     source_vocabulary_size: int | None = None
     target_vocabulary_size: int | None = None
+    config: Any = None
 
     @property
     def pad_id(self) -> int:
@@ -164,6 +205,7 @@ class DecoderInfo:
             max_length if is_learned else None,
             getattr(config, "source_vocabulary_size", None),
             getattr(config, "target_vocabulary_size", None),
+            config,
         )
 
 

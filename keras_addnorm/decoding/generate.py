@@ -1,37 +1,127 @@
-"""`generate`: from arrays of token ids to arrays of token ids."""
+"""Search with a decoder: `decode` in traceable operations, `generate` on arrays of token ids."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from keras import ops
 
-from keras_addnorm.decoding import coverage, length_penalties, strategies
-from keras_addnorm.decoding.argument_checks import require_layer, require_positive, require_type
-from keras_addnorm.decoding.compilation import run_compiled
-from keras_addnorm.decoding.constraints import ConstraintLike, get_all, require_possible
-from keras_addnorm.decoding.decoder import Decoder, DecoderInfo, require_decoder
-from keras_addnorm.decoding.engine import engine_for
-from keras_addnorm.decoding.id_arrays import (
+from keras_addnorm.decoding import coverage
+from keras_addnorm.decoding.checks import (
     check_ids,
     check_layer,
     check_source_ids,
     id_array,
     pad_batch,
     padded_length,
+    require_layer,
+    require_type,
 )
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike, require_scores
-from keras_addnorm.decoding.prefix import Prefix
+from keras_addnorm.decoding.decoder import Decoder, DecoderInfo, SpecialIds, require_decoder
+from keras_addnorm.decoding.engine import Engine, engine_for
+from keras_addnorm.decoding.engine.base import run_compiled
+from keras_addnorm.decoding.engine.views import ListedTokens
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.score import run_teacher_forced
-from keras_addnorm.decoding.search import SearchSettings, search
-from keras_addnorm.decoding.search_inputs import SearchResult
-from keras_addnorm.decoding.shortlist import Shortlist, require_one
-from keras_addnorm.decoding.strategies import StrategyLike
+from keras_addnorm.decoding.search import FittedSearch, Search, takes_search
+from keras_addnorm.decoding.search_inputs import Prefix, SearchInputs, SearchResult
+from keras_addnorm.decoding.splitting import NoSplitting
+from keras_addnorm.decoding.strategy import make_step_model
+from keras_addnorm.decoding.tensor_ops import take
 
+Tensor = Any
 _PREFIX_MULTIPLE = 8
+
+
+@takes_search("splitting")
+def decode(
+    model: Decoder,
+    source_ids: Tensor,
+    *,
+    search: Search,
+    pad_id: int | None = None,
+    start_id: int | None = None,
+    end_id: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Decode a batch, in Keras operations only, so that it can be traced and exported.
+
+    Args:
+        model: A `Seq2SeqTransformer`, or any `Decoder`.
+        source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
+        search: How to search: a `Search`, or its fields as keywords, such as `num_beams` and
+            `max_length`. The tokens of a prefix may be tensors.
+        pad_id: The padding token; `None` for that of `model.config`, else 0.
+        start_id: The start token; `None` for that of `model.config`, else 1.
+        end_id: The end token; `None` for that of `model.config`, else 2.
+
+    Returns:
+        Token ids `(B, max_length)` and scores `(B,)` of the best hypotheses. The values of tensors
+        are not looked at: an id outside the vocabulary, or a logit that is NaN, gives any output.
+
+    Raises:
+        TypeError: If the model has not the methods of a `Decoder`.
+        ValueError: If an option does not fit.
+    """
+    info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
+    fitted = search.fitted(info, may_compute=False)
+    found = run_search(model, source_ids, fitted, engine_for(), info.ids)
+    return found.ids[:, 0], found.scores[:, 0]
+
+
+def run_search(
+    model: Decoder,
+    source_ids: Tensor,
+    search: FittedSearch,
+    engine: Engine,
+    ids: SpecialIds | None = None,
+    seed: Tensor | None = None,
+    num_needed: Tensor | None = None,
+) -> SearchResult:
+    """Encode a batch and search for its outputs; `decode` returns the best of them alone.
+
+    Args:
+        model: A `Seq2SeqTransformer`, or any `Decoder`.
+        source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
+        search: How to search, fitted to the model.
+        engine: The engine, which does not change the results.
+        ids: The special ids; `None` for those of the decoder's `config`, or their defaults.
+        seed: For strategies that draw; see `SearchInputs`.
+        num_needed: How many of a beam's hypotheses are looked at; see `SearchInputs`.
+
+    Returns:
+        The best hypotheses of each sentence.
+    """
+    strategy, shortlist, prefix = search.strategy, search.shortlist, search.target_prefix
+    ids = ids or DecoderInfo.of(model).ids
+    source_ids = engine.open_sizes(source_ids)
+    listed = None
+    if shortlist is not None:
+        listed = ListedTokens(shortlist.tokens(source_ids, ids), shortlist.vocabulary_size)
+    step_model = make_step_model(
+        model,
+        source_ids,
+        search.max_length,
+        strategy.rows_per_sentence,
+        strategy.rows_per_beam,
+        engine,
+        coverage.get(strategy.coverage_penalty),
+        listed,
+    )
+    inputs = SearchInputs(
+        source_ids,
+        search.max_length,
+        ids if shortlist is None else shortlist.places(ids),
+        search.constraints,
+        None if prefix is None else prefix.rows(ops.shape(source_ids)[0]),
+        seed,
+        None if listed is None else listed.tokens,
+        ids.pad_id,
+        num_needed,
+    )
+    found = strategy.search(step_model, inputs)
+    return found if listed is None else found._replace(ids=take(listed.tokens, found.ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,17 +166,12 @@ class Generation:
     attention: np.ndarray | None = None
 
 
+@takes_search("splitting")
 def generate(
     model: Decoder,
     source_ids: Any = None,
-    strategy: StrategyLike | None = None,
     *,
-    num_beams: int | None = None,
-    length_penalty: LengthPenaltyLike | None = None,
-    max_length: int | None = None,
-    constraints: Iterable[ConstraintLike] = (),
-    target_prefix: Any = None,
-    shortlist: Shortlist | None = None,
+    search: Search,
     return_details: bool | Details = False,
     jit_compile: bool = True,
     pad_id: int | None = None,
@@ -99,13 +184,8 @@ def generate(
         model: A `Seq2SeqTransformer`, or any `Decoder`.
         source_ids: Integers, `(B, S)`. May be left out where there is a `target_prefix`: for a
             decoder-only model, whose `encode` is given the prefix.
-        strategy: A strategy, its name or its dict.
-        num_beams: The short way: number of hypotheses.
-        length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
-        max_length: Number of tokens to generate at most; `None` for `model.config.max_length`.
-        constraints: Rules about the next token.
-        target_prefix: What the outputs begin with: integers, `(B, P)`, padded, or a `Prefix`.
-        shortlist: The target tokens that are weighed, instead of all.
+        search: How to search: a `Search`, or its fields: a strategy, and keywords such as
+            `num_beams` and `max_length`.
         return_details: Whether to return a `Generation`; a `Details` says which.
         jit_compile: Whether TensorFlow compiles with XLA.
         pad_id: The padding token; `None` for that of `model.config`, else 0.
@@ -122,77 +202,65 @@ def generate(
         FloatingPointError: If the model computed something that is no number.
     """
     info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
-    settings = SearchSettings(
-        strategies.choose(strategy, num_beams, length_penalty),
-        _max_length(max_length, info),
-        get_all(constraints),
-        engine_for(jit_compile),
-        info.ids,
-    )
-    config = getattr(model, "config", None)
-    _check_settings(settings, info, config)
-    require_one(shortlist, target_prefix)
-    if shortlist is not None:
-        require_type("A shortlist", shortlist, Shortlist).check(info)
-    if source_ids is None and target_prefix is not None:
-        source_ids = Prefix.of(target_prefix).tokens
+    fitted = search.fitted(info)
+    if source_ids is None and fitted.target_prefix is not None:
+        source_ids = fitted.target_prefix.tokens
     source_ids = check_source_ids(source_ids, info)
-    prefix = _check_prefix(target_prefix, len(source_ids), settings.max_length, info)
+    prefix = check_prefix(fitted.target_prefix, len(source_ids), fitted.max_length, info)
     details = _details(return_details)
     if details:
-        _check_details(details, model, config)
-    ids, scores = _search(model, source_ids, prefix, settings, shortlist, info)
+        _check_details(details, model, info.config)
+    ids, scores = _search(model, source_ids, prefix, fitted, engine_for(jit_compile), info)
     if details:
         return _describe(model, source_ids, prefix, ids, scores, details, jit_compile)
-    return (ids[:, 0], scores[:, 0]) if settings.strategy.num_return == 1 else (ids, scores)
+    return (ids[:, 0], scores[:, 0]) if fitted.strategy.num_return == 1 else (ids, scores)
 
 
 def _search(
     model: Any,
     source_ids: np.ndarray,
     prefix: Prefix,
-    settings: SearchSettings,
-    shortlist: Shortlist | None,
+    search: FittedSearch,
+    engine: Engine,
     info: DecoderInfo,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ids `(B, N, T)` and scores `(B, N)`."""
     batch_size, length = source_ids.shape
     if batch_size == 0:
-        shape = (0, settings.strategy.num_return)
-        return np.zeros((*shape, settings.max_length), "int32"), np.zeros(shape, "float32")
-    settings, seed = _without_seed(settings)
+        shape = (0, search.strategy.num_return)
+        return np.zeros((*shape, search.max_length), "int32"), np.zeros(shape, "float32")
+    # What another call may change without a new compilation: the seed, the prefix, the texts.
+    strategy, seed = search.strategy, 0
+    if isinstance(strategy, Sample):
+        strategy, seed = dataclasses.replace(strategy, seed=0), strategy.seed
+    search = dataclasses.replace(
+        search, strategy=strategy, target_prefix=None, splitting=NoSplitting()
+    )
     pad_id, tokens, is_free = info.ids.pad_id, prefix.tokens, prefix.is_free
 
     def search_with(source_ids: Any, tokens: Any, seed: Any) -> SearchResult:
         begins = Prefix(tokens, is_free) if tokens.shape[1] else None
-        return search(model, source_ids, settings, begins, seed, shortlist)
+        whole = dataclasses.replace(search, target_prefix=begins)
+        return run_search(model, source_ids, whole, engine, info.ids, seed)
 
     found = run_compiled(
         model,
-        ("search", settings, shortlist, is_free),
+        ("search", search, info.ids, is_free),
         search_with,
         (
             pad_batch(source_ids, padded_length(length, info), pad_id),
             pad_batch(tokens, -(-tokens.shape[1] // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE, pad_id),
             np.array(seed, "int32"),
         ),
-        settings.engine,
+        engine,
     )
-    if found.bad_step < settings.max_length:
+    if found.bad_step < search.max_length:
         raise FloatingPointError(
             f"A logit was NaN or infinite at step {found.bad_step} of the search (the first is 0). "
             "Expected finite logits. Look for NaN among the weights, which training may have left "
             "there, and for an overflow if the model computes in float16."
         )
     return found.ids[:batch_size], found.scores[:batch_size]
-
-
-def _without_seed(settings: SearchSettings) -> tuple[SearchSettings, int]:
-    """Return the settings that are compiled, and the seed: another one compiles nothing new."""
-    if not isinstance(settings.strategy, Sample):
-        return settings, 0
-    unseeded = dataclasses.replace(settings.strategy, seed=0)
-    return dataclasses.replace(settings, strategy=unseeded), settings.strategy.seed
 
 
 def _describe(
@@ -220,30 +288,6 @@ def _describe(
     return Generation(ids, scores, log_p, alignments, attention if details.with_attention else None)
 
 
-def _max_length(max_length: int | None, info: DecoderInfo) -> int:
-    max_length = info.max_length if max_length is None else max_length
-    if max_length is None:
-        raise ValueError(
-            "Nothing says how long outputs may be. Expected max_length, for a decoder without a "
-            "`config.max_length`. Received: None"
-        )
-    require_positive("There is nothing to generate.", max_length=max_length)
-    return max_length
-
-
-def _check_settings(settings: SearchSettings, info: DecoderInfo, config: Any) -> None:
-    max_length = settings.max_length
-    if info.num_positions is not None and max_length > info.num_positions:
-        raise ValueError(
-            "The model has learned positions and cannot generate past them. Expected max_length "
-            f"<= {info.num_positions}. Received: {max_length}"
-        )
-    require_scores(length_penalties.get(settings.strategy.length_penalty), max_length)
-    if (penalty := coverage.get(settings.strategy.coverage_penalty)) is not None:
-        check_layer(penalty.layer, config)
-    require_possible(settings.constraints, info.target_vocabulary_size, max_length, info.ids)
-
-
 def _details(return_details: Any) -> Details | None:
     """Return what is asked for; `None` for nothing."""
     if isinstance(return_details, bool):
@@ -260,14 +304,26 @@ def _check_details(details: Details, model: Any, config: Any) -> None:
     check_layer(details.layer, config)
 
 
-def _check_prefix(
-    target_prefix: Any, batch_size: int, max_length: int, info: DecoderInfo
+def check_prefix(
+    prefix: Prefix | None, batch_size: int, max_length: int, info: DecoderInfo
 ) -> Prefix:
-    """Return the prefix with tokens `(B, P)`, of P = 0 for none."""
+    """Return a checked prefix with tokens `(B, P)`, of P = 0 for none.
+
+    Args:
+        prefix: The prefix, or `None`.
+        batch_size: Number of sentences, B.
+        max_length: Number of tokens to generate at most.
+        info: What is known of the decoder.
+
+    Returns:
+        The prefix.
+
+    Raises:
+        ValueError: If it does not fit.
+    """
     ids = info.ids
-    if target_prefix is None:
+    if prefix is None:
         return Prefix(np.zeros((batch_size, 0), "int32"))
-    prefix = Prefix.of(target_prefix)
     array = id_array("target prefix", prefix.tokens)
     if array.ndim == 1:
         array = np.broadcast_to(array, (batch_size, len(array)))

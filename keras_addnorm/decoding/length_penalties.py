@@ -16,6 +16,7 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import Table
@@ -177,19 +178,22 @@ def require_scores(penalty: LengthPenalty, max_length: int, *, may_compute: bool
     Raises:
         ValueError: If a divisor is too large, too small, or no number.
     """
-    for length in (1, max_length):  # It only rises or only falls.
-        if isinstance(penalty, _Power):
-            log = penalty.alpha * math.log(penalty.base(length))
-        elif may_compute:
-            divisor = float(ops.convert_to_numpy(penalty.divisor(length)))
-            log = math.log(divisor) if divisor > 0 else -math.inf if divisor == 0 else math.nan
-        else:
-            return
-        if not math.log(_SMALLEST_OF_A_TOKEN * length) < log < math.log(_LARGEST):
-            raise ValueError(
-                "Scores are sums of log-probabilities divided by the length penalty, and float32 "
-                "could not tell them apart. Expected a divisor between "
-                f"{_SMALLEST_OF_A_TOKEN * length:.0e} and {_LARGEST:.0e} for {length} tokens. "
-                f"Received: {penalty}, which divides by about 1e{log / math.log(10):+.0f} there. "
-                "Take an exponent nearer to 0, or a smaller max_length."
-            )
+    lengths = np.arange(1, max_length + 1)
+    if isinstance(penalty, _Power):
+        logs = penalty.alpha * np.log(penalty.base(lengths))
+    elif may_compute:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(ops.convert_to_numpy(penalty.divisor(lengths)).astype("float64"))
+    else:
+        return
+    fits = (np.log(_SMALLEST_OF_A_TOKEN * lengths) < logs) & (logs < math.log(_LARGEST))
+    if not fits.all():
+        place = int(np.flatnonzero(~fits)[-1])
+        length, log = place + 1, logs[place]
+        raise ValueError(
+            "Scores are sums of log-probabilities divided by the length penalty, and float32 "
+            "could not tell them apart. Expected a divisor between "
+            f"{_SMALLEST_OF_A_TOKEN * length:.0e} and {_LARGEST:.0e} for {length} tokens. "
+            f"Received: {penalty}, which divides by about 1e{log / math.log(10):+.0f} there. "
+            "Take an exponent nearer to 0, or a smaller max_length."
+        )

@@ -7,18 +7,21 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_number, is_whole
-from keras_addnorm.decoding import coverage, length_penalties, noise
-from keras_addnorm.decoding.argument_checks import require_positive
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_whole
 from keras_addnorm.decoding.coverage import CoverageLike
-from keras_addnorm.decoding.independent_rows import ChooseTokens, search_rows
-from keras_addnorm.decoding.indexing import select
+from keras_addnorm.decoding.greedy import ChooseTokens, search_rows
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE, is_possible
 from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
-from keras_addnorm.decoding.step_model import StepModel
-from keras_addnorm.decoding.strategy import Strategy
-from keras_addnorm.decoding.top_k import best_first
+from keras_addnorm.decoding.strategy import StepModel, Strategy
+from keras_addnorm.decoding.tensor_ops import (
+    IMPOSSIBLE,
+    best_first,
+    gumbel,
+    is_possible,
+    select,
+    sentence_keys,
+    spread,
+)
 
 Tensor = Any
 # Divided by less, the log-probability even of the best of a million tokens could be below -5e8,
@@ -73,7 +76,7 @@ class Sample(Strategy):
                 "Greedy()."
             )
         if self.top_k is not None:
-            require_positive("Nothing would be left to draw from.", top_k=self.top_k)
+            require_whole("Nothing would be left to draw from.", top_k=self.top_k)
         if self.top_p is not None and not is_number(self.top_p, above=0, most=1):
             raise ValueError(
                 "`top_p` is a share of the probability. Expected 0 < top_p <= 1. Received: "
@@ -81,19 +84,8 @@ class Sample(Strategy):
             )
         if not is_whole(self.seed, -(2**31), 2**31 - 1):
             raise ValueError(f"A seed has 32 bits. Expected an int32. Received: {self.seed!r}")
-        require_positive("There is nothing to return.", num_return=self.num_return)
-        object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
-        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
-
-    @property
-    def rows_per_sentence(self) -> int:
-        """One row a draw."""
-        return self.num_return
-
-    @property
-    def rows_per_beam(self) -> int:
-        """Rows are independent."""
-        return 1
+        require_whole("There is nothing to return.", num_return=self.num_return)
+        self.resolve_penalties()
 
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:
         """Draw until every row has ended; the best draw of each sentence comes first."""
@@ -102,14 +94,14 @@ class Sample(Strategy):
     def _draw_for(self, inputs: SearchInputs) -> ChooseTokens:
         """Return what draws the next tokens of the rows of some inputs."""
         seed = self.seed if inputs.seed is None else inputs.seed
-        keys = noise.sentence_keys(inputs.source_ids, inputs.source_mask, seed)
+        keys = sentence_keys(inputs.source_ids, inputs.source_mask, seed)
         draws = ops.arange(self.num_return, dtype="int32")
-        keys = ops.reshape(noise.spread(ops.expand_dims(keys, -1), draws), (-1,))  # (B N,)
+        keys = ops.reshape(spread(ops.expand_dims(keys, -1), draws), (-1,))  # (B N,)
 
         def choose(log_p: Tensor, index: Tensor) -> Tensor:
-            keys_now = ops.expand_dims(noise.spread(keys, index), -1)
+            keys_now = ops.expand_dims(spread(keys, index), -1)
             log_p, tokens = self._candidates(log_p)
-            drawn = ops.argmax(log_p + noise.gumbel(noise.spread(keys_now, tokens)), axis=-1)
+            drawn = ops.argmax(log_p + gumbel(spread(keys_now, tokens)), axis=-1)
             return ops.cast(select(tokens, ops.expand_dims(drawn, -1))[:, 0], "int32")
 
         return choose

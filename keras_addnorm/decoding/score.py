@@ -9,10 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.decoding.compilation import run_compiled
-from keras_addnorm.decoding.decoder import DecoderInfo
-from keras_addnorm.decoding.engine import engine_for
-from keras_addnorm.decoding.id_arrays import (
+from keras_addnorm.decoding.checks import (
     check_ids,
     check_length,
     check_padding,
@@ -21,6 +18,9 @@ from keras_addnorm.decoding.id_arrays import (
     pad_batch,
     padded_length,
 )
+from keras_addnorm.decoding.decoder import DecoderInfo
+from keras_addnorm.decoding.engine import engine_for
+from keras_addnorm.decoding.engine.base import run_compiled
 
 Tensor = Any
 

@@ -1,170 +1,283 @@
-"""The traceable core of a search: from token ids to token ids, in Keras operations only."""
+"""How to search, as one object: from a command line or from keywords to the loop, and to an export.
+
+An option is a field of `Search`, or of the strategy in it. Functions that search are given the
+object whole; `takes_search` makes it of keywords.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from keras import ops
-
-from keras_addnorm.decoding import strategies
-from keras_addnorm.decoding.argument_checks import require_positive, require_type
-from keras_addnorm.decoding.constraints import (
-    Constraint,
-    ConstraintLike,
-    get_all,
-    require_possible,
-)
-from keras_addnorm.decoding.coverage import get as get_coverage
-from keras_addnorm.decoding.decoder import Decoder, DecoderInfo, require_decoder
-from keras_addnorm.decoding.engine import Engine, engine_for
-from keras_addnorm.decoding.engine.vocabulary import ListedTokens
-from keras_addnorm.decoding.indexing import take
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike, require_scores
-from keras_addnorm.decoding.length_penalties import get as get_length_penalty
-from keras_addnorm.decoding.prefix import Prefix
-from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
-from keras_addnorm.decoding.shortlist import Shortlist, require_one
-from keras_addnorm.decoding.special_ids import SpecialIds
-from keras_addnorm.decoding.step_model import make_step_model
+from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.decoding import constraints as rules
+from keras_addnorm.decoding import coverage, length_penalties, strategies
+from keras_addnorm.decoding import splitting as ways
+from keras_addnorm.decoding.checks import check_layer, id_array, require_type
+from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
+from keras_addnorm.decoding.decoder import DecoderInfo
+from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
+from keras_addnorm.decoding.search_inputs import Prefix
+from keras_addnorm.decoding.shortlist import Shortlist
+from keras_addnorm.decoding.splitting import Splitting, SplittingLike
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.decoding.strategy import Strategy
 
-Tensor = Any
+R = TypeVar("R")
+
+NUM_BEAMS = 4
+"""The width of the beam that exports and runs search with, unless they say another."""
+LENGTH_PENALTY = 0.6
+"""The exponent of their length penalty, likewise."""
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchSettings:
-    """The settings of a search: it is compiled once for each of them.
+class Search:
+    """How a model is searched for outputs.
+
+    The short way to say the strategy is `num_beams` and `length_penalty`. What else a strategy can
+    do, such as to return several outputs, to stop earlier or to penalise what was not translated,
+    are fields of the strategy.
 
     Args:
-        strategy: The strategy.
-        max_length: Number of tokens to generate at most.
-        constraints: Rules about the next token.
-        engine: The engine, which does not change the results.
-        ids: The special ids; `None` for those of the decoder's `config`, or their defaults.
+        strategy: A strategy, its name (`"greedy"`, `"beam"`, ...) or its dict; `None` for the short
+            way. With `num_return` N > 1, N outputs of each sentence are returned.
+        num_beams: The short way: number of hypotheses; 1, as `None`, is greedy search.
+        length_penalty: The short way: the exponent alpha of the GNMT penalty `((5 + n) / 6)^alpha`,
+            or an object of `keras_addnorm.decoding.length_penalties`.
+        max_length: Number of tokens to generate for a sentence at most, end token included; `None`
+            for the `config.max_length` of the model.
+        constraints: Rules about the next token: objects of `keras_addnorm.decoding.constraints`,
+            their names or dicts. They hold for each sentence.
+        target_prefix: Tokens that outputs begin with: integers `(P,)`, the same for all, or
+            `(B, P)`, a row for each, padded behind; or a `Prefix` of them, whose log-probabilities
+            may count as 0.
+        shortlist: The target tokens that are weighed for a batch, instead of all.
+        splitting: How texts are split into what is translated at a time: `"sentences"`;
+            `"long_texts"` for only those of more than `config.max_length - 1` tokens; `"none"` to
+            cut those off; or a `Splitting`, such as `Sentences("de")`, which knows German
+            abbreviations. Searches for token ids do not read it.
 
     Raises:
-        ValueError: If float32 cannot tell scores apart that are divided by the length penalty.
+        ValueError: If the strategy is described twice, an option is none, or there are both a
+            prefix and a shortlist.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_addnorm.decoding import Search
+        from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
+
+        search = Search(num_beams=4, length_penalty=0.6, max_length=8)
+        model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro", max_length=8))
+        ids, scores = model.generate(np.array([[5, 6, 2]]), search=search)
+        ```
     """
 
-    strategy: Strategy
-    max_length: int
-    constraints: tuple[Constraint, ...] = ()
-    engine: Engine = dataclasses.field(default_factory=engine_for)
-    ids: SpecialIds | None = None
+    strategy: StrategyLike | None = None
+    num_beams: int | None = None
+    length_penalty: LengthPenaltyLike | None = None
+    max_length: int | None = None
+    constraints: Iterable[ConstraintLike] = ()
+    target_prefix: Any = None
+    shortlist: Shortlist | None = None
+    splitting: SplittingLike = "sentences"
 
     def __post_init__(self) -> None:
-        penalty = get_length_penalty(self.strategy.length_penalty)
-        require_scores(penalty, self.max_length, may_compute=False)
+        own = self.chosen
+        if self.max_length is not None:
+            require_whole("There is nothing to generate.", max_length=self.max_length)
+        prefix = None if self.target_prefix is None else Prefix.of(self.target_prefix)
+        resolved = {
+            "strategy": None if self.strategy is None else own,
+            "constraints": rules.get_all(self.constraints),
+            "target_prefix": prefix,
+            "splitting": ways.get(self.splitting),
+        }
+        for name, value in resolved.items():
+            object.__setattr__(self, name, value)
+        if self.shortlist is not None:
+            require_type("A shortlist", self.shortlist, Shortlist)
+            if prefix is not None:
+                raise ValueError(
+                    "A target prefix may hold any token, a shortlist leaves most of them out. "
+                    "Expected one of the two. Received both: leave `shortlist` out where outputs "
+                    "have to begin so."
+                )
+
+    @property
+    def penalty(self) -> LengthPenalty:
+        """What scores are divided by."""
+        return length_penalties.get(self.chosen.length_penalty)
+
+    @property
+    def chosen(self) -> Strategy:
+        """The strategy, said in either way."""
+        return strategies.choose(self.strategy, self.num_beams, self.length_penalty)
+
+    def fitted(self, model: DecoderInfo, *, may_compute: bool = True) -> FittedSearch:
+        """Return the search of a model, each option of which is said and fits.
+
+        Args:
+            model: What is known of the model.
+            may_compute: Whether numbers may be computed, which is impossible in a traced function:
+                there a length penalty of another class is taken as it is.
+
+        Returns:
+            The search, with a strategy and a maximum length.
+
+        Raises:
+            ValueError: If an option does not fit the model.
+        """
+        max_length = model.max_length if self.max_length is None else self.max_length
+        if max_length is None:
+            raise ValueError(
+                "Nothing says how long outputs may be. Expected max_length, for a decoder without "
+                "a `config.max_length`. Received: None"
+            )
+        if model.num_positions is not None and max_length > model.num_positions:
+            raise ValueError(
+                "The model has learned positions and cannot generate past them. Expected "
+                f"max_length <= {model.num_positions}. Received: {max_length}"
+            )
+        strategy = self.chosen
+        length_penalties.require_scores(self.penalty, max_length, may_compute=may_compute)
+        if (penalty := coverage.get(strategy.coverage_penalty)) is not None:
+            check_layer(penalty.layer, model.config)
+        constraints = rules.get_all(self.constraints)
+        rules.require_possible(constraints, model.target_vocabulary_size, max_length, model.ids)
+        if self.shortlist is not None:
+            self.shortlist.check(model)
+        return FittedSearch(
+            strategy,
+            max_length=max_length,
+            constraints=constraints,
+            target_prefix=self.target_prefix,
+            shortlist=self.shortlist,
+            splitting=ways.get(self.splitting),
+        )
+
+    def for_texts(self, target: Any, begins: Sequence[int] = (), is_free: bool = False) -> Search:
+        """Return the search for ids of the texts of a tokenizer.
+
+        Args:
+            target: The target's tokenizer. Ids that have no piece, its `unused_ids`, are never
+                generated.
+            begins: The tokens that the text format begins targets with; outputs begin with them,
+                then with the prefix of the search.
+            is_free: Whether these count as 0, where the search has no prefix.
+
+        Returns:
+            The search.
+
+        Raises:
+            ValueError: If the prefix of the search is not the same for all sentences.
+        """
+        prefix: Prefix | None = self.target_prefix
+        if prefix is None:
+            prefix = Prefix(begins, is_free) if begins else None
+        elif id_array("target prefix", prefix.tokens).ndim != 1:
+            raise ValueError(
+                "A target prefix is the same for all sentences here. Expected tokens of shape "
+                f"(length,). Received: {prefix.tokens!r:.80}"
+            )
+        elif begins:
+            prefix = dataclasses.replace(prefix, tokens=[*begins, *prefix.tokens])
+        constraints = (*self.constraints, *rules.forbidden_by(target))
+        return dataclasses.replace(self, target_prefix=prefix, constraints=constraints)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for a card: of a shortlist its size, of the rest all."""
+        prefix: Prefix | None = self.target_prefix
+        return {
+            "strategy": strategies.serialize(self.chosen),
+            "max_length": self.max_length,
+            "constraints": [rules.serialize(rule) for rule in rules.get_all(self.constraints)],
+            "target_prefix": None if prefix is None else prefix.to_dict(),
+            "shortlist": None if self.shortlist is None else self.shortlist.size,
+            "splitting": ways.serialize(ways.get(self.splitting)),
+        }
 
 
-def decode(
-    model: Decoder,
-    source_ids: Tensor,
-    *,
-    num_beams: int | None = None,
-    length_penalty: LengthPenaltyLike | None = None,
-    max_length: int,
-    strategy: StrategyLike | None = None,
-    constraints: Iterable[ConstraintLike] = (),
-    target_prefix: Prefix | Tensor | None = None,
-    shortlist: Shortlist | None = None,
-    pad_id: int | None = None,
-    start_id: int | None = None,
-    end_id: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Decode a batch, in Keras operations only, so that it can be traced and exported.
+@dataclasses.dataclass(frozen=True)
+class FittedSearch(Search):
+    """The search of a model: each option is said, and is an object. `Search.fitted` makes it."""
+
+    strategy: Strategy
+    max_length: int = 1
+    constraints: tuple[Constraint, ...] = ()
+    target_prefix: Prefix | None = None
+    splitting: Splitting = ways.NoSplitting()
+
+
+OPTIONS: Mapping[str, inspect.Parameter] = inspect.signature(Search).parameters
+"""The fields of a `Search`, as arguments of a function."""
+
+
+def takes_search(*without: str, **defaults: Any) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Let a function with the argument `search` take the fields of a `Search` in its place.
+
+    Users write `generate(ids, num_beams=4)` or `generate(ids, search=Search(num_beams=4))`; a
+    strategy may stand behind the arguments by position. The function is given one `Search`.
 
     Args:
-        model: A `Seq2SeqTransformer`, or any `Decoder`.
-        source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
-        num_beams: The short way to say the strategy: number of hypotheses; 1 is greedy search.
-        length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
-        max_length: Number of tokens to generate at most.
-        strategy: A strategy, its name or its dict, instead of the short way.
-        constraints: Rules about the next token.
-        target_prefix: What the outputs begin with: a `Prefix`, or its tokens, `(B, P)` or `(P,)`,
-            which may be tensors.
-        shortlist: Chooses the target tokens that are considered; `None` for all.
-        pad_id: The padding token; `None` for that of `model.config`, else 0.
-        start_id: The start token; `None` for that of `model.config`, else 1.
-        end_id: The end token; `None` for that of `model.config`, else 2.
+        *without: The fields that the function does not read.
+        **defaults: What the short way of the strategy is where it is not said.
 
     Returns:
-        Token ids `(B, max_length)` and scores `(B,)` of the best hypotheses. The values of tensors
-        are not looked at: an id outside the vocabulary, or a logit that is NaN, gives any output.
-
-    Raises:
-        TypeError: If the model has not the methods of a `Decoder`.
-        ValueError: If an option does not fit.
+        A decorator.
     """
-    require_positive("There is nothing to generate.", max_length=max_length)
-    info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
-    settings = SearchSettings(
-        strategies.choose(strategy, num_beams, length_penalty),
-        max_length,
-        get_all(constraints),
-        ids=info.ids,
-    )
-    require_possible(settings.constraints, info.target_vocabulary_size, max_length, info.ids)
-    if shortlist is not None:
-        require_type("A shortlist", shortlist, Shortlist).check(info)
-    found = search(model, source_ids, settings, target_prefix, shortlist=shortlist)
-    return found.ids[:, 0], found.scores[:, 0]
+    options = {name: one for name, one in OPTIONS.items() if name not in without}
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        declared = inspect.signature(function)
+        by_position = [
+            one for one in declared.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
+
+        @functools.wraps(function)
+        def call(*arguments: Any, search: Search | None = None, **keywords: Any) -> R:
+            given = {name: keywords.pop(name) for name in options if name in keywords}
+            if len(arguments) == len(by_position) + 1 and "strategy" not in given:
+                *arguments, given["strategy"] = arguments  # type: ignore[assignment]
+            if search is None:
+                if defaults and given.get("strategy") is None:
+                    given |= {k: v for k, v in defaults.items() if given.get(k) is None}
+                search = Search(**given)
+            elif said := [name for name, value in given.items() if _is_said(name, value)]:
+                raise ValueError(
+                    "The search is described twice. Expected either `search` or its options. "
+                    f"Received both: {search!r:.200}, and {', '.join(said)}. Put these into the "
+                    f"search: dataclasses.replace(search, {said[0]}=...)."
+                )
+            else:
+                require_type("`search`", search, Search)
+            return function(*arguments, search=search, **keywords)
+
+        kinds = inspect.Parameter
+        strategy = options["strategy"].replace(kind=kinds.POSITIONAL_OR_KEYWORD, default=None)
+        own = [
+            one
+            for one in declared.parameters.values()
+            if one.kind is kinds.KEYWORD_ONLY and one.name != "search"
+        ]
+        short = [
+            one.replace(kind=kinds.KEYWORD_ONLY)
+            for name, one in options.items()
+            if name != "strategy"
+        ]
+        whole = kinds("search", kinds.KEYWORD_ONLY, default=None, annotation="Search | None")
+        call.__signature__ = declared.replace(  # type: ignore[attr-defined]
+            parameters=[*by_position, strategy, *short, whole, *own]
+        )
+        return call
+
+    return decorate
 
 
-def search(
-    model: Decoder,
-    source_ids: Tensor,
-    settings: SearchSettings,
-    prefix: Prefix | Tensor | None = None,
-    seed: Tensor | None = None,
-    shortlist: Shortlist | None = None,
-    num_needed: Tensor | None = None,
-) -> SearchResult:
-    """Encode a batch and search for its outputs; `decode` returns the best of them alone.
-
-    Args:
-        model: A `Seq2SeqTransformer`, or any `Decoder`.
-        source_ids: `(B, S)` int32; both sizes may be unknown while tracing.
-        settings: How to search.
-        prefix: What the outputs begin with: a `Prefix`, or its tokens; none with a shortlist.
-        seed: For strategies that draw; see `SearchInputs`.
-        shortlist: Chooses the target tokens that are considered; `None` for all.
-        num_needed: How many of a beam's hypotheses are looked at; see `SearchInputs`.
-
-    Returns:
-        The best hypotheses of each sentence.
-    """
-    strategy, engine = settings.strategy, settings.engine
-    ids = settings.ids or DecoderInfo.of(model).ids
-    source_ids = engine.open_sizes(source_ids)
-    listed = None
-    require_one(shortlist, prefix)
-    if shortlist is not None:
-        listed = ListedTokens(shortlist.tokens(source_ids, ids), shortlist.vocabulary_size)
-    step_model = make_step_model(
-        model,
-        source_ids,
-        settings.max_length,
-        strategy.rows_per_sentence,
-        strategy.rows_per_beam,
-        engine,
-        get_coverage(strategy.coverage_penalty),
-        listed,
-    )
-    inputs = SearchInputs(
-        source_ids,
-        settings.max_length,
-        ids if shortlist is None else shortlist.places(ids),
-        settings.constraints,
-        None if prefix is None else Prefix.of(prefix).rows(ops.shape(source_ids)[0]),
-        seed,
-        None if listed is None else listed.tokens,
-        ids.pad_id,
-        num_needed,
-    )
-    found = strategy.search(step_model, inputs)
-    return found if listed is None else found._replace(ids=take(listed.tokens, found.ids))
+def _is_said(name: str, value: Any) -> bool:
+    default = OPTIONS[name].default
+    return value is not default and (type(value) is not type(default) or value != default)

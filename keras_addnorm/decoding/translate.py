@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.translation import Translation
 from keras_addnorm.basics.unicode_text import meaningful_text
-from keras_addnorm.decoding import length_penalties, strategies
-from keras_addnorm.decoding.argument_checks import listed
-from keras_addnorm.decoding.constraints import ConstraintLike, forbidden_by
-from keras_addnorm.decoding.id_arrays import id_array
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.prefix import Prefix
-from keras_addnorm.decoding.shortlist import Shortlist
-from keras_addnorm.decoding.splitting import SplittingLike
-from keras_addnorm.decoding.strategies import StrategyLike
-from keras_addnorm.decoding.text_segments import EndOnly, join, make_segments
-
-
-class Translation(NamedTuple):
-    """One translation.
-
-    Args:
-        text: The text.
-        score: Its sum of log-probabilities, divided by the length penalty. Of a text of several
-            segments, the sum over all of them, divided by the penalty of all their tokens.
-    """
-
-    text: str
-    score: float
+from keras_addnorm.decoding import length_penalties
+from keras_addnorm.decoding.search import Search, takes_search
+from keras_addnorm.decoding.splitting import EndOnly, join, make_segments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,23 +34,18 @@ class Translations:
     n_best: list[list[Translation]]
 
 
+@takes_search()
 def translate(
     model: Any,
     tokenizer: Any,
     texts: Sequence[str],
-    strategy: StrategyLike | None = None,
     *,
-    num_beams: int | None = None,
-    length_penalty: LengthPenaltyLike | None = None,
-    max_length: int | None = None,
-    constraints: Iterable[ConstraintLike] = (),
-    target_prefix: Prefix | Sequence[int] | None = None,
-    shortlist: Shortlist | None = None,
-    splitting: SplittingLike = "sentences",
+    search: Search,
     source_language: str | None = None,
     target_language: str | None = None,
     batch_size: int = 64,
     jit_compile: bool = True,
+    done: Callable[[int], object] | None = None,
 ) -> Translations:
     """Translate texts of any length with a model and its tokenizer.
 
@@ -82,25 +58,16 @@ def translate(
             target has `unused_ids`, ids of no piece, they are never generated.
         texts: The texts. An empty one gives an empty translation with the score 0. NULs and halves
             of surrogate pairs mean nothing and are left out.
-        strategy: How to search: a strategy, its name or its dict; with `num_return` N > 1, all N
-            are in `n_best`.
-        num_beams: The short way: number of hypotheses; 1, as `None`, is greedy search.
-        length_penalty: The short way: the exponent of the GNMT penalty, or a `LengthPenalty`.
-        max_length: Number of tokens to generate for a sentence at most; `None` for
-            `config.max_length`.
-        constraints: Rules about the next token; they hold for each sentence.
-        target_prefix: Tokens that the translation of each sentence begins with, `(P,)`, or a
-            `Prefix` of them; its log-probabilities may count as 0. They stand behind what the text
-            format puts there.
-        shortlist: The target tokens that are weighed for a batch, instead of all.
-        splitting: How texts are split: `"sentences"`; `"long_texts"` for only those of more than
-            `config.max_length - 1` tokens; `"none"` to cut those off; or a `Splitting`, such as
-            `Sentences("de")`, which knows German abbreviations.
+        search: How to search: a `Search`, or its fields: a strategy, and keywords such as
+            `num_beams`, `length_penalty`, `max_length` and `splitting`. A strategy with
+            `num_return` N > 1 fills `n_best` with all N. A `target_prefix` is the same for all
+            sentences, `(P,)`, and stands behind what the text format puts there.
         source_language: The language of the texts, where the text format of the tokenizers has a
             place for it.
         target_language: The language to translate into, likewise.
         batch_size: Number of sentences that are decoded together.
         jit_compile: Whether TensorFlow compiles with XLA.
+        done: Is called after each batch with the number of texts that are translated.
 
     Returns:
         The translations.
@@ -111,7 +78,6 @@ def translate(
             model's, a language is missing or unknown, or an option does not fit.
         FloatingPointError: If logits are not finite; see `Seq2SeqTransformer.generate`.
     """
-    strategy = strategies.choose(strategy, num_beams, length_penalty)
     is_list = isinstance(texts, Iterable) and not isinstance(texts, str | bytes)
     # A generator can be read once only: first make a list of it, then look into it.
     texts = list(texts) if is_list else texts
@@ -129,30 +95,32 @@ def translate(
     _check_vocabulary("source", source_tokenizer.vocabulary_size, config.source_vocabulary_size)
     _check_vocabulary("target", target_tokenizer.vocabulary_size, config.target_vocabulary_size)
 
-    around = _text_format(tokenizer, config, source_language, target_language)
-    segments = make_segments(texts, source_tokenizer, splitting, config, around)
-    prefix = _with_format(around, target_prefix)
+    text_format = _text_format(tokenizer, config, source_language, target_language)
+    segments = make_segments(texts, source_tokenizer, search.splitting, config, text_format)
+    search = search.for_texts(
+        target_tokenizer, text_format.target_prefix, text_format.is_prefix_free
+    )
     rows = segments.rows
-    constraints = (*listed("Constraints", constraints), *forbidden_by(target_tokenizer))
+    text_of_row = np.repeat(np.arange(len(texts)), np.diff(segments.first_rows))
+    waiting = np.diff(segments.first_rows)
     found: list[list[_Hypothesis]] = [[] for _ in rows]
     for batch in _batches_by_length(rows, batch_size):
         ids, scores = model.generate(
             _pad([rows[i] for i in batch], config.pad_id, min(batch_size, len(rows))),
-            strategy,
-            max_length=max_length,
-            constraints=constraints,
-            target_prefix=prefix,
-            shortlist=shortlist,
+            search=search,
             jit_compile=jit_compile,
         )
         # (B, N, T), also where there is no axis N
-        ids = np.reshape(ids, (len(ids), strategy.num_return, -1))
-        scores = np.reshape(scores, (-1, strategy.num_return))
+        scores = np.reshape(scores, (len(ids), -1))
+        ids = np.reshape(ids, (*scores.shape, -1))
         lengths = (ids != config.pad_id).sum(-1)
         for i, *of_row in zip(batch, ids, scores, lengths, strict=False):
             decoded = target_tokenizer.decode_batch(of_row[0].tolist())
             found[i] = list(map(_Hypothesis, decoded, of_row[1].tolist(), of_row[2].tolist()))
-    penalty = length_penalties.get(strategy.length_penalty)
+        if done is not None:
+            np.subtract.at(waiting, text_of_row[batch], 1)
+            done(int((waiting == 0).sum()))
+    penalty = search.penalty
     n_best = []
     for first, end in itertools.pairwise(segments.first_rows):
         joined = _join(found[first:end], rows[first:end], segments.joints[first:end], penalty)
@@ -225,22 +193,6 @@ def _text_format(
     if languages != (None, None):
         tokenizer = tokenizer.with_languages(*languages)
     return tokenizer.bound_format
-
-
-def _with_format(around: Any, given: Prefix | Sequence[int] | None) -> Prefix | None:
-    """Return what outputs begin with: what the text format says, then what is given."""
-    if given is None:
-        own = around.target_prefix
-        return Prefix(own, around.is_prefix_free) if own else None
-    given = Prefix.of(given)
-    if id_array("target prefix", given.tokens).ndim != 1:
-        raise ValueError(
-            "A target prefix is the same for all sentences here. Expected tokens of shape "
-            f"(length,). Received: {given.tokens!r:.80}"
-        )
-    if not around.target_prefix:
-        return given
-    return dataclasses.replace(given, tokens=[*around.target_prefix, *given.tokens])
 
 
 def _require_model_and_tokenizer(model: Any, tokenizer: Any) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
-from keras_addnorm.decoding import Translations, translate
+from keras_addnorm.decoding import Search, Translations, translate
+from keras_addnorm.decoding.search import OPTIONS
 from keras_addnorm.decoding.strategies import StrategyLike
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Family
@@ -89,6 +90,7 @@ class Pretrained:
         source_language: str | None = None,
         target_language: str | None = None,
         *,
+        search: Search | None = None,
         strategy: StrategyLike | None = None,
         num_beams: int | None = None,
         **options: Any,
@@ -100,10 +102,12 @@ class Pretrained:
             source_language: Their language as the vocabulary names it, where the model has several.
             target_language: The language to translate into, likewise; `None` for that which the
                 checkpoint forces, if it forces one.
-            strategy: Another way to search; see `keras_addnorm.decoding.translate`.
+            search: Another search; see `keras_addnorm.decoding.translate`.
+            strategy: The checkpoint's search with another strategy.
             num_beams: The checkpoint's search with another number of hypotheses.
-            **options: Further arguments of `keras_addnorm.decoding.translate`: `max_length`,
-                `constraints`, `splitting`, `batch_size` and so on.
+            **options: Other fields of the checkpoint's search, such as `max_length`, `constraints`
+                and `splitting`, and further arguments of `keras_addnorm.decoding.translate`:
+                `batch_size` and so on.
 
         Returns:
             The translations.
@@ -118,25 +122,32 @@ class Pretrained:
                 "There are no tokenizers: only weights were loaded. Expected a folder with the "
                 "tokenizer's files and load_pretrained(folder), or model.generate on token ids."
             )
-        search = self.generation
-        if "constraints" not in options:
-            asked = options.get("max_length", search.max_length)
-            search.require_length(self.model.config.max_length if asked is None else asked)
-        options = {
-            "max_length": search.max_length,
-            "constraints": search.constraints,
-            "source_language": source_language,
-            "target_language": target_language or self._forced_language,
-            **options,
-        }
         if strategy is not None and num_beams is not None:
             raise ValueError(
                 "A strategy has its own number of hypotheses. Expected `strategy` or `num_beams`. "
                 f"Received both: {strategy!r} and {num_beams}"
             )
-        if strategy is None:
-            strategy = search.strategy if num_beams is None else search.with_beams(num_beams)
-        return translate(self.model, self.tokenizers, texts, strategy, **options)
+        if num_beams is not None:
+            strategy = self.generation.with_beams(num_beams)
+        given = {name: options.pop(name) for name in OPTIONS if name in options}
+        if strategy is not None:
+            given["strategy"] = strategy
+        if search is None:
+            search = dataclasses.replace(self.generation.search, **given)
+            given = {}
+            if search.constraints == self.generation.constraints:
+                longest = search.max_length or self.model.config.max_length
+                self.generation.require_length(longest)
+        return translate(
+            self.model,
+            self.tokenizers,
+            texts,
+            search=search,
+            source_language=source_language,
+            target_language=target_language or self._forced_language,
+            **given,
+            **options,
+        )
 
 
 def load_pretrained(

@@ -10,7 +10,7 @@ from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.suggestions import did_you_mean
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.arguments import checked, document
 from keras_addnorm.layers.attention import divide_heads

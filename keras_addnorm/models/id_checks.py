@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.arrays import values_of
-from keras_addnorm.decoding.id_arrays import check_ids, check_length, check_padding, id_array
+from keras_addnorm.decoding.checks import check_ids, check_length, check_padding, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
 
 __all__ = ["check_data", "check_ids", "check_inputs", "id_array", "narrowed"]

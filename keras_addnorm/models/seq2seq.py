@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import keras
 
 from keras_addnorm import decoding, norms, schemes
 from keras_addnorm.basics.garbage import old_objects_exempt
-from keras_addnorm.decoding.constraints import ConstraintLike
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
-from keras_addnorm.decoding.strategies import StrategyLike
+from keras_addnorm.decoding.search import takes_search
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.chosen import chosen_layers
@@ -331,17 +328,12 @@ class Seq2SeqTransformer(keras.Model):
             return self.decoder_embedding(x, reverse=True)
         return self.vocabulary_projection(x)
 
+    @takes_search("splitting")
     def generate(
         self,
         source_ids: Any,
-        strategy: StrategyLike | None = None,
         *,
-        num_beams: int | None = None,
-        length_penalty: LengthPenaltyLike | None = None,
-        max_length: int | None = None,
-        constraints: Iterable[ConstraintLike] = (),
-        target_prefix: Any = None,
-        shortlist: decoding.Shortlist | None = None,
+        search: decoding.Search,
         return_details: bool | decoding.Details = False,
         jit_compile: bool = True,
     ) -> Any:
@@ -353,20 +345,9 @@ class Seq2SeqTransformer(keras.Model):
         Args:
             source_ids: Integers, `(B, S)`, each row ended with `end_id` and padded with `pad_id`
                 behind that. A row of padding only gives a row of padding and the score 0.
-            strategy: How to search: a strategy of `keras_addnorm.decoding`, its name
-                (`"greedy"`, `"beam"`, ...) or its dict. `None` for the short way:
-            num_beams: Number of hypotheses of a beam; 1, as `None`, is greedy search.
-            length_penalty: The exponent alpha of the GNMT penalty `((5 + n) / 6)^alpha`, or an
-                object of `keras_addnorm.decoding.length_penalties`.
-            max_length: Number of tokens to generate at most, end token included; `None` for
-                `config.max_length`.
-            constraints: Rules about the next token: objects of
-                `keras_addnorm.decoding.constraints`, their names or dicts.
-            target_prefix: Tokens that each output begins with: integers, `(B, P)`, padded with
-                `pad_id` on the right, or `(P,)`, the same for all; or a `decoding.Prefix` of them,
-                whose log-probabilities may count as 0.
-            shortlist: A `keras_addnorm.decoding.Shortlist`: the target tokens that are weighed,
-                instead of all.
+            search: How to search: a `keras_addnorm.decoding.Search`; or its fields, a strategy
+                (`"greedy"`, `Beam(4)`, ...) and keywords: `num_beams`, `length_penalty`,
+                `max_length`, `constraints`, `target_prefix`, `shortlist`.
             return_details: Whether to return a `keras_addnorm.decoding.Generation`, with
                 log-probabilities and alignments of each token; a `decoding.Details` says more.
             jit_compile: Whether to compile with XLA (TensorFlow; JAX always compiles).
@@ -386,13 +367,7 @@ class Seq2SeqTransformer(keras.Model):
         return decoding.generate(
             self,
             source_ids,
-            strategy,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            max_length=max_length,
-            constraints=constraints,
-            target_prefix=target_prefix,
-            shortlist=shortlist,
+            search=search,
             return_details=return_details,
             jit_compile=jit_compile,
         )

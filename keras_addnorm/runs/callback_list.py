@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import keras
 
 from keras_addnorm.data.strings import string_pairs
-from keras_addnorm.decoding import translate
+from keras_addnorm.decoding import Search, translate
 from keras_addnorm.diagnostics import ResidualMonitor
 from keras_addnorm.distribution import is_first
 from keras_addnorm.models import Seq2SeqTransformer
@@ -126,13 +126,15 @@ def _score(prepared: Prepared) -> list[keras.callbacks.Callback]:
     some = itertools.islice(string_pairs(prepared.validation_pairs), training.score_pairs)
     sources, references = zip(*some, strict=True)
 
+    whole = prepared.config.search()
+    greedy = Search(max_length=whole.max_length, splitting=whole.splitting)
+
     def translate_greedily(model: Seq2SeqTransformer, texts: list[str]) -> list[str]:
         return translate(
             model,
             prepared.tokenizers,
             texts,
-            max_length=search.max_length,
-            splitting=prepared.config.splitting,
+            search=greedy,
             batch_size=search.batch_size,
         ).texts
 

@@ -80,6 +80,9 @@ DISTRIBUTIONS = ("none", "data", "model")
 SPLITTINGS = ("sentences", "long_texts", "none")
 # What the exponent of the length penalty belongs to: `decoding.length_penalties`
 LENGTH_PENALTIES = ("gnmt", "average")
+# `decoding.search`
+NUM_BEAMS = 4
+LENGTH_PENALTY = 0.6
 # When a beam search is done with a sentence, and `early_stopping` of `decoding.Beam`.
 BEAM_STOPPINGS: dict[str, Any] = {
     "nothing_better": False,

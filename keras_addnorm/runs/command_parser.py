@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -29,18 +29,48 @@ class CommandParser(argparse.ArgumentParser):
     """A parser without abbreviations, whose errors are a line.
 
     Args:
+        add_arguments: Adds its arguments, when they are first needed.
         **options: As for `argparse.ArgumentParser`.
-
-    Attributes:
-        commands: The parsers of the commands by name, once there are some.
     """
 
-    commands: Mapping[str, Any] = {}
-
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self, add_arguments: Callable[[CommandParser], None] | None = None, **options: Any
+    ) -> None:
         super().__init__(
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
+        self._add_arguments = add_arguments
+        self._commands: dict[str, CommandParser] = {}
+
+    def add_commands(self, commands: Mapping[str, Any]) -> None:
+        """Adds a parser for each `Command`."""
+        parsers = self.add_subparsers(required=True, metavar="COMMAND")
+        for name, command in commands.items():
+            one = parsers.add_parser(
+                name,
+                help=command.summary,
+                description=command.description,
+                usage=f"%(prog)s {command.usage}",
+                add_arguments=command.add_arguments,
+            )
+            one.set_defaults(command=command, parser=one)
+            self._commands[name] = one
+
+    @property
+    def commands(self) -> dict[str, CommandParser]:
+        """The parsers of all commands by name, with their arguments."""
+        return {name: one._complete() for name, one in self._commands.items()}
+
+    def _complete(self) -> CommandParser:
+        add_arguments, self._add_arguments = self._add_arguments, None
+        if add_arguments is not None:
+            add_arguments(self)
+        return self
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses what it knows, as `argparse.ArgumentParser` does."""
+        self._complete()
+        return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses a command line; an unknown flag is named with the nearest, and who has it."""

@@ -5,6 +5,7 @@ The functions import what they need, because `keras-addnorm --help` reads the ta
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,21 +45,13 @@ def export(
     """
     from keras_addnorm.serving import export_saved_model
 
-    search = run.config.evaluation
     with as_user_errors():
         return export_saved_model(
             run.model,
             run.tokenizers,
             directory,
             version,
-            strategies={
-                "translate": search.strategy(),
-                "translate_nbest": search.strategy(search.num_beams),
-            },
-            max_length=search.max_length,
-            constraints=search.constraints,
-            shortlist=run.shortlist,
-            splitting=run.config.splitting,
+            search=run.search(),
             storage=storage,
             card=_card(run, licence),
         )
@@ -76,63 +69,28 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
     }
 
 
-def export_for_ctranslate2(run: TrainedRun, directory: str | Path) -> Path:
-    """Exports a run for CTranslate2, which gets the search settings when it translates.
+def export_for_runtime(run: TrainedRun, directory: str | Path, name: str) -> Path:
+    """Exports a run for another runtime, which searches by itself.
 
     Args:
         run: A trained run.
         directory: The folder to make.
+        name: The format; `FORMATS` says what it has inside of the run's search.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: If the folder exists, CTranslate2 is missing, or cannot represent the model.
+        UserError: If the folder exists, a package is missing, or the runtime cannot represent the
+            model.
     """
-    from keras_addnorm.interop import export_ctranslate2
+    from keras_addnorm import interop
 
+    write = getattr(interop, f"export_{name}")
+    inside = {setting: getattr(run.config.evaluation, setting) for setting in FORMATS[name].search}
     with as_user_errors():
-        return export_ctranslate2(run.model, run.tokenizers, directory)
-
-
-def export_for_onnx(run: TrainedRun, directory: str | Path) -> Path:
-    """Exports a run as ONNX graphs, for at most as many tokens as its configuration allows.
-
-    Args:
-        run: A trained run.
-        directory: The folder to make.
-
-    Returns:
-        The folder.
-
-    Raises:
-        UserError: If the folder exists, a package is missing, or ONNX cannot represent the model.
-    """
-    from keras_addnorm.interop import export_onnx
-
-    limit = run.config.evaluation.max_length
-    with as_user_errors():
-        return export_onnx(run.model, directory, tokenizer=run.tokenizers, max_length=limit)
-
-
-def export_for_litert(run: TrainedRun, directory: str | Path) -> Path:
-    """Exports a run for LiteRT: for one text at a time, with the model's length limit.
-
-    Args:
-        run: A trained run.
-        directory: The folder to make.
-
-    Returns:
-        The folder.
-
-    Raises:
-        UserError: If the folder exists, or LiteRT cannot represent the model.
-    """
-    from keras_addnorm.interop import export_litert
-
-    limit = run.config.evaluation.max_length
-    with as_user_errors():
-        return export_litert(run.model, directory, tokenizer=run.tokenizers, max_length=limit)
+        found: Path = write(run.model, directory=directory, tokenizer=run.tokenizers, **inside)
+    return found
 
 
 @dataclass(frozen=True)
@@ -150,10 +108,14 @@ class Format:
     search: tuple[str, ...] = ()
 
 
+def _for_runtime(name: str, *search: str) -> Format:
+    return Format(functools.partial(export_for_runtime, name=name), search=search)
+
+
 # The ONE table of formats.
 FORMATS = {
     "saved_model": Format(export, ("version", "licence", "storage"), SEARCH_SETTINGS),
-    "ctranslate2": Format(export_for_ctranslate2),
-    "onnx": Format(export_for_onnx, search=("max_length",)),
-    "litert": Format(export_for_litert, search=("max_length",)),
+    "ctranslate2": _for_runtime("ctranslate2"),
+    "onnx": _for_runtime("onnx", "max_length"),
+    "litert": _for_runtime("litert", "max_length"),
 }

@@ -34,8 +34,10 @@ from keras_addnorm.runs.choices import (
     DISTRIBUTIONS,
     INITIALIZERS,
     LENGTH_PENALTIES,
+    LENGTH_PENALTY,
     NORMALIZATIONS,
     NORMS,
+    NUM_BEAMS,
     PRECISIONS,
     PRESETS,
     SCHEDULES,
@@ -45,11 +47,10 @@ from keras_addnorm.runs.choices import (
 )
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.toml_files import by_dotted_key, merge, read_toml, to_toml
-from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 
 if typing.TYPE_CHECKING:
     from keras_addnorm.data.buckets import Bucketing
-    from keras_addnorm.decoding import Splitting, Strategy
+    from keras_addnorm.decoding import Search, Shortlist
 
 
 @dataclass(frozen=True)
@@ -404,34 +405,43 @@ class EvaluationConfig:
         rule = Rule("min_length", fits, f"at most evaluation.max_length = {limit}")
         check_settings(self, "evaluation", [rule])
 
-    def strategy(self, num_return: int = 1) -> Strategy:
-        """Returns the search, as `keras_addnorm.decoding` takes it.
+    def search(
+        self,
+        num_return: int = 1,
+        *,
+        language: str | None = None,
+        shortlist: Shortlist | None = None,
+    ) -> Search:
+        """Returns the search, as all of `keras_addnorm` takes it.
 
         Args:
             num_return: Number of translations of each text.
+            language: The language of the texts, whose abbreviations are known.
+            shortlist: The target tokens that are weighed; `None` for all.
 
         Returns:
-            The strategy.
+            The search.
         """
         # Imports Keras: --help does not need it.
-        from keras_addnorm.decoding import Beam, Greedy, length_penalties
+        from keras_addnorm.decoding import Beam, Greedy, Search, length_penalties
 
         alpha = self.length_penalty
         named = {"name": self.length_penalty_kind, "alpha": alpha}
         penalty = length_penalties.get(named if alpha else 0.0)
-        if self.num_beams == 1:
-            return Greedy(penalty)
         stopping = BEAM_STOPPINGS[self.beam_stopping]
-        return Beam(self.num_beams, penalty, num_return, early_stopping=stopping)
-
-    @property
-    def constraints(self) -> tuple[dict[str, Any], ...]:
-        """The rules about the next token, as a search takes them."""
+        is_beam = self.num_beams > 1
         rules = {
             "min_length": {"length": self.min_length},
             "no_repeat_ngram": {"size": self.no_repeat_ngram},
         }
-        return tuple({"name": name, **rule} for name, rule in rules.items() if any(rule.values()))
+        knows_language = {} if self.splitting == "none" else {"language": language}
+        return Search(
+            Beam(self.num_beams, penalty, num_return, stopping) if is_beam else Greedy(penalty),
+            max_length=self.max_length,
+            constraints=[{"name": name, **one} for name, one in rules.items() if any(one.values())],
+            shortlist=shortlist,
+            splitting={"name": self.splitting, **knows_language},
+        )
 
 
 # The settings of [evaluation] that translations depend on.
@@ -532,17 +542,9 @@ class RunConfig:
             require_code("source", self.source)
             require_code("target", self.target)
 
-    @property
-    def splitting(self) -> Splitting:
-        """How source texts are split, as searches take it."""
-        # Imports Keras: --help does not need it.
-        from keras_addnorm.decoding import NoSplitting
-        from keras_addnorm.decoding import splitting as ways
-
-        name = self.evaluation.splitting
-        return (
-            NoSplitting() if name == "none" else ways.get({"name": name, "language": self.source})
-        )
+    def search(self, num_return: int = 1, shortlist: Shortlist | None = None) -> Search:
+        """Returns the search of the run for texts of its source language."""
+        return self.evaluation.search(num_return, language=self.source, shortlist=shortlist)
 
     @classmethod
     def read(cls, path: str | Path) -> RunConfig:

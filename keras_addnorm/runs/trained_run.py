@@ -13,7 +13,7 @@ from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.data.strings import string_pairs
-from keras_addnorm.decoding import Lexicon, Shortlist
+from keras_addnorm.decoding import Lexicon, Search, Shortlist
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.models.checks import require_tokenizers
 from keras_addnorm.runs.directory import RunDirectory, write_text
@@ -131,6 +131,10 @@ class TrainedRun:
             shortlist = Shortlist(lexicon, self.config.evaluation.shortlist)
             shortlist.check(self.model.config)
         return shortlist
+
+    def search(self, num_return: int = 1) -> Search:
+        """Returns how it is searched for translations, `num_return` of each text."""
+        return self.config.search(num_return, self.shortlist)
 
 
 def _lexicon(tokenizers: TokenizerPair, pairs: Any) -> Lexicon:

@@ -7,18 +7,15 @@ from pathlib import Path
 
 import keras
 
-from keras_addnorm.decoding import translate
+from keras_addnorm.decoding import Translation, translate
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.trained_run import TrainedRun
 from keras_addnorm.serving import load_translator
 
-# Batches between two movements of the progress bar; each call sorts its sentences by length.
-_BATCHES_AT_ONCE = 4
-
 
 def translate_texts(
     run: TrainedRun, texts: Sequence[str], *, verbose: int = 0
-) -> list[tuple[str, float]]:
+) -> list[Translation]:
     """Translates texts with the search that the run's configuration asks for.
 
     Args:
@@ -27,7 +24,7 @@ def translate_texts(
         verbose: 1 for a progress bar, 0 for none.
 
     Returns:
-        Text and score of each translation, in order.
+        The translation of each text, in order.
     """
     bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="sentence")
     return [found[0] for found in n_best_translations(run, texts, done=bar.update)]
@@ -38,10 +35,10 @@ def n_best_translations(
     texts: Sequence[str],
     n_best: int = 1,
     *,
-    done: Callable[[int], object] = lambda count: None,
+    done: Callable[[int], object] | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
-) -> list[list[tuple[str, float]]]:
+) -> list[list[Translation]]:
     """Translates texts, each in several ways.
 
     Args:
@@ -55,32 +52,17 @@ def n_best_translations(
     Returns:
         For each text, in order, its translations and their scores, the best first.
     """
-    search = run.config.evaluation
-    batch_size = min(search.batch_size, max(1, len(texts)))
-    # Texts of like length together, so that little is padding; each goes back to its place.
-    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-    results: list[list[tuple[str, float]]] = [[] for _ in texts]
-    strategy = search.strategy(n_best)
-    for start in range(0, len(order), _BATCHES_AT_ONCE * batch_size):
-        some = order[start : start + _BATCHES_AT_ONCE * batch_size]
-        with as_user_errors():
-            found = translate(
-                run.model,
-                run.tokenizers,
-                [texts[index] for index in some],
-                strategy,
-                max_length=search.max_length,
-                constraints=search.constraints,
-                shortlist=run.shortlist,
-                splitting=run.config.splitting,
-                source_language=source_language,
-                target_language=target_language,
-                batch_size=batch_size,
-            )
-        for index, translations in zip(some, found.n_best, strict=True):
-            results[index] = [(each.text, each.score) for each in translations]
-        done(start + len(some))
-    return results
+    with as_user_errors():
+        return translate(
+            run.model,
+            run.tokenizers,
+            texts,
+            search=run.search(n_best),
+            source_language=source_language,
+            target_language=target_language,
+            batch_size=min(run.config.evaluation.batch_size, max(1, len(texts))),
+            done=done,
+        ).n_best
 
 
 def load_export(
@@ -89,7 +71,7 @@ def load_export(
     target_language: str | None = None,
     *,
     verify: bool = True,
-) -> Callable[[Sequence[str]], list[tuple[str, float]]]:
+) -> Callable[[Sequence[str]], list[Translation]]:
     """Loads an exported model, whose search is part of it.
 
     Args:
@@ -107,8 +89,8 @@ def load_export(
     with as_user_errors():
         translator = load_translator(directory, verify=verify)
 
-    def translations(texts: Sequence[str]) -> list[tuple[str, float]]:
+    def translations(texts: Sequence[str]) -> list[Translation]:
         with as_user_errors():
-            return list(translator(texts, source_language, target_language))
+            return translator(texts, source_language, target_language)
 
     return translations

@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.translation import Translation
+
 if TYPE_CHECKING:
     from keras_addnorm.serving.client import Client
     from keras_addnorm.serving.errors import ServingError
     from keras_addnorm.serving.export import export_saved_model
     from keras_addnorm.serving.exported_translator import Translator, load_translator
     from keras_addnorm.serving.graph_tokenizer import GraphTokenizer
-    from keras_addnorm.serving.translation_result import Translation
 
 __all__ = [
     "Client",
@@ -31,7 +32,6 @@ _HOMES = {
     "Client": "client",
     "GraphTokenizer": "graph_tokenizer",
     "ServingError": "errors",
-    "Translation": "translation_result",
     "Translator": "exported_translator",
     "export_saved_model": "export",
     "load_translator": "exported_translator",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,15 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.atomic import remove_leftovers
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
-from keras_addnorm.decoding import Beam, Shortlist, Strategy
-from keras_addnorm.decoding import splitting as ways_of_splitting
+from keras_addnorm.decoding import Beam, Search, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
-from keras_addnorm.decoding.argument_checks import require_positive, require_type
-from keras_addnorm.decoding.constraints import (
-    ConstraintLike,
-    forbidden_by,
-    get_all,
-    require_possible,
-)
-from keras_addnorm.decoding.splitting import SplittingLike
+from keras_addnorm.decoding.decoder import DecoderInfo
+from keras_addnorm.decoding.generate import check_prefix
+from keras_addnorm.decoding.search import LENGTH_PENALTY, NUM_BEAMS, takes_search
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable, merge_lora
 from keras_addnorm.models.checks import require_finite, require_model, require_tokenizers
 from keras_addnorm.serving.assets_extra import checked_card, write_extras
 from keras_addnorm.serving.optimize_graph import optimize_graph
-from keras_addnorm.serving.recommended_search import LENGTH_PENALTY, NUM_BEAMS
 from keras_addnorm.serving.request_batches import Buckets
 from keras_addnorm.serving.signatures import Decoding, TranslationModule, returns_several
 from keras_addnorm.serving.stored_weights import require_storage
@@ -41,21 +35,17 @@ from keras_addnorm.serving.versions import choose_version, version_number, write
 _OPTIONS = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
 
 
+@takes_search(num_beams=NUM_BEAMS, length_penalty=LENGTH_PENALTY)
 def export_saved_model(
     model: Seq2SeqTransformer,
     tokenizer: BaseTokenizer | TokenizerPair,
     directory: str | os.PathLike[str],
     version: int | None = None,
     *,
-    num_beams: int | None = None,
-    length_penalty: float | None = None,
+    search: Search,
     strategies: Mapping[str, Any] | None = None,
-    max_length: int | None = None,
     batch_buckets: Sequence[int] | None = None,
     length_buckets: Sequence[int] | None = None,
-    shortlist: Shortlist | None = None,
-    splitting: SplittingLike = "sentences",
-    constraints: Iterable[ConstraintLike] = (),
     source_language: str | None = None,
     target_language: str | None = None,
     storage: str = "float32",
@@ -96,22 +86,17 @@ def export_saved_model(
         tokenizer: Its tokenizers, or the one for both languages.
         directory: The folder of the versions, such as `saved_models/<name>`.
         version: Number of the version, or `None` for the highest one and one more.
-        num_beams: Number of hypotheses, 4 by default; 1 is greedy search.
-        length_penalty: The exponent of the GNMT penalty that scores are divided by, 0.6 by default.
-        strategies: Instead of these two, strategies (or their names or dicts) by the name of
+        search: How it searches: a `keras_addnorm.decoding.Search`, or its fields as keywords:
+            `num_beams`, 4 by default, `length_penalty`, 0.6 by default, `max_length` and so on. A
+            beam that returns one translation returns all in `translate_nbest`. The lexicon of a
+            shortlist becomes part of the export.
+        strategies: Instead of the search's own, strategies (or their names or dicts) by the name of
             their signature. The first one is `serving_default`, so it has to return one
             translation a text; others with `num_return` > 1, and `translate_nbest` in any case,
             return what the table says of `translate_nbest`.
-        max_length: Number of tokens to generate for a sentence at most; `None` for
-            `model.config.max_length`.
         batch_buckets: Batch sizes under XLA; `None` for 1, 4, 16 and 64.
         length_buckets: Source lengths under XLA; `None` for 16, 32, 64, 128 and 256, up to
             `config.max_length`.
-        shortlist: The target tokens that a search weighs for a batch, instead of all: faster, but
-            not exact. Its lexicon becomes part of the export.
-        splitting: How texts are split, as in `keras_addnorm.decoding.translate`: `"sentences"`,
-            `"long_texts"`, `"none"`, or a `Splitting` such as `Sentences("de")`.
-        constraints: Rules about the next token; they hold for each sentence, in every strategy.
         source_language: The language of the texts, where the text format of the tokenizers has a
             place for it. Left out, it is an input `source_language` of the signatures, a string for
             each text or one for all.
@@ -156,30 +141,23 @@ def export_saved_model(
     require_tokenizers(model.config, tokenizers)
     if (source_language, target_language) != (None, None):
         tokenizers = tokenizers.with_languages(source_language, target_language)
-    decoding = Decoding(
-        _strategies(strategies, num_beams, length_penalty),
-        _max_length(model, max_length),
-        Buckets.of(batch_buckets, length_buckets, model.config.max_length),
-        shortlist,
-        ways_of_splitting.get(splitting),
-        (*get_all(constraints), *forbidden_by(tokenizers.target)),
-    )
-    require_possible(
-        decoding.constraints,
-        model.config.target_vocabulary_size,
-        decoding.max_length,
-        model.config.special_ids,
-    )
+    chosen = _strategies(strategies, search)
+    info = DecoderInfo.of(model)
+    fitted = search.for_texts(tokenizers.target).fitted(info)
+    for strategy in chosen.values():
+        dataclasses.replace(fitted, strategy=strategy).fitted(info)
+    if fitted.target_prefix is not None:
+        check_prefix(fitted.target_prefix, 1, fitted.max_length, info)
+    buckets = Buckets.of(batch_buckets, length_buckets, model.config.max_length)
+    decoding = Decoding(chosen, fitted, buckets)
     require_storage(storage)
     card = checked_card(card)
-    if shortlist is not None:
-        require_type("A shortlist", shortlist, Shortlist).check(model.config)
-        if tokenizers.text_format.target_prefix:
-            raise ValueError(
-                "A text format may begin targets with any piece, a shortlist leaves most of them "
-                "out. Expected no shortlist with the prefix "
-                f"{tokenizers.text_format.target_prefix}; received both."
-            )
+    if fitted.shortlist is not None and tokenizers.text_format.target_prefix:
+        raise ValueError(
+            "A text format may begin targets with any piece, a shortlist leaves most of them "
+            "out. Expected no shortlist with the prefix "
+            f"{tokenizers.text_format.target_prefix}; received both."
+        )
     directory = to_path(directory)
     version = choose_version(directory, version)
     require_finite(model)
@@ -203,7 +181,7 @@ def export_saved_model(
             model,
             tokenizers,
             signatures,
-            decoding.buckets,
+            buckets,
             settings,
             card,
             module.example_languages,
@@ -223,23 +201,21 @@ def _check_backend() -> None:
         )
 
 
-def _strategies(
-    strategies: Mapping[str, Any] | None, num_beams: int | None, length_penalty: float | None
-) -> dict[str, Strategy]:
-    if strategies is None:
-        num_beams = NUM_BEAMS if num_beams is None else num_beams
-        require_positive("A beam needs hypotheses.", num_beams=num_beams)
-        penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
-        best = decoding_strategies.choose(None, num_beams, penalty)
-        every = Beam(num_beams, penalty, num_return=num_beams) if num_beams > 1 else best
-        return {"translate": best, "translate_nbest": every}
-    given = {"num_beams": num_beams, "length_penalty": length_penalty}
-    is_given = any(value is not None for value in given.values())
-    if not isinstance(strategies, Mapping) or not strategies or is_given:
+def _strategies(strategies: Mapping[str, Any] | None, search: Search) -> dict[str, Strategy]:
+    if is_own := strategies is None:
+        best = every = search.chosen
+        if isinstance(best, Beam):
+            several = best.num_return if best.num_return > 1 else best.num_beams
+            best = dataclasses.replace(best, num_return=1)
+            every = dataclasses.replace(best, num_return=several)
+        strategies = {"translate": best, "translate_nbest": every}
+    short = (search.num_beams, search.length_penalty)
+    is_default = search.strategy is None and short in ((None, None), (NUM_BEAMS, LENGTH_PENALTY))
+    if not isinstance(strategies, Mapping) or not strategies or not (is_own or is_default):
         raise ValueError(
-            "Expected either strategies, at least one, or num_beams and length_penalty; a dict has "
-            "strategies by the names of their signatures. Received: "
-            f"strategies={strategies!r} and {given}."
+            "Expected either strategies, at least one, or a search with a strategy, such as by "
+            "num_beams and length_penalty; a dict has strategies by the names of their signatures. "
+            f"Received: strategies={strategies!r:.200} and {search.chosen}."
         )
     if wrong := [name for name in strategies if not _is_signature_name(name)]:
         raise ValueError(
@@ -266,17 +242,3 @@ def _strategies(
 
 def _is_signature_name(name: Any) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name) is not None
-
-
-def _max_length(model: Seq2SeqTransformer, max_length: int | None) -> int:
-    longest = model.config.max_length
-    max_length = longest if max_length is None else max_length
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise ValueError(f"Expected a positive int as max_length; received {max_length!r}.")
-    num_positions = model.config.num_positions
-    if num_positions is not None and max_length > num_positions:
-        raise ValueError(
-            f"The model has learned {num_positions} positions and cannot generate past them. "
-            f"Expected max_length <= {num_positions}; received {max_length}."
-        )
-    return max_length

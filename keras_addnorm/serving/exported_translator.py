@@ -11,13 +11,13 @@ import tensorflow as tf
 from keras_addnorm.basics.integrity import DamagedFileError
 from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.translation import Translation
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.strings import several_texts
 from keras_addnorm.data.text_format import some_of, unknown_language
 from keras_addnorm.serving.errors import NOT_FINITE
 from keras_addnorm.serving.graph_text_format import LANGUAGE_INPUTS
-from keras_addnorm.serving.translation_result import Translation
 from keras_addnorm.serving.versions import (
     MANIFEST,
     existing_versions,

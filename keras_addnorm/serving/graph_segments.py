@@ -1,6 +1,6 @@
 """Splits texts into segments and joins their translations, inside the graph of an export.
 
-`keras_addnorm.decoding.text_segments` does the same in Python: both apply the same substitutions
+`keras_addnorm.decoding.splitting` does the same in Python: both apply the same substitutions
 and divide what is too long at the same tokens. All operations belong to TensorFlow's core.
 
 Shape letters: B texts, R segments, N hypotheses, L tokens of a row.
@@ -17,8 +17,7 @@ import tensorflow as tf
 from keras_addnorm.data import BaseTokenizer
 from keras_addnorm.decoding.length_penalties import LengthPenalty
 from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, Rule, Rules
-from keras_addnorm.decoding.splitting import Splitting
-from keras_addnorm.decoding.text_segments import Boundaries, require_room
+from keras_addnorm.decoding.splitting import Boundaries, Splitting, require_room
 from keras_addnorm.serving.graph_vocabulary import (
     OUTER_SPACE,
     SPACE_AT_THE_END,

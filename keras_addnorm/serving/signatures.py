@@ -15,22 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
-from keras_addnorm.decoding import (
-    Beam,
-    Constraint,
-    Lexicon,
-    Sentences,
-    Shortlist,
-    Splitting,
-    Strategy,
-    constraints,
-    length_penalties,
-    splitting,
-)
+from keras_addnorm.decoding import Beam, Lexicon, Strategy, length_penalties
 from keras_addnorm.decoding.engine import Engine, TFGraphEngine, XLAEngine
-from keras_addnorm.decoding.prefix import Prefix
+from keras_addnorm.decoding.generate import run_search
 from keras_addnorm.decoding.score import teacher_forced
-from keras_addnorm.decoding.search import SearchSettings, search
+from keras_addnorm.decoding.search import FittedSearch
+from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.strategies import serialize
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.serving.errors import NOT_FINITE
@@ -58,31 +48,23 @@ class Decoding:
 
     Args:
         strategies: The strategies by the name of their signature; the first one is the default.
-        max_length: Number of tokens at most, T.
+        search: The search of all of them, but for the strategy; fitted to the model.
         buckets: The shapes of the numeric core.
-        shortlist: The target tokens that are weighed for a batch; `None` for all.
-        splitting: How texts are split.
-        constraints: Rules about the next token; they hold for each segment.
     """
 
     strategies: Mapping[str, Strategy]
-    max_length: int
+    search: FittedSearch
     buckets: Buckets
-    shortlist: Shortlist | None = None
-    splitting: Splitting = dataclasses.field(default_factory=Sentences)
-    constraints: tuple[Constraint, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for the card."""
-        strategies = {name: serialize(strategy) for name, strategy in self.strategies.items()}
+        search = self.search.to_dict()
+        del search["strategy"]
         return {
-            "strategies": strategies,
-            "max_length": self.max_length,
+            "strategies": {name: serialize(one) for name, one in self.strategies.items()},
+            **search,
             "batch_buckets": list(self.buckets.batch),
             "length_buckets": list(self.buckets.length),
-            "shortlist": None if self.shortlist is None else self.shortlist.size,
-            "splitting": splitting.serialize(self.splitting),
-            "constraints": [constraints.serialize(rule) for rule in self.constraints],
         }
 
 
@@ -104,8 +86,9 @@ class TranslationModule(tf.Module):
         storage: str,
     ) -> None:
         super().__init__(name="translation")
+        search = decoding.search
         self._texts = TextEncoder(
-            tokenizers, model.config.max_length, decoding.max_length, decoding.splitting
+            tokenizers, model.config.max_length, search.max_length, search.splitting
         )
         self.tables = self._texts.tables
         weights = StoredWeights(model, storage)
@@ -114,13 +97,14 @@ class TranslationModule(tf.Module):
         # shortlist, for which each batch has another table.
         self.transposed_table = None
         embeddings = model.decoder_embedding.embeddings
-        if model.vocabulary_projection is None and decoding.shortlist is None:
+        if model.vocabulary_projection is None and search.shortlist is None:
             self.transposed_table = weights.transposed(embeddings, model.compute_dtype)
-        if decoding.shortlist is not None:
-            lexicon = {k: tf.Variable(v) for k, v in vars(decoding.shortlist.lexicon).items()}
+        if search.shortlist is not None:
+            lexicon = {k: tf.Variable(v) for k, v in vars(search.shortlist.lexicon).items()}
             self.lexicon = tuple(lexicon.values())
-            shortlist = dataclasses.replace(decoding.shortlist, lexicon=Lexicon(**lexicon))
-            decoding = dataclasses.replace(decoding, shortlist=shortlist)
+            shortlist = dataclasses.replace(search.shortlist, lexicon=Lexicon(**lexicon))
+            search = dataclasses.replace(search, shortlist=shortlist)
+            decoding = dataclasses.replace(decoding, search=search)
         self._decoding = decoding
 
         def transposed_table(table: Any) -> tf.Tensor | None:
@@ -130,8 +114,16 @@ class TranslationModule(tf.Module):
 
         self._engines = {"": TFGraphEngine(transposed_table), "_xla": XLAEngine(transposed_table)}
         text_format = self._texts.text_format
+        # The tokens that all outputs begin with, (P,), behind those of the text format.
+        prefix = search.target_prefix
+        self._prefix = () if prefix is None else tuple(prefix.tokens)
         self._model = TracedModel(
-            model, weights, decoding, text_format.target_length, text_format.is_prefix_free
+            model,
+            weights,
+            decoding,
+            text_format.target_length + len(self._prefix),
+            text_format.is_prefix_free if prefix is None else prefix.is_free,
+            text_format.target_length if text_format.is_prefix_free else 0,
         )
 
     def signatures(self) -> dict[str, Any]:
@@ -169,7 +161,7 @@ class TranslationModule(tf.Module):
         return {LANGUAGE_INPUTS[side]: name for side, name in known.items()}
 
     def _translate(self, strategy: Strategy, several: bool, find: Function) -> Function:
-        longest, count = self._decoding.max_length, strategy.num_return
+        longest, count = self._decoding.search.max_length, strategy.num_return
         outputs = {
             "ids": tf.TensorSpec([None, count, longest], tf.int32),
             "scores": tf.TensorSpec([None, count], tf.float32),
@@ -187,6 +179,11 @@ class TranslationModule(tf.Module):
             if self._texts.text_format.target_length:
                 of_texts = self._texts.target_prefix(languages, tf.size(texts))
                 prefix.append(tf.gather(of_texts, text_of_rows(segments.first_rows)))
+            if self._prefix:
+                own = tf.constant([self._prefix], tf.int32)
+                prefix.append(tf.tile(own, [tf.shape(source_ids)[0], 1]))
+            if len(prefix) > 1:
+                prefix = [tf.concat(prefix, 1)]
             found = self._in_batches(find, [source_ids, *prefix], outputs)
             with tf.control_dependencies([self._require_finite(found["bad_step"])]):
                 ids, scores = tf.identity(found["ids"]), tf.identity(found["scores"])
@@ -216,7 +213,7 @@ class TranslationModule(tf.Module):
 
     def _require_finite(self, bad_step: tf.Tensor) -> Any:
         """An operation that fails where a search met a logit that is no number."""
-        longest = self._decoding.max_length
+        longest = self._decoding.search.max_length
         first = tf.reduce_min(tf.concat([bad_step, [longest]], 0))
         said = [f"{NOT_FINITE} at step", first, "of the search. Expected finite numbers."]
         return tf.debugging.Assert(first >= longest, said)
@@ -238,10 +235,10 @@ class TranslationModule(tf.Module):
             tf.reshape(tf.transpose(lengths), [-1]),
             rows,
         )
-        width = tf.maximum(whole.bounding_shape(1), self._decoding.max_length)
-        if self._decoding.splitting.cuts_off:
+        width = tf.maximum(whole.bounding_shape(1), self._decoding.search.max_length)
+        if self._decoding.search.splitting.cuts_off:
             # A server puts requests together where rows have one size.
-            width = tf.constant(self._decoding.max_length, tf.int64)
+            width = tf.constant(self._decoding.search.max_length, tf.int64)
         whole = whole.to_tensor(padding, shape=tf.stack([-1, width]))
         whole = tf.transpose(tf.reshape(whole, [count, num_rows, width]), [1, 0, 2])
         return tf.ensure_shape(whole, [None, count, tf.get_static_value(width)])
@@ -258,7 +255,9 @@ class TranslationModule(tf.Module):
         with tf.control_dependencies([equal]):
             targets = tf.identity(targets)
         outputs = {
-            "token_log_probabilities": tf.TensorSpec([None, self._decoding.max_length], tf.float32)
+            "token_log_probabilities": tf.TensorSpec(
+                [None, self._decoding.search.max_length], tf.float32
+            )
         }
         found = self._in_batches(self._model.score, [sources, targets], outputs)
         return {"scores": tf.reduce_sum(found["token_log_probabilities"], 1), **found}
@@ -318,7 +317,8 @@ class TracedModel:
         weights: Its weights as they are stored.
         decoding: How it decodes.
         prefix_length: Number of tokens that outputs begin with; their ids are an input.
-        is_prefix_free: Whether these add nothing to a score.
+        is_prefix_free: Whether these add nothing to a score of a search.
+        num_free_tokens: Number of first tokens that add nothing to the score of a given target.
     """
 
     def __init__(
@@ -328,8 +328,10 @@ class TracedModel:
         decoding: Decoding,
         prefix_length: int = 0,
         is_prefix_free: bool = False,
+        num_free_tokens: int = 0,
     ) -> None:
         self.model = model
+        self._num_free_tokens = num_free_tokens
         self._prefix_length = prefix_length
         self._is_prefix_free = is_prefix_free
         self.config = model.config
@@ -340,7 +342,7 @@ class TracedModel:
         self._decode_sequence = self._trace(
             "decode_sequence",
             functools.partial(model.decode_sequence, return_attention_scores=True),
-            tf.TensorSpec([None, decoding.max_length], tf.int32),
+            tf.TensorSpec([None, decoding.search.max_length], tf.int32),
             tf.TensorSpec([None, None, model.config.hidden_dim], model.compute_dtype),
             tf.TensorSpec([None, None], tf.bool),
         )
@@ -377,17 +379,15 @@ class TracedModel:
             (other for other in strategies if finds_all_of(other, strategy)),
             key=lambda other: other.num_return,
         )
-        decoding = self._decoding
-        settings = SearchSettings(widest, decoding.max_length, decoding.constraints, engine)
-        count, shortlist = strategy.num_return, decoding.shortlist
+        whole = dataclasses.replace(self._decoding.search, strategy=widest, target_prefix=None)
+        count = strategy.num_return
 
         def find(
             num_needed: tf.Tensor, source_ids: tf.Tensor, *prefix: tf.Tensor
         ) -> tuple[tf.Tensor, ...]:
             begins = self._prefix(*prefix) if prefix else None
-            found = search(
-                self, source_ids, settings, begins, shortlist=shortlist, num_needed=num_needed
-            )
+            search = dataclasses.replace(whole, target_prefix=begins)
+            found = run_search(self, source_ids, search, engine, num_needed=num_needed)
             # One for each row, so that it is cut and put together as all outputs are.
             bad_step = tf.fill(tf.shape(found.scores)[:1], tf.cast(found.bad_step, tf.int32))
             return found.ids, found.scores, bad_step
@@ -414,12 +414,12 @@ class TracedModel:
 
     def score(self, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Outputs:
         """Scores targets, (B, T), token by token."""
-        target_ids = _with_columns(target_ids, self._decoding.max_length, self.config.pad_id)
-        target_ids = tf.ensure_shape(target_ids, [None, self._decoding.max_length])
+        target_ids = _with_columns(target_ids, self._decoding.search.max_length, self.config.pad_id)
+        target_ids = tf.ensure_shape(target_ids, [None, self._decoding.search.max_length])
         tokens, _ = teacher_forced(self, source_ids, target_ids[:, None], layer=None)
         tokens = tokens[:, 0]
-        if self._is_prefix_free and self._prefix_length:
-            is_chosen = tf.range(tf.shape(tokens)[1]) >= self._prefix_length
+        if self._num_free_tokens:
+            is_chosen = tf.range(tf.shape(tokens)[1]) >= self._num_free_tokens
             tokens = tf.where(is_chosen, tokens, 0.0)
         return {"token_log_probabilities": tokens}
 

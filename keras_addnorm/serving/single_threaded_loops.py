@@ -14,7 +14,7 @@ from collections.abc import Iterable, MutableSequence, Sequence
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
 
-from keras_addnorm.decoding.engine.tf_step_loop import StepLoop, find_step_loop
+from keras_addnorm.decoding.engine.tf_ops import StepLoop, find_step_loop
 
 FEW_ROWS = 16
 """Largest batch, in hypotheses, that runs on the single-threaded executor."""

@@ -191,6 +191,8 @@ SEARCH_WRONG = {
     "constraints": NO_CONSTRAINTS,
     "target_prefix": (3, "a", [1.5], [V], [-1], [2], [0, 4], [[4]], [4] * 9, NOTHING),
     "shortlist": NO_SHORTLIST,
+    "search": NO_OBJECT,
+    "done": None,
     "return_details": (3, "yes", {}, {"layer": 0}, decoding.Details(layer=7), NOTHING),
 }
 SEARCH_RANGE = {"num_beams": SIZE, "max_length": SIZE}
@@ -282,6 +284,21 @@ DECODING = {
             "num_return": SIZE,
         },
     ),
+    "Search": Call(
+        always(decoding.Search),
+        dict,
+        {
+            "strategy": NO_STRATEGY,
+            "num_beams": (*NO_INT, True),
+            "length_penalty": NO_PENALTY,
+            "max_length": (*NO_INT, True),
+            "constraints": (*NO_CONSTRAINTS[:8], NOTHING),
+            "target_prefix": None,
+            "shortlist": NO_SHORTLIST,
+            "splitting": NO_SPLITTING,
+        },
+        SEARCH_RANGE,
+    ),
     "Sentences": Call(always(decoding.Sentences)),
     "Shortlist": Call(
         always(decoding.Shortlist),
@@ -299,7 +316,7 @@ DECODING = {
         lambda: {"model": model(), "source_ids": SOURCE, "max_length": 4},
         SEARCH_WRONG | {"source_ids": None, "target_prefix": None},
         SEARCH_RANGE | {"pad_id": (-1,), "start_id": (-1,), "end_id": (-1, 0)},
-        ("keras_addnorm.decoding.search.search",),
+        ("keras_addnorm.decoding.generate.run_search",),
     ),
     "generate": Call(
         always(decoding.generate),
@@ -1110,6 +1127,9 @@ SERVING = {
         {
             "model": NO_MODEL,
             "tokenizer": (*NO_TOKENIZER, data.ByteTokenizer()),
+            "strategy": NO_STRATEGY,
+            "search": NO_OBJECT,
+            "target_prefix": SEARCH_WRONG["target_prefix"],
             "length_penalty": NO_PENALTY[1:],
             "strategies": (
                 3,

@@ -626,7 +626,7 @@ def test_m6_the_best_translations_of_each_text(capsys, monkeypatch, tmp_path):
     seen = []
 
     def n_best(run, texts, count, done, **_):
-        seen.append((run.config.evaluation.constraints, count))
+        seen.append((run.config.search().constraints, count))
         return [[(f"{text}{i}", -i - 0.5) for i in range(count)] for text in texts]
 
     @dataclasses.dataclass

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 from keras import ops
 
-from keras_addnorm.decoding.cache import Cache
-from keras_addnorm.decoding.search_inputs import SearchInputs
-from keras_addnorm.decoding.step_model import StepModel
+from keras_addnorm.decoding.search_inputs import Cache, SearchInputs
+from keras_addnorm.decoding.strategy import StepModel
 
 
 def penalty(length, alpha):

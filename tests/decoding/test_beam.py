@@ -28,7 +28,7 @@ from keras_addnorm.decoding import (
     NoRepeatNgram,
     Prefix,
 )
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.decoder import SpecialIds
 
 V, L = 5, 5
 USUAL = SpecialIds(pad_id=0, start_id=1, end_id=2)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_addnorm.decoding.indexing import select
-from keras_addnorm.decoding.top_k import _block_size, best_first
+from keras_addnorm.decoding.tensor_ops import _block_size, best_first, select
 
 
 @pytest.mark.parametrize("shape", [(7,), (1024,), (4099,), (6144,), (3, 50), (2, 3000), (2, 4099)])

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from filled_models import SOURCE, TARGET, array, tiny_model
 
-from keras_addnorm.decoding.compilation import run_compiled
 from keras_addnorm.decoding.engine import engine_for
+from keras_addnorm.decoding.engine.base import run_compiled
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 TARGETS = np.array([[4, 5, 2], [7, 2, 0], [8, 9, 2]])

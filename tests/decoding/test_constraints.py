@@ -17,7 +17,7 @@ from keras_addnorm.decoding import (
     Sample,
     constraints,
 )
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.decoder import SpecialIds
 
 # Four words and an end: 341 sequences.
 V, L = 7, 4

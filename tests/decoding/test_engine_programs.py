@@ -11,9 +11,10 @@ import tensorflow as tf
 from keras_addnorm.decoding import decode, strategies
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine, engine_for, xla
 from keras_addnorm.decoding.engine.tf_ops import transpose
-from keras_addnorm.decoding.engine.vocabulary import ListedTokens
-from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE
-from keras_addnorm.decoding.search import SearchSettings, search
+from keras_addnorm.decoding.engine.views import ListedTokens
+from keras_addnorm.decoding.generate import run_search
+from keras_addnorm.decoding.search import Search
+from keras_addnorm.decoding.tensor_ops import IMPOSSIBLE
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving.optimize_graph import function_definitions
 
@@ -194,11 +195,10 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
     counts = []
     for num_layers in (1, 3):
         model = make_model(num_decoder_layers=num_layers, max_length=300)
-        settings = SearchSettings(
-            strategies.choose(None, num_beams, 0.0), 300, engine=TFGraphEngine()
-        )
+        search = Search(strategies.choose(None, num_beams, 0.0), max_length=300)
         ids = tf.TensorSpec([2, 5], tf.int32)
-        body = step_of(tf.function(functools.partial(search, model, settings=settings), [ids]))
+        find = functools.partial(run_search, model, search=search, engine=TFGraphEngine())
+        body = step_of(tf.function(find, [ids]))
         operations = Counter(node.op for node in body.node_def)
         # An export merges those that ask for the size of the same.
         asked = {node.input[0] for node in body.node_def if node.op == "Shape"}
@@ -211,11 +211,11 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams):
-    settings = SearchSettings(strategies.choose(None, num_beams, 0.0), T, engine=TFGraphEngine())
+    search = Search(strategies.choose(None, num_beams, 0.0), max_length=T)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def find(ids):
-        return search(model, ids, settings)
+        return run_search(model, ids, search, TFGraphEngine())
 
     body = step_of(find)
     made = [node.op for node in body.node_def if "self_attention" in node.name]
@@ -285,12 +285,12 @@ def test_engines_agree_on_columns(columns):
 @pytest.mark.parametrize("under_xla", [True, False])
 def test_sources_without_tokens_keep_their_number(model, under_xla):
     """A reshape finds out no size of an array without numbers."""
-    settings = SearchSettings(strategies.choose(None, 3, 0.0), T, engine=engine_for(under_xla))
+    search = Search(strategies.choose(None, 3, 0.0), max_length=T)
     ids = tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(input_signature=[ids], jit_compile=under_xla, autograph=False)
     def find(ids):
-        return search(model, ids, settings)
+        return run_search(model, ids, search, engine_for(under_xla))
 
     found = find(np.zeros((2, 0), "int32"))
     np.testing.assert_array_equal(found.ids, np.zeros((2, 1, T)))

@@ -7,9 +7,9 @@ from models_reference import SCHEMES, SOURCE, V_SOURCE, V_TARGET, array, tiny_mo
 from search_reference import all_sequences, padded, penalty
 
 from keras_addnorm.decoding import Beam, Greedy, decode
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import XLAEngine
 from keras_addnorm.decoding.search_inputs import SearchResult
-from keras_addnorm.decoding.special_ids import SpecialIds
 
 IDS = SpecialIds(pad_id=0, start_id=1, end_id=2)
 L = 6

@@ -15,11 +15,12 @@ from keras_addnorm.decoding import Beam, DiverseBeam, Greedy, MaxLength, MinLeng
 from keras_addnorm.decoding.engine import (
     XLAEngine,
     engine_for,
-    grouped_growth,
-    single_loop_growth,
+    tf_graph,
+    xla,
 )
-from keras_addnorm.decoding.engine.loops import run_until_few
-from keras_addnorm.decoding.search import SearchSettings, search
+from keras_addnorm.decoding.engine.base import run_until_few
+from keras_addnorm.decoding.generate import run_search
+from keras_addnorm.decoding.search import Search
 
 T = 11
 STRATEGIES = [
@@ -39,18 +40,18 @@ for row, length in enumerate((7, 3, 5, 1, 6, 2, 0, 4, 7)):
 @pytest.fixture
 def short_stages(monkeypatch):
     """Stages of 2, 4 and 11 positions; in one loop of 2, 4, 8 and 11."""
-    monkeypatch.setattr(grouped_growth, "_FIRST", 2)
-    monkeypatch.setattr(grouped_growth, "_MARGIN", -99)
-    monkeypatch.setattr(grouped_growth, "_GROWTH", 2)
-    monkeypatch.setattr(single_loop_growth, "_FIRST", 2)
-    assert grouped_growth.stage_lengths(T, 7) == [2, 4, 11]
+    monkeypatch.setattr(xla, "_FIRST", 2)
+    monkeypatch.setattr(xla, "_MARGIN", -99)
+    monkeypatch.setattr(xla, "_GROWTH", 2)
+    monkeypatch.setattr(tf_graph, "_FIRST", 2)
+    assert xla.stage_lengths(T, 7) == [2, 4, 11]
 
 
 @pytest.fixture
 def groups_of_few(monkeypatch):
     """A batch of 4 is a large one, and a third of it goes on: of 9 sentences 3, of 3 all."""
-    monkeypatch.setattr(grouped_growth, "_LARGE_BATCH", 4)
-    monkeypatch.setattr(grouped_growth, "_GROUPS", 3)
+    monkeypatch.setattr(xla, "_LARGE_BATCH", 4)
+    monkeypatch.setattr(xla, "_GROUPS", 3)
 
 
 def make_model(end_bias, **settings):
@@ -64,8 +65,9 @@ def make_model(end_bias, **settings):
 
 
 def run(model, strategy, under_xla=True, source=SOURCE, prefix=None, constraints=()):
-    settings = SearchSettings(strategy, T, constraints, engine_for(under_xla))
-    found = search(model, keras.ops.convert_to_tensor(source, "int32"), settings, prefix)
+    search = Search(strategy, max_length=T, constraints=constraints, target_prefix=prefix)
+    source = keras.ops.convert_to_tensor(source, "int32")
+    found = run_search(model, source, search, engine_for(under_xla))
     return array(found.ids), array(found.scores)
 
 
@@ -90,12 +92,12 @@ def rules_of_groups(has_prefix):
 
 def compiled(model, strategy, under_xla, shape=(None, None)):
     """The same for sources of this shape, traced as a whole."""
-    settings = SearchSettings(strategy, T, engine=engine_for(under_xla))
+    search = Search(strategy, max_length=T)
     spec = tf.TensorSpec(shape, tf.int32)
 
     @tf.function(input_signature=[spec], jit_compile=under_xla, autograph=False)
     def find(source):
-        found = search(model, source, settings)
+        found = run_search(model, source, search, engine_for(under_xla))
         return found.ids, found.scores
 
     return find
@@ -124,9 +126,9 @@ def num_steps(ids):
     ],
 )
 def test_the_lengths_of_the_stages(longest, source_length, expected):
-    assert grouped_growth.stage_lengths(longest, source_length) == expected
+    assert xla.stage_lengths(longest, source_length) == expected
     unknown = keras.ops.convert_to_tensor(source_length)
-    assert list(map(int, grouped_growth.stage_lengths(longest, unknown))) == expected
+    assert list(map(int, xla.stage_lengths(longest, unknown))) == expected
 
 
 @pytest.mark.fast_cases(1)
@@ -184,8 +186,8 @@ def test_further_stages_may_have_no_more_room(request, monkeypatch):
     expected, _ = found_in_one_group(Beam(3, 0.6, num_return=2), False)
     request.getfixturevalue("short_stages")
     request.getfixturevalue("groups_of_few")
-    monkeypatch.setattr(grouped_growth, "_MARGIN", T)
-    assert grouped_growth.stage_lengths(T, 7) == [T, T, T]
+    monkeypatch.setattr(xla, "_MARGIN", T)
+    assert xla.stage_lengths(T, 7) == [T, T, T]
     rules = rules_of_groups(False)
     ids, _ = run(make_model(1.0), Beam(3, 0.6, num_return=2), source=SENTENCES, **rules)
     np.testing.assert_array_equal(ids, expected)
@@ -208,9 +210,9 @@ class ShortMemory:
 def test_room_is_made_for_the_source_not_for_the_memory(monkeypatch):
     model = ShortMemory(make_model(-9.0))
     expected, _ = run(model, Beam(3, 0.6))
-    monkeypatch.setattr(grouped_growth, "_FIRST", 2)
-    monkeypatch.setattr(grouped_growth, "_MARGIN", 0)
-    assert grouped_growth.stage_lengths(T, SOURCE.shape[1])[0] > 2
+    monkeypatch.setattr(xla, "_FIRST", 2)
+    monkeypatch.setattr(xla, "_MARGIN", 0)
+    assert xla.stage_lengths(T, SOURCE.shape[1])[0] > 2
     ids, _ = run(model, Beam(3, 0.6))
     np.testing.assert_array_equal(ids, expected)
 
@@ -280,11 +282,11 @@ MANY_LONG = [9, 2, 6, 3, 5, 2, 3, 7, 2, 2, 6, 2, 8, 2, 2, 5]
     ],
 )
 def test_who_steps(monkeypatch, strategy, lengths, under_xla, expected):
-    monkeypatch.setattr(grouped_growth, "_FIRST", 4)
-    monkeypatch.setattr(grouped_growth, "_MARGIN", -99)
-    monkeypatch.setattr(grouped_growth, "_GROUPS", 4)
-    monkeypatch.setattr(single_loop_growth, "_FIRST", 4)
-    assert grouped_growth.stage_lengths(T, 9) == [4, T]
+    monkeypatch.setattr(xla, "_FIRST", 4)
+    monkeypatch.setattr(xla, "_MARGIN", -99)
+    monkeypatch.setattr(xla, "_GROUPS", 4)
+    monkeypatch.setattr(tf_graph, "_FIRST", 4)
+    assert xla.stage_lengths(T, 9) == [4, T]
     assert steps_of(strategy, lengths, under_xla) == expected
 
 
@@ -346,8 +348,8 @@ def test_each_stage_has_room_for_its_positions(short_stages, strategy, under_xla
 @pytest.mark.parametrize("length", [3, 6])
 def test_the_first_stage_is_a_little_longer_than_the_sources(monkeypatch, length):
     """Also where a trace does not know their length: the program has caches of its room."""
-    monkeypatch.setattr(grouped_growth, "_FIRST", 2)
-    monkeypatch.setattr(grouped_growth, "_MARGIN", 2)
+    monkeypatch.setattr(xla, "_FIRST", 2)
+    monkeypatch.setattr(xla, "_MARGIN", 2)
     model = make_model(1.0)
     source = tf.constant(SENTENCES[:, :length])
     program = compiled(model, Greedy(), True).experimental_get_compiler_ir(source)(stage="hlo")
@@ -361,9 +363,9 @@ def test_the_first_stage_is_a_little_longer_than_the_sources(monkeypatch, length
 class WholeBatch(XLAEngine):
     """Runs all sentences to the end, in a loop without stages."""
 
-    def run_with_growing_cache(self, loop_of, state, inputs, num_hypotheses, grow):
-        loop = loop_of(inputs)
-        state = state._replace(cache=grow(state.cache, inputs.max_length))
+    def run_with_growing_cache(self, growing, state, inputs):
+        loop = growing.loop_of(inputs)
+        state = state._replace(cache=growing.grow(state.cache, inputs.max_length))
         return loop.hypotheses(run_until_few(loop, state, 0, inputs.max_length))
 
 

@@ -14,7 +14,7 @@ from keras_addnorm.decoding import (
     decode,
     length_penalties,
 )
-from keras_addnorm.decoding.log_probabilities import IMPOSSIBLE
+from keras_addnorm.decoding.tensor_ops import IMPOSSIBLE
 
 LENGTHS = np.array([1, 2, 7, 13])
 

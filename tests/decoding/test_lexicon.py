@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from keras_addnorm.decoding import Lexicon, lexicon
+from keras_addnorm.decoding import Lexicon, shortlist
 
 SIZES = {"source_vocabulary_size": 9, "target_vocabulary_size": 12}
 
@@ -72,7 +72,7 @@ def test_it_learns_which_token_means_which():
 def test_of_a_long_text_sentences_are_left_out_evenly(monkeypatch):
     pairs = [([3 + i % 6, 2], [3 + i % 9, 2]) for i in range(30)]
     fourth = Lexicon.estimate(pairs[::4], **SIZES)
-    monkeypatch.setattr(lexicon, "_MOST_COOCCURRENCES", 4 * 10)
+    monkeypatch.setattr(shortlist, "_MOST_COOCCURRENCES", 4 * 10)
     thinned = Lexicon.estimate(iter(pairs), **SIZES)
     for name, array in vars(fourth).items():
         np.testing.assert_array_equal(getattr(thinned, name), array)

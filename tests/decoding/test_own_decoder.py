@@ -19,9 +19,10 @@ from keras_addnorm.decoding import (
     decode,
     generate,
 )
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import engine_for
-from keras_addnorm.decoding.search import SearchSettings, search
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.generate import run_search
+from keras_addnorm.decoding.search import Search
 from keras_addnorm.layers import PositionalEmbedding, TransformerDecoder
 
 IDS = SpecialIds()
@@ -127,7 +128,7 @@ def test_engines_and_batches_agree(decoder, strategy):
 
 @pytest.mark.parametrize("under_xla", [True, False])
 def test_it_is_traced_with_unknown_sizes(decoder, under_xla):
-    settings = SearchSettings(Beam(3, 0.6), L, engine=engine_for(under_xla))
+    search = Search(Beam(3, 0.6), max_length=L)
 
     @tf.function(
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
@@ -135,7 +136,7 @@ def test_it_is_traced_with_unknown_sizes(decoder, under_xla):
         autograph=False,
     )
     def find(source):
-        return search(decoder, source, settings).ids
+        return run_search(decoder, source, search, engine_for(under_xla)).ids
 
     expected, _ = decode(
         decoder, ops.convert_to_tensor(SOURCE), strategy=Beam(3, 0.6), max_length=L
@@ -146,8 +147,8 @@ def test_it_is_traced_with_unknown_sizes(decoder, under_xla):
 def test_its_special_ids_are_arguments(decoder):
     """With another end, a sequence ends elsewhere."""
     ids, _ = generate(decoder, SOURCE, max_length=L, end_id=5, start_id=1)
-    expected = SearchSettings(Greedy(), L, ids=SpecialIds(end_id=5))
-    found = search(decoder, ops.convert_to_tensor(SOURCE), expected)
+    search, source = Search(Greedy(), max_length=L), ops.convert_to_tensor(SOURCE)
+    found = run_search(decoder, source, search, engine_for(), SpecialIds(end_id=5))
     np.testing.assert_array_equal(ids, found.ids[:, 0])
     for row in ids.tolist():
         own = row[: row.index(5) + 1] if 5 in row else row

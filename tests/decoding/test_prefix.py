@@ -17,9 +17,10 @@ from keras_addnorm.decoding import (
     Shortlist,
     decode,
 )
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine
-from keras_addnorm.decoding.search import SearchSettings, search
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.generate import run_search
+from keras_addnorm.decoding.search import Search
 
 V, L, END = 6, 4, 2
 ALL_IDS = {
@@ -148,12 +149,12 @@ def test_details_and_scores_leave_its_cost_out(model):
 @pytest.mark.parametrize("engine", [XLAEngine(), TFGraphEngine()], ids=["xla", "graph"])
 def test_an_export_takes_it_as_a_tensor(model, engine):
     """One traced function, whose sizes are unknown, serves any forced token."""
-    settings = SearchSettings(Beam(2, "average"), L, engine=engine)
 
     @tf.function(autograph=False)
     def find(source, token):
         prefix = Prefix(tf.reshape(token, [1]), is_free=True)
-        found = search(model, source, settings, prefix)
+        search = Search(Beam(2, "average"), max_length=L, target_prefix=prefix)
+        found = run_search(model, source, search, engine)
         return found.ids[:, 0], found.scores[:, 0]
 
     compiled = find.get_concrete_function(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from search_reference import all_sequences, log_p_of, random_table, search_all
 
-from keras_addnorm.decoding import Greedy, Sample, noise
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding import Greedy, Sample, tensor_ops
+from keras_addnorm.decoding.decoder import SpecialIds
 
 V, L = 5, 3
 IDS = SpecialIds(pad_id=0, start_id=1, end_id=2)
@@ -156,7 +156,7 @@ def mixed(x):
 
 def test_keys_are_the_published_hash():
     keys, numbers = np.array([0, 1, -5, 2**31 - 1], "int32"), np.array([7, 0, -1, 10**9], "int32")
-    found = np.asarray(noise.spread(keys, numbers)).astype("int64") % 2**32
+    found = np.asarray(tensor_ops.spread(keys, numbers)).astype("int64") % 2**32
     golden = 0x9E3779B9
     expected = [
         mixed((k % 2**32 + mixed(n * golden % 2**32)) % 2**32)
@@ -166,7 +166,7 @@ def test_keys_are_the_published_hash():
 
 
 def test_gumbel_noise_has_the_gumbel_distribution():
-    draws = np.sort(np.asarray(noise.gumbel(np.arange(20_000, dtype="int32"))))
+    draws = np.sort(np.asarray(tensor_ops.gumbel(np.arange(20_000, dtype="int32"))))
     assert np.isfinite(draws).all()
     expected = np.exp(-np.exp(-draws))
     observed = (np.arange(20_000) + 0.5) / 20_000

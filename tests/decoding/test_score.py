@@ -12,7 +12,7 @@ from keras_addnorm.decoding import (
     Sample,
     coverage,
 )
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.decoder import SpecialIds
 
 IDS = SpecialIds(pad_id=0, start_id=1, end_id=2)
 L = 6

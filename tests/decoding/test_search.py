@@ -12,10 +12,10 @@ from search_reference import (
 )
 
 from keras_addnorm.decoding import Beam, Greedy
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import XLAEngine
-from keras_addnorm.decoding.indexing import write_column
-from keras_addnorm.decoding.next_tokens import log_probabilities
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.strategy import log_probabilities
+from keras_addnorm.decoding.tensor_ops import write_column
 
 V, L = 5, 5
 USUAL = SpecialIds(pad_id=0, start_id=1, end_id=2)

@@ -22,7 +22,7 @@ from keras_addnorm.decoding import (
     generate,
     translate,
 )
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.decoder import SpecialIds
 
 IDS = SpecialIds(pad_id=0, start_id=1, end_id=2)
 L, C = 6, 4

@@ -28,8 +28,8 @@ from keras_addnorm.decoding import (
     Shortlist,
     decode,
 )
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.score import teacher_forced
-from keras_addnorm.decoding.special_ids import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 
 V, L = 5, 4

@@ -7,7 +7,7 @@ import pytest
 
 from keras_addnorm.decoding import LongTexts, NoSplitting, Sentences, splitting
 from keras_addnorm.decoding.sentence_rules import MARK, WHITE_SPACE, sentence_rules
-from keras_addnorm.decoding.text_segments import Boundaries, join, make_segments
+from keras_addnorm.decoding.splitting import Boundaries, join, make_segments
 
 
 def parts(text, language=None):

@@ -10,11 +10,10 @@ import transformers
 from keras import ops
 
 from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, Prefix
-from keras_addnorm.decoding.cache import Cache
-from keras_addnorm.decoding.indexing import write_column
-from keras_addnorm.decoding.search_inputs import SearchInputs
-from keras_addnorm.decoding.special_ids import SpecialIds
-from keras_addnorm.decoding.step_model import StepModel
+from keras_addnorm.decoding.decoder import SpecialIds
+from keras_addnorm.decoding.search_inputs import Cache, SearchInputs
+from keras_addnorm.decoding.strategy import StepModel
+from keras_addnorm.decoding.tensor_ops import write_column
 
 V, L, B = 20, 30, 6
 PAD = V - 1

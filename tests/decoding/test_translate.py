@@ -11,6 +11,7 @@ from keras_addnorm.decoding import (
     MinLength,
     Prefix,
     Sample,
+    Search,
     Translation,
     Translations,
     translate,
@@ -53,8 +54,8 @@ class Copying:
         self.config = config
         self.requests = []
 
-    def generate(self, ids, strategy, **options):
-        self.requests.append((ids.copy(), {"strategy": strategy, **options}))
+    def generate(self, ids, *, search, **options):
+        self.requests.append((ids.copy(), {**vars(search), **options}))
         is_real = ids != 0
         return ids, np.where(is_real.any(-1), -is_real.sum(-1), 0).astype("float32")
 
@@ -176,13 +177,15 @@ def test_a_generator_of_texts_is_read_once(copying):
 
 
 def test_options_reach_the_model(copying):
-    options = {"max_length": 4, "jit_compile": False, "constraints": (MinLength(2),)}
-    options |= {"shortlist": object(), "target_prefix": Prefix([4])}
-    translate(copying, PAIR, ["a"], num_beams=5, length_penalty=0.7, **options)
-    translate(copying, PAIR, ["a"], "greedy", **options)
-    translate(copying, PAIR, ["a"], **options)
-    expected = [Beam(5, 0.7), Greedy(), Greedy()]
-    assert [r[1] for r in copying.requests] == [{"strategy": s, **options} for s in expected]
+    options = {"max_length": 4, "constraints": (MinLength(2),), "target_prefix": Prefix([4])}
+    short = {"num_beams": 5, "length_penalty": 0.7}
+    translate(copying, PAIR, ["a"], **short, **options, jit_compile=False)
+    translate(copying, PAIR, ["a"], "greedy", **options, jit_compile=False)
+    translate(copying, PAIR, ["a"], search=Search(Greedy(), **options), jit_compile=False)
+    expected = [Search(**short, **options), *[Search(Greedy(), **options)] * 2]
+    assert [asked for _, asked in copying.requests] == [
+        {**vars(search), "jit_compile": False} for search in expected
+    ]
 
 
 @pytest.mark.parametrize("texts", [[], ()])

@@ -253,9 +253,9 @@ class _Recorder:
     def __init__(self, model, seen):
         self.config, self.seen = model.config, seen
 
-    def generate(self, ids, strategy, *, max_length, **options):
-        self.seen.append({"strategy": strategy, "max_length": max_length, **options})
-        return np.full((len(ids), max_length), self.config.end_id), np.zeros(len(ids))
+    def generate(self, ids, *, search, **options):
+        self.seen.append({**vars(search), **options})
+        return np.full((len(ids), search.max_length), self.config.end_id), np.zeros(len(ids))
 
 
 @pytest.mark.slow

@@ -55,10 +55,10 @@ for beams in (1, 3):
     )
 
 from keras_addnorm.decoding import decode
-from keras_addnorm.decoding.engine import grouped_growth
-grouped_growth._FIRST, grouped_growth._MARGIN = 2, -99
-grouped_growth._LARGE_BATCH, grouped_growth._GROUPS = 2, 3
-assert grouped_growth.stage_lengths(5, 6) == [2, 5]
+from keras_addnorm.decoding.engine import xla
+xla._FIRST, xla._MARGIN = 2, -99
+xla._LARGE_BATCH, xla._GROUPS = 2, 3
+assert xla.stage_lengths(5, 6) == [2, 5]
 assert len(SOURCE) == 3  # One after the other from 2 on.
 for beams in (1, 3):
     sources = keras.ops.convert_to_tensor(SOURCE)
@@ -93,10 +93,10 @@ lexicon = Lexicon(candidates, probabilities, rng.random(13, "float32"))
 found["ids listed"], found["scores listed"] = model.generate(
     SOURCE, num_beams=3, max_length=5, shortlist=Shortlist(lexicon, 8), jit_compile=False
 )
-from keras_addnorm.decoding.cache import Cache
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.search_inputs import Cache
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.search_inputs import SearchInputs
-from keras_addnorm.decoding.step_model import StepModel
+from keras_addnorm.decoding.strategy import StepModel
 even = lambda tokens, index, cache: (keras.ops.zeros((tokens.shape[0], 5)), cache)
 inputs = SearchInputs(keras.ops.ones((2, 1), "int32"), 4, SpecialIds(0, 1, 4))
 found["ties"] = array(Beam(3).search(StepModel(even, Cache(())), inputs).ids[:, 0])

@@ -12,7 +12,7 @@ from keras_addnorm.data import readers
 from keras_addnorm.data.demo import TARGETS
 from keras_addnorm.data.normalization import RULES
 from keras_addnorm.data.vocabulary import KINDS
-from keras_addnorm.decoding import Beam, early_stopping, length_penalties, splitting
+from keras_addnorm.decoding import Beam, beam, length_penalties, search, splitting
 from keras_addnorm.distribution import devices
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models import config as model_config
@@ -42,9 +42,14 @@ def test_the_names_are_those_of_the_table(name):
     assert sorted(getattr(choices, name)) == sorted(TABLES[name])
 
 
+def test_the_recommended_search_is_that_of_exports():
+    found = choices.NUM_BEAMS, choices.LENGTH_PENALTY
+    assert found == (search.NUM_BEAMS, search.LENGTH_PENALTY)
+
+
 def test_a_beam_search_stops_when_its_settings_say():
     rules = {name: Beam(early_stopping=each) for name, each in choices.BEAM_STOPPINGS.items()}
-    assert {one.early_stopping for one in rules.values()} == {*early_stopping._RULES}
+    assert {one.early_stopping for one in rules.values()} == {*beam._RULES}
 
 
 @pytest.mark.parametrize("argument", choices.CLIPS.values())

@@ -77,7 +77,7 @@ def test_settings_of_every_family_lead_to_its_model(name, tmp_path):
     )
     found = load_run(tmp_path / "run")
     assert model_config(found.config, found.tokenizers) == found.model.config
-    searches = found.config.evaluation.strategy(), loaded.generation.strategy
+    searches = found.config.evaluation.search().strategy, loaded.generation.strategy
     divisors = [float(to_numpy(search.length_penalty.divisor(7))) for search in searches]
     assert divisors[0] == pytest.approx(divisors[1])
 
@@ -93,9 +93,9 @@ def test_a_search_of_the_settings():
     )
     search = config.evaluation
     expected = Beam(5, AveragePenalty(0.8), early_stopping="current_length")
-    assert search.strategy() == expected
-    assert search.strategy(5) == Beam(5, AveragePenalty(0.8), 5, "current_length")
-    assert RunConfig().evaluation.strategy() == Beam(4, 0.6)
+    assert search.search().strategy == expected
+    assert search.search(5).strategy == Beam(5, AveragePenalty(0.8), 5, "current_length")
+    assert RunConfig().evaluation.search().strategy == Beam(4, 0.6)
 
 
 def test_what_a_run_searches_without_is_said(tmp_path):
@@ -159,7 +159,7 @@ def test_the_command(folder, tmp_path, capsys):
     config = load_run(tmp_path / "run").config
     assert (config.data, config.target, config.evaluation.num_beams) == ("corpus", "fr", 3)
     # The folder's greedy search with more hypotheses, as `Pretrained.translate(num_beams=3)`.
-    assert config.evaluation.strategy() == load_pretrained(folder).generation.with_beams(3)
+    assert config.evaluation.search().strategy == load_pretrained(folder).generation.with_beams(3)
     elsewhere = [*arguments[:3], str(tmp_path / "other")]
     assert cli.main(elsewhere) == 2
     assert "as --source-language; received none" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from weight_files import tensors
 
 from keras_addnorm.decoding import Lexicon
-from keras_addnorm.decoding.special_ids import SpecialIds
+from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
 from keras_addnorm.runs.evaluate import evaluate, exact_match, summary, table

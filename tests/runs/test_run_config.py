@@ -326,9 +326,9 @@ def test_attention_and_positions_come_from_toml_and_from_the_command(tmp_path):
 def test_a_run_splits_texts_of_its_source_language():
     config = RunConfig(source="fr")
     names = ("sentences", "long_texts", "none")
-    found = [config.replace({"evaluation.splitting": name}).splitting for name in names]
+    found = [config.replace({"evaluation.splitting": name}).search().splitting for name in names]
     assert found == [Sentences("fr"), LongTexts("fr"), NoSplitting()]
-    assert config.splitting == found[0]
+    assert config.search().splitting == found[0]
 
 
 def test_the_best_epoch_is_chosen_by_what_does_not_depend_on_the_batches():

@@ -3,9 +3,11 @@
 import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from keras_addnorm import cli
+from keras_addnorm.decoding import Lexicon, Shortlist
 from keras_addnorm.runs import RunConfig, RunDirectory
 from keras_addnorm.runs.choices import BEAM_STOPPINGS
 from keras_addnorm.runs.export import FORMATS
@@ -26,6 +28,8 @@ OTHER = {
     "samples": 17,
     "bleu_tokenizer": "char",
 }
+LEXICON = Lexicon(np.zeros((11, 1), "int32"), np.ones((11, 1), "float32"), np.ones(11, "float32"))
+SHORTLISTS = {0: None, OTHER["shortlist"]: Shortlist(LEXICON, OTHER["shortlist"])}
 WRITERS = {
     "saved_model": "keras_addnorm.serving.export_saved_model",
     "ctranslate2": "keras_addnorm.interop.export_ctranslate2",
@@ -47,8 +51,8 @@ def exported(monkeypatch, tmp_path, capsys):
             return SimpleNamespace(
                 model="model",
                 tokenizers="tokenizers",
+                search=lambda: config.search(shortlist=SHORTLISTS[config.evaluation.shortlist]),
                 config=config,
-                shortlist=config.evaluation.shortlist,
                 directory=SimpleNamespace(read_scores=dict),
             )
 

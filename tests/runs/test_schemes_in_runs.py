@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_addnorm.diagnostics import prune
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError
-from keras_addnorm.runs.export import export, export_for_ctranslate2
+from keras_addnorm.runs.export import export, export_for_runtime
 from keras_addnorm.runs.inspect import inspect
 from keras_addnorm.runs.train import train
 from keras_addnorm.runs.trained_run import load_run
@@ -82,7 +82,7 @@ def test_it_is_inspected_pruned_and_refused_by_name(run, tmp_path):
     whole, pruned = (logits_of(model, source, target) for model in (run.model, result.model))
     assert np.isfinite(pruned).all() and not np.allclose(whole, pruned)
     with pytest.raises(UserError, match="cannot say this model's scheme"):
-        export_for_ctranslate2(run, tmp_path / "ct2")
+        export_for_runtime(run, tmp_path / "ct2", "ctranslate2")
 
 
 @pytest.mark.parametrize("run", ["mhc_lite"], indirect=True)

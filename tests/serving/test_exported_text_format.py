@@ -13,7 +13,7 @@ from keras_addnorm import cli
 from keras_addnorm.data import PieceIds, TextFormat, Tokenizer, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.decoding import Sentences, translate
 from keras_addnorm.decoding import splitting as ways_of_splitting
-from keras_addnorm.decoding.text_segments import make_segments
+from keras_addnorm.decoding.splitting import make_segments
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 from keras_addnorm.serving import Client, ServingError, load_translator
 from keras_addnorm.serving.export import export_saved_model

@@ -16,9 +16,8 @@ from keras_addnorm.decoding.sentence_rules import (
     sentence_rules,
     substitute,
 )
-from keras_addnorm.decoding.splitting import split
-from keras_addnorm.decoding.text_segments import join as python_join
-from keras_addnorm.decoding.text_segments import make_segments
+from keras_addnorm.decoding.splitting import join as python_join
+from keras_addnorm.decoding.splitting import make_segments, split
 from keras_addnorm.serving.graph_segments import (
     GraphSplitter,
     Segments,

@@ -11,7 +11,7 @@ from exported import LENGTHS, MAX_LENGTH, ROWS, make_model
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_addnorm.decoding import Beam, Greedy, Lexicon, NoRepeatNgram, Shortlist, translate
-from keras_addnorm.decoding.text_segments import join, make_segments
+from keras_addnorm.decoding.splitting import join, make_segments
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.serving import export_saved_model, load_translator
 from keras_addnorm.serving.optimize_graph import function_definitions

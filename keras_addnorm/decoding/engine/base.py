@@ -1,30 +1,122 @@
-"""The interface of an engine."""
+"""The interface of an engine: loops over positions, views of a decoder, compilation."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+import operator
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from keras_addnorm.decoding.cache import Cache
+import keras
+import numpy as np
+from keras import ops
+
+from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.decoding.engine.beam_cache import BeamDecoder, CacheLayout, can_share_caches
-from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
-from keras_addnorm.decoding.engine.views import Substitute, substitute
-from keras_addnorm.decoding.engine.vocabulary import (
+from keras_addnorm.decoding.engine.views import (
     ListedTokens,
+    Substitute,
     TransposedEmbedding,
     is_listed_projection,
+    layers_and_variables_of,
     shortlist_projection,
+    substitute,
     transposed_embedding,
 )
-from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
+from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs
+from keras_addnorm.decoding.tensor_ops import take
 from keras_addnorm.layers.positional_embedding import PositionalEmbedding
+from keras_addnorm.layers.shapes import size_of
 from keras_addnorm.layers.stacks import TransformerEncoder
 
 Tensor = Any
+
+
+class State(Protocol):
+    """The state of a loop: a named tuple with a step and a cache.
+
+    The first axis of every tensor counts sentences, or equal blocks of rows of each sentence; a
+    scalar belongs to all of them.
+    """
+
+    @property
+    def index(self) -> Tensor:
+        """The step, from 0: the position that is written next."""
+
+    @property
+    def cache(self) -> Cache:
+        """What the decoder keeps."""
+
+    def _replace(self, *, cache: Cache) -> Self:
+        """Return the same with another cache."""
+
+
+AnyState = TypeVar("AnyState", bound=State)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop(Generic[AnyState]):
+    """A loop over the positions of some sentences.
+
+    Args:
+        is_running: Which sentences have not ended, `(B,)`.
+        advance: Decodes one position. The hypotheses of finished sentences do not change. Returns
+            a tuple, as the body of `ops.while_loop`.
+        hypotheses: Returns the hypotheses; the entries of unfinished sentences are undefined.
+    """
+
+    is_running: Callable[[AnyState], Tensor]
+    advance: Callable[[AnyState], tuple[AnyState]]
+    hypotheses: Callable[[AnyState], Hypotheses]
+
+
 Grow = Callable[[Cache, "int | Tensor"], Cache]
 """`grow(cache, length)`: the cache, grown to more positions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowingLoop(Generic[AnyState]):
+    """A loop whose cache grows, for any sentences.
+
+    Args:
+        loop_of: Returns the loop for some inputs: all sentences, or some of them.
+        num_hypotheses: Number of hypotheses of each sentence in the loop, M.
+        grow: Grows the cache to more positions.
+    """
+
+    loop_of: Callable[[SearchInputs], Loop[AnyState]]
+    num_hypotheses: int
+    grow: Grow
+
+
+def run_until_few(
+    loop: Loop[AnyState], state: AnyState, few: int | Tensor, length: int | Tensor
+) -> AnyState:
+    """Run a loop until `few` sentences are unfinished, or `length` positions are decoded."""
+
+    def goes_on(state: AnyState) -> Tensor:
+        num_running = ops.sum(ops.cast(loop.is_running(state), "int32"))
+        return ops.logical_and(num_running > few, state.index < length)
+
+    (state,) = ops.while_loop(goes_on, loop.advance, (state,))
+    return state
+
+
+def select_sentences(state: AnyState, sentences: Tensor, number: int | Tensor) -> AnyState:
+    """Return the state of some of `number` sentences, by their places `(b,)`, int32."""
+
+    def selected(x: Tensor) -> Tensor:
+        # The empty cache of a pruned sublayer has no columns.
+        if len(x.shape) == 0 or 0 in x.shape[1:]:
+            return x
+        rest = [size_of(x, axis) for axis in range(1, len(x.shape))]
+        blocks = ops.reshape(x, (number, -1, *rest))
+        return ops.reshape(take(blocks, sentences), (-1, *rest))
+
+    part: AnyState = keras.tree.map_structure(selected, state)
+    return part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +200,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def run_with_growing_cache(
-        self,
-        loop_of: LoopOf[AnyState],
-        state: AnyState,
-        inputs: SearchInputs,
-        num_hypotheses: int,
-        grow: Grow,
+        self, growing: GrowingLoop[AnyState], state: AnyState, inputs: SearchInputs
     ) -> Hypotheses:
         """Run a loop over positions until each sentence has ended, or all positions are decoded.
 
@@ -123,11 +210,9 @@ class Engine(abc.ABC):
         from the batch once they are many.
 
         Args:
-            loop_of: Returns the loop for some inputs: all sentences, or some of them.
+            growing: The loop.
             state: The state before the first step, its cache of `first_length`.
             inputs: All sentences.
-            num_hypotheses: Number of hypotheses of each sentence in the loop, M.
-            grow: Grows the cache to more positions.
 
         Returns:
             The hypotheses of all sentences.
@@ -155,3 +240,82 @@ class Engine(abc.ABC):
         Returns:
             The compiled function.
         """
+
+
+Function = Callable[..., Any]
+"""Takes tensors, returns tensors in any structure."""
+
+_MEMO, _TRACED_LAYERS = "_compiled_decoders", "_traced_layers"
+
+
+def run_compiled(
+    decoder: Any,
+    key: Hashable,
+    function: Function,
+    inputs: tuple[np.ndarray, ...],
+    engine: Engine,
+) -> Any:
+    """Run a function of tensors, compiled once for each key and each shape of its inputs.
+
+    Args:
+        decoder: The object whose variables the function reads. What was compiled is kept in its
+            `__dict__`, until its layers get other variables (LoRA, quantisation) or a model is
+            compiled again; an object without a `__dict__` compiles anew each time.
+        key: What the function does, besides its inputs: equal keys, equal functions.
+        function: The function.
+        inputs: Its inputs.
+        engine: Compiles it.
+
+    Returns:
+        What the function returns, as NumPy arrays.
+    """
+    # In the object's `__dict__`, so that compiled functions are freed together with the object, to
+    # which they refer. Keras does not track entries of `__dict__` as state.
+    attributes = getattr(decoder, "__dict__", {})
+    compiled = attributes.setdefault(_MEMO, {})
+    if _TRACED_LAYERS not in attributes:
+        attributes[_TRACED_LAYERS] = _TracedLayers.of(decoder)
+    if attributes[_TRACED_LAYERS].have_changed():
+        compiled.clear()
+    key = (key, tuple((array.shape, array.dtype.str) for array in inputs), engine)
+    if key not in compiled:
+        compiled[key] = engine.compile(function, inputs, decoder)
+    tensors = [to_tensor(array) for array in inputs]
+    return keras.tree.map_structure(keras.ops.convert_to_numpy, compiled[key](*tensors))
+
+
+@dataclasses.dataclass
+class _TracedLayers:
+    """The layers whose computations were traced, and what tells that they compute otherwise now.
+
+    Layers and variables of a plain object are looked for once: it may hold a lot besides.
+
+    Args:
+        layers: The outermost layers.
+        compilations: What `keras.Model.compile` made last, for each of them.
+        variables: Their variables, which this keeps nobody from freeing.
+    """
+
+    layers: list[keras.layers.Layer]
+    compilations: list[Any] = dataclasses.field(default_factory=list)
+    variables: list[weakref.ref[keras.Variable]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, decoder: Any) -> _TracedLayers:
+        layers, _ = layers_and_variables_of(decoder)
+        return cls(layers)
+
+    def have_changed(self) -> bool:
+        """Return whether the layers have changed since the last call of this method."""
+        # Not by their identities: those of freed objects come again.
+        compilations = [getattr(layer, "_compile_config", None) for layer in self.layers]
+        variables = [variable for layer in self.layers for variable in layer.variables]
+        are_same = _are_same(self.compilations, compilations) and _are_same(
+            [reference() for reference in self.variables], variables
+        )
+        self.compilations, self.variables = compilations, list(map(weakref.ref, variables))
+        return not are_same
+
+
+def _are_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))

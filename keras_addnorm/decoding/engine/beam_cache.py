@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import keras
 from keras import ops
 
-from keras_addnorm.decoding.indexing import take, write_column
+from keras_addnorm.decoding.tensor_ops import take, write_column
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.kv_cache import KeyValueCache
@@ -200,17 +200,16 @@ class BeamDecoder(TransformerDecoder):
         ]
         return BeamCache(ancestors, hypotheses, own, memories)
 
-    def call(
+    def call(  # type: ignore[override]  # `decode_step` alone calls it
         self,
         x: Tensor,
         memory: Tensor | None = None,
-        padding_mask: Tensor | None = None,
-        memory_padding_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        cache: Any = None,
-        cache_update_index: int | Tensor | None = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
+        *,
+        cache: Any,
+        cache_update_index: int | Tensor,
+        padding_mask: None = None,
+        attention_mask: None = None,
+        **options: Any,
     ) -> Any:
         """Decode one position of each row: `x` is `(N, 1, D)`, `cache` a `BeamCache`.
 
@@ -232,12 +231,10 @@ class BeamDecoder(TransformerDecoder):
             h = ops.reshape(x, (-1, count, x.shape[-1]))
         outputs = super().call(
             h,
-            memory_padding_mask=memory_padding_mask,
             attention_mask=mask,
             cache=self._as_key_values(cache),
             cache_update_index=cache_update_index,
-            return_attention_scores=return_attention_scores,
-            training=training,
+            **options,
         )
         y, *scores, layers = outputs
         if count > 1:

@@ -14,19 +14,39 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.decoding.engine import tf_ops
-from keras_addnorm.decoding.engine.base import Engine, Grow
+from keras_addnorm.decoding.engine.base import (
+    AnyState,
+    Engine,
+    GrowingLoop,
+    run_until_few,
+    select_sentences,
+)
 from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
-from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
-from keras_addnorm.decoding.engine.single_loop_growth import first_length, run_in_one_loop
-from keras_addnorm.decoding.engine.views import Substitute
-from keras_addnorm.decoding.engine.vocabulary import TransposedEmbedding
+from keras_addnorm.decoding.engine.views import Substitute, TransposedEmbedding
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
+from keras_addnorm.decoding.tensor_ops import take
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.masks import masked_softmax
 from keras_addnorm.layers.projection import Projection
 from keras_addnorm.layers.shapes import first_size, leading_sizes, size_of
 
 Tensor = Any
+
+# Growing caches with dynamic shapes: one loop serves all cache lengths and batch sizes. The cache
+# doubles whenever it is full, and finished sentences are dropped from the batch once they are half
+# of it.
+_FIRST, _GROWTH = 32, 2
+"""The first cache length, and the factor from each length to the next."""
+
+
+def _update(found: Hypotheses, new: Hypotheses, sentences: Tensor) -> Hypotheses:
+    """Return the hypotheses, those of some sentences replaced by new ones."""
+    places = ops.expand_dims(sentences, -1)
+    return Hypotheses(
+        ops.scatter_update(found.sequences, places, new.sequences),
+        ops.scatter_update(found.scores, places, new.scores),
+        ops.minimum(found.bad_step, new.bad_step),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,20 +75,42 @@ class TFGraphEngine(Engine):
         """Hide the sizes: the loop changes the number of sentences."""
         return tf_ops.hide_static_shape(source_ids)
 
-    def first_length(self, longest: int, source_length: int | Tensor) -> Tensor:
+    def first_length(self, longest: int, source_length: int | Tensor = 0) -> Tensor:
         """Return a length that is unknown while the loop is traced."""
-        return first_length(longest)
+        return tf_ops.hide_static_shape(min(_FIRST, longest))
 
     def run_with_growing_cache(
-        self,
-        loop_of: LoopOf[AnyState],
-        state: AnyState,
-        inputs: SearchInputs,
-        num_hypotheses: int,
-        grow: Grow,
+        self, growing: GrowingLoop[AnyState], state: AnyState, inputs: SearchInputs
     ) -> Hypotheses:
-        """Run one loop for all lengths and batches."""
-        return run_in_one_loop(loop_of, state, inputs, num_hypotheses, grow)
+        """Run one loop for all lengths and batches, on the sentences that are unfinished."""
+        longest, number = inputs.max_length, inputs.batch_size
+
+        def run_stage(
+            sentences: Tensor, length: Tensor, state: AnyState, found: Hypotheses
+        ) -> tuple[Tensor, Tensor, AnyState, Hypotheses]:
+            size, loop = ops.shape(sentences)[0], growing.loop_of(inputs.of(sentences))
+            state = run_until_few(loop, state, size // 2, length)
+            found = _update(found, loop.hypotheses(state), sentences)
+            (going,) = ops.nonzero(loop.is_running(state))
+            longer = ops.minimum(_GROWTH * length, ops.cast(longest, "int32"))
+            length = ops.where(state.index < length, length, longer)
+            state = select_sentences(state, going, size)
+            state = state._replace(cache=growing.grow(state.cache, length))
+            return take(sentences, going), length, state, found
+
+        def goes_on(
+            sentences: Tensor, length: Tensor, state: AnyState, found: Hypotheses
+        ) -> Tensor:
+            return ops.logical_and(ops.shape(sentences)[0] > 0, state.index < longest)
+
+        nothing = Hypotheses(
+            ops.full((number, growing.num_hypotheses, longest), inputs.ids.pad_id, dtype="int32"),
+            ops.zeros((number, growing.num_hypotheses), dtype="float32"),
+            ops.convert_to_tensor(longest, dtype="int32"),
+        )
+        start = (ops.arange(number, dtype="int32"), self.first_length(longest), state, nothing)
+        *_, found = ops.while_loop(goes_on, run_stage, start)
+        return found
 
     def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
         """Write the value over the columns, in place."""

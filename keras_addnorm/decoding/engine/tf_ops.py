@@ -7,7 +7,7 @@ the smallest of them to other threads, and waits. The operations here avoid oneD
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_addnorm.layers.shapes import leading_sizes
 
@@ -114,3 +114,46 @@ def trace(
         *(tf.TensorSpec(array.shape, array.dtype) for array in inputs)
     )
     return concrete
+
+
+class StepLoop(NamedTuple):
+    """A loop over the steps of a search.
+
+    Args:
+        cache: The place of a cache among the loop's tensors. The cache's first axis counts beams.
+        rows_per_beam: Number of hypotheses of each beam that a step writes.
+    """
+
+    cache: int
+    rows_per_beam: int
+
+
+def find_step_loop(body: Any) -> StepLoop | None:
+    """Return what a loop is if a search of `TFGraphEngine` runs it.
+
+    Its body writes caches in place: a column for each hypothesis of a beam, first of keys. Nothing
+    else does that in a loop.
+
+    Args:
+        body: The `FunctionDef` of the loop's body.
+
+    Returns:
+        The loop, or `None` for another one.
+    """
+    nodes = {node.name: node for node in body.node_def}
+    places = {argument.name: place for place, argument in enumerate(body.signature.input_arg)}
+
+    def reshape(read: str) -> Any:
+        node = nodes.get(read.partition(":")[0])
+        return node if node is not None and node.op == "Reshape" else None
+
+    for node in body.node_def:
+        if node.op == IN_PLACE_UPDATE:
+            cache, *_, columns = node.input
+            while (source := reshape(cache)) is not None:
+                cache = source.input[0]
+            made = reshape(columns)
+            if cache in places and made is not None:
+                (shape,) = made.attr["_output_shapes"].list.shape
+                return StepLoop(places[cache], shape.dim[-1].size)
+    return None

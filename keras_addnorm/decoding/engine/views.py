@@ -7,11 +7,18 @@ of those that hold such a layer, down from the decoder, which share everything e
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+from keras import ops
+
+from keras_addnorm.layers.positional_embedding import PositionalEmbedding
+from keras_addnorm.layers.projection import Projection
+
+Tensor = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,32 +57,36 @@ def substitute(decoder: Any, replace: Replace) -> Any:
     views: dict[int, Any] = {}
 
     def view_of(name: str, value: Any) -> Any:
-        if isinstance(value, list):  # Keras' tracked lists become plain ones.
-            return _changed(value, [view_of(name, item) for item in value])
-        if type(value) is tuple:
-            return _changed(value, tuple(view_of(name, item) for item in value))
-        if isinstance(value, dict):
-            return _changed(value, {key: view_of(name, item) for key, item in value.items()})
-        return object_view(name, value) if _has_layers(value) else value
-
-    def object_view(name: str, value: Any) -> Any:
-        if id(value) not in views:
-            views[id(value)] = value  # A layer that refers back to its owner gets the original.
-            views[id(value)] = make_view(name, value)
-        return views[id(value)]
-
-    def make_view(name: str, value: Any) -> Any:
+        if isinstance(value, list | dict) or type(value) is tuple:
+            items = value.values() if isinstance(value, dict) else value
+            new = []
+            for item in items:
+                new.append(view_of(name, item))
+            if all(map(operator.is_, new, items)):
+                return value
+            # Keras' tracked lists and dicts become plain ones.
+            if isinstance(value, dict):
+                return dict(zip(value, new, strict=True))
+            return tuple(new) if type(value) is tuple else new
+        if value is not decoder and not _has_layers(value):
+            return value
+        if id(value) in views:
+            return views[id(value)]
+        views[id(value)] = value  # A layer that refers back to its owner gets the original.
         stand_in = replace(name, value)
-        if stand_in is not None and not isinstance(stand_in, Substitute):
-            return stand_in
-        parts = _attributes(value)
-        changed = {key: view_of(key, part) for key, part in parts.items()}
-        changed = {key: part for key, part in changed.items() if part is not parts[key]}
-        if stand_in is not None:
-            return _copy(value, stand_in.kind, {**changed, **stand_in.attributes})
-        return _copy(value, type(value), changed) if changed else value
+        if stand_in is None or isinstance(stand_in, Substitute):
+            changed = {}
+            for key, part in _attributes(value).items():
+                if (other := view_of(key, part)) is not part:
+                    changed[key] = other
+            kind = type(value)
+            if stand_in is not None:
+                kind, changed = stand_in.kind, {**changed, **stand_in.attributes}
+            stand_in = _copy(value, kind, changed) if changed or kind is not type(value) else value
+        views[id(value)] = stand_in
+        return stand_in
 
-    return object_view("", decoder) if hasattr(decoder, "__dict__") else decoder
+    return view_of("", decoder) if hasattr(decoder, "__dict__") else decoder
 
 
 def variables_of(decoder: Any) -> list[keras.Variable]:
@@ -142,19 +153,103 @@ def _attributes(value: Any) -> dict[str, Any]:
     return {name: attributes[name] for name in names if name not in ("_modules", "_tracker")}
 
 
-def _changed(before: Any, after: Any) -> Any:
-    """Return the new collection if one of its items is new, else the old one."""
-    items = zip(
-        before.values() if isinstance(before, dict) else before,
-        after.values() if isinstance(after, dict) else after,
-        strict=True,
-    )
-    return after if any(new is not old for old, new in items) else before
-
-
 def _copy(value: Any, kind: type, attributes: dict[str, Any]) -> Any:
     """Return a copy of an object, without the tracking of Keras and of its backends."""
     copy: Any = object.__new__(kind)
     vars(copy).update(vars(value))
     vars(copy).update(attributes)
     return copy
+
+
+VOCABULARY_PROJECTION = "vocabulary_projection"
+"""The attribute of a decoder whose `Projection` is one on the vocabulary."""
+
+
+class ListedTokens(NamedTuple):
+    """The tokens of a shortlist.
+
+    Args:
+        tokens: `(M,)` int32.
+        vocabulary_size: Number of all tokens, V.
+    """
+
+    tokens: Tensor
+    vocabulary_size: int
+
+
+class TransposedEmbedding(PositionalEmbedding):
+    """A view of an embedding whose logits read a table that was transposed before the loop.
+
+    The view has these attributes besides the layer's own: `table`, `(M, D)`, of the tokens whose
+    logits are computed, in the compute dtype; `transposed_table`, `(D, M)`; and `logits_bias`,
+    `(M,)`, or `None`.
+    """
+
+    table: Tensor
+    transposed_table: Tensor
+
+    def _product(self, x: Tensor) -> Tensor:
+        return ops.matmul(x, self.transposed_table)
+
+
+class ShortlistProjection(Projection):
+    """A view of a projection that computes some units only: those of `columns`, `(D, M)`.
+
+    It has these attributes besides the layer's own: `columns`, and `column_bias`, `(M,)` or 0.
+    """
+
+    columns: Tensor
+    column_bias: Tensor | float
+
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        """Project `(N, D)` to `(N, M)`."""
+        return ops.matmul(ops.cast(inputs, self.compute_dtype), self.columns) + self.column_bias
+
+
+def transposed_embedding(
+    layer: PositionalEmbedding,
+    listed: ListedTokens | None,
+    transposed_table: Tensor | None,
+    kind: type[TransposedEmbedding] = TransposedEmbedding,
+) -> Any:
+    """Return the substitute of an embedding.
+
+    Args:
+        layer: The embedding.
+        listed: The tokens whose logits are asked for; `None` for all.
+        transposed_table: The table of all tokens, `(D, V)`, where it is there already.
+        kind: The class of the view.
+
+    Returns:
+        A `Substitute`; the layer itself if it is of another vocabulary than the list's.
+    """
+    if listed is not None and layer.vocabulary_size != listed.vocabulary_size:
+        return layer
+    table, bias = layer.table(), layer.logits_bias
+    if bias is not None:
+        bias = ops.convert_to_tensor(bias)
+    if listed is not None:
+        table = ops.take(table, listed.tokens, axis=0)
+        bias = None if bias is None else ops.take(bias, listed.tokens)
+    if listed is not None or transposed_table is None:
+        transposed_table = ops.transpose(table)
+    prepared = {"table": table, "transposed_table": transposed_table, "logits_bias": bias}
+    return Substitute(kind, prepared)
+
+
+def is_listed_projection(name: str, layer: Any, listed: ListedTokens) -> bool:
+    """Return whether a layer is the projection on the vocabulary of a list."""
+    return (
+        name == VOCABULARY_PROJECTION
+        and type(layer) is Projection
+        and layer.quantization_mode is None
+        and layer.units == listed.vocabulary_size
+    )
+
+
+def shortlist_projection(layer: Projection, listed: ListedTokens) -> Substitute:
+    """Return the substitute of a vocabulary projection, for the tokens of a list."""
+    dtype, tokens = layer.compute_dtype, listed.tokens
+    columns = ops.take(ops.cast(layer.kernel, dtype), tokens, axis=1)
+    bias = ops.take(ops.cast(layer.bias, dtype), tokens) if layer.use_bias else 0.0
+    return Substitute(ShortlistProjection, {"columns": columns, "column_bias": bias})

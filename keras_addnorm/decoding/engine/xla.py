@@ -10,17 +10,98 @@ import keras
 from keras import ops
 
 from keras_addnorm.decoding.engine import tf_ops
-from keras_addnorm.decoding.engine.base import Engine, Grow
+from keras_addnorm.decoding.engine.base import (
+    AnyState,
+    Engine,
+    GrowingLoop,
+    run_until_few,
+    select_sentences,
+)
 from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
-from keras_addnorm.decoding.engine.grouped_growth import run_in_groups, stage_lengths
-from keras_addnorm.decoding.engine.loops import AnyState, LoopOf
-from keras_addnorm.decoding.engine.views import Substitute, variables_of
-from keras_addnorm.decoding.engine.vocabulary import TransposedEmbedding
+from keras_addnorm.decoding.engine.views import Substitute, TransposedEmbedding, variables_of
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
+from keras_addnorm.decoding.tensor_ops import take
 from keras_addnorm.layers.projection import Projection
 from keras_addnorm.layers.shapes import first_size, size_of
 
 Tensor = Any
+
+# Growing caches with static shapes: one loop for each cache length, for groups of sentences. XLA
+# compiles the loop of each length separately. So there are few lengths, and the first is enough for
+# most outputs: a little longer than the sources. Once only an eighth of a large batch is
+# unfinished, the loop stops, and the rest continues as a smaller batch. Sentences that are
+# unfinished when the cache is full continue in groups of that size, one group after the other.
+_FIRST, _MARGIN, _GROWTH = 32, 16, 8
+"""The least first cache length, its margin over the source length, and the factor from each length
+to the next. The factor is large because every length is a loop to compile."""
+
+_LARGE_BATCH, _GROUPS = 16, 8
+"""The least number of sentences of a large batch, and the number of groups it is divided into."""
+
+
+def stage_lengths(longest: int, source_length: int | Tensor) -> list[int | Tensor]:
+    """Return the cache lengths of the successive loops.
+
+    Args:
+        longest: Number of positions at most.
+        source_length: Number of the sources' positions, S, padding included.
+
+    Returns:
+        Lengths, `longest` last. Their number does not depend on S, which may be a tensor. From
+        short sources each is at least twice as long as the one before; from long ones some may be
+        equal.
+    """
+    largest = ops.maximum if ops.is_tensor(source_length) else max
+    smallest = ops.minimum if ops.is_tensor(source_length) else min
+    first, growth, lengths = largest(source_length + _MARGIN, _FIRST), 1, []
+    while 2 * growth * _FIRST <= longest:
+        lengths.append(smallest(growth * first, longest))
+        growth *= _GROWTH
+    return [*lengths, longest]
+
+
+def _few(number: int | Tensor) -> int | Tensor:
+    """Return how many unfinished sentences of a batch continue as a smaller one; 0 for never."""
+    if isinstance(number, int):
+        return number // _GROUPS if number >= _LARGE_BATCH else 0
+    return ops.where(number < _LARGE_BATCH, 0, number // _GROUPS)
+
+
+def _rank(waits: Tensor, waited: Tensor) -> Tensor:
+    """Return the place of each sentence in the order of groups, `(B,)`.
+
+    Waiting sentences come first. Finished sentences fill up the last group; sentences that an
+    earlier group has continued come last, because they would run a second time.
+    """
+    # All pairs are compared: compiling a sort takes XLA longer than running the comparisons.
+    number = size_of(waits, 0)
+    places = ops.arange(number, dtype="int32")
+    priority = ops.where(waits, 0, 1 + ops.cast(waited, "int32"))
+    keys = priority * number + places
+    return ops.sum(ops.cast(keys < ops.expand_dims(keys, -1), "int32"), axis=-1)
+
+
+def _in_order(rank: Tensor) -> Tensor:
+    """Return the sentences in the order of their ranks, `(B,)`."""
+    places = ops.arange(size_of(rank, 0), dtype="int32")
+    is_it = ops.equal(rank, ops.expand_dims(places, -1))
+    return ops.sum(ops.where(is_it, places, 0), axis=-1)
+
+
+def _merge(found: Hypotheses, new: Hypotheses, rank: Tensor, size: int | Tensor) -> Hypotheses:
+    """Return the hypotheses, those of the first `size` ranks replaced by new ones."""
+    places = ops.minimum(rank, ops.cast(size - 1, "int32"))
+
+    def merged(before: Tensor, after: Tensor) -> Tensor:
+        is_new = ops.reshape(rank < size, (-1, *[1] * (len(before.shape) - 1)))
+        return ops.where(is_new, take(after, places), before)
+
+    return Hypotheses(
+        merged(found.sequences, new.sequences),
+        merged(found.scores, new.scores),
+        ops.minimum(found.bad_step, new.bad_step),
+    )
+
 
 _FEW_ROWS = range(2, 17)
 """Numbers of rows for which a loop reads the transposed table of embeddings.
@@ -68,15 +149,45 @@ class XLAEngine(Engine):
 
     def run_with_growing_cache(
         self,
-        loop_of: LoopOf[AnyState],
+        growing: GrowingLoop[AnyState],
         state: AnyState,
         inputs: SearchInputs,
-        num_hypotheses: int,
-        grow: Grow,
+        lengths: list[int | Tensor] | None = None,
     ) -> Hypotheses:
-        """Run one loop for each cache length, for groups of sentences."""
-        lengths = stage_lengths(inputs.max_length, size_of(inputs.source_ids, 1))
-        return run_in_groups(lengths, loop_of, state, inputs, grow)
+        """Run one loop for each cache length; each continues what the one before left unfinished.
+
+        Args:
+            growing: The loop.
+            state: The state before, its cache of the first length.
+            inputs: The sentences.
+            lengths: The cache lengths; `None` for those that fit the sources.
+
+        Returns:
+            The hypotheses of all sentences.
+        """
+        if lengths is None:
+            lengths = stage_lengths(inputs.max_length, size_of(inputs.source_ids, 1))
+        here, *further = lengths
+        loop, size = growing.loop_of(inputs), inputs.batch_size
+        few = _few(size) if further else 0
+        state = run_until_few(loop, state, few, here)
+        found, is_running = loop.hypotheses(state), loop.is_running(state)
+        if not further:
+            return found
+        group_size = ops.where(few > 0, few, size) if ops.is_tensor(few) else few or size
+
+        def run_group(found: Hypotheses, waits: Tensor) -> tuple[Hypotheses, Tensor]:
+            rank = _rank(waits, is_running)
+            group = _in_order(rank)[:group_size]
+            part = select_sentences(state, group, size)
+            part = part._replace(cache=growing.grow(part.cache, further[0]))
+            new = self.run_with_growing_cache(growing, part, inputs.of(group), further)
+            waits = ops.logical_and(waits, rank >= group_size)
+            return _merge(found, new, rank, group_size), waits
+
+        start = (found, is_running)
+        (found, _) = ops.while_loop(lambda found, waits: ops.any(waits), run_group, start)
+        return found
 
     def fill_columns(self, x: Tensor, columns: tuple[int, ...], value: float) -> Tensor:
         """Select between the numbers and the value."""

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from keras_addnorm.decoding import Beam, Greedy, Sample
+from keras_addnorm.decoding import Beam, Greedy, Sample, Search
+from keras_addnorm.decoding.beam import EarlyStopping
 from keras_addnorm.decoding.constraints import (
     Constraint,
     ForbiddenTokens,
     MinLength,
     NoRepeatNgram,
 )
-from keras_addnorm.decoding.early_stopping import EarlyStopping
 from keras_addnorm.decoding.length_penalties import AveragePenalty, NoPenalty, require_scores
 from keras_addnorm.decoding.strategy import Strategy
 from keras_addnorm.models import Seq2SeqConfig
@@ -213,6 +213,11 @@ class GenerationSettings:
         said: Mapping[str, Any] = {} if self.said is None else self.said.settings
         own = any(said.get(name) is not None for name in _SPELLINGS["max_length"])
         return own or self.said is None
+
+    @property
+    def search(self) -> Search:
+        """The search, as all of `keras_addnorm` takes it."""
+        return Search(self.strategy, max_length=self.max_length, constraints=self.constraints)
 
     def with_beams(self, num_beams: int) -> Strategy:
         """Return the same search with another number of hypotheses."""

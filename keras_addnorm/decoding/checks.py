@@ -1,12 +1,74 @@
-"""Token ids as users pass them: checked, and padded to one of few shapes."""
+"""Checks of arguments, and token ids as users pass them: checked, and padded to few shapes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
+from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.decoding.decoder import DecoderInfo
+
+T = TypeVar("T")
+
+
+def require_type(what: str, value: T, *types: type) -> T:
+    """Return a value, or raise a `ValueError` if it is of none of some types.
+
+    Args:
+        what: What the argument is, as the beginning of a sentence: `"A shortlist"`.
+        value: What was passed.
+        *types: The types.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: If it is of none of them.
+    """
+    if not isinstance(value, types):
+        names = " or ".join(each.__name__ for each in types)
+        raise ValueError(f"{what} is of another type. Expected a {names}. Received: {value!r:.80}")
+    return value
+
+
+def listed(what: str, values: Any) -> tuple[Any, ...]:
+    """Return several values as a tuple, or raise a `ValueError` if they are no list.
+
+    Args:
+        what: What they are, as the subject of a sentence: `"Constraints"`.
+        values: What was passed.
+
+    Returns:
+        The values.
+
+    Raises:
+        ValueError: If it is one value, or none.
+    """
+    if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
+        raise ValueError(
+            f"{what} come in a list. Expected a list or a tuple, () for none. "
+            f"Received: {values!r:.80}. Put a single one into a list: [...]."
+        )
+    return tuple(values)
+
+
+def require_layer(layer: Any) -> None:
+    """Raise unless a decoder layer is named by an int.
+
+    Args:
+        layer: Its index, -1 for the last.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if not is_whole(layer):
+        raise ValueError(
+            "A decoder layer is named by its index. Expected an int layer, -1 for the last. "
+            f"Received: {layer!r}"
+        )
+
 
 _LENGTH_MULTIPLE = 16
 # Searches and scores count in int32, whatever comes in.
