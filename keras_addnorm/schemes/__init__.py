@@ -48,8 +48,10 @@ from keras_addnorm.schemes.scheme import (
     ResidualPlan,
     ResidualScheme,
     StackPosition,
+    State,
+    StreamState,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState
+from keras_addnorm.schemes.streams import StreamScheme
 from keras_addnorm.schemes.sub_ln import SubLN
 from keras_addnorm.schemes.t_fixup import TFixup
 
@@ -89,6 +91,7 @@ __all__ = [
     "ResidualScheme",
     "SandwichLN",
     "StackPosition",
+    "State",
     "StreamScheme",
     "StreamState",
     "SubLN",

@@ -14,10 +14,11 @@ from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
     StackPosition,
+    StreamState,
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state
+from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 _EPSILON = 1e-6
 _BLOCKS = 8

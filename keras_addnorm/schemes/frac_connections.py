@@ -11,9 +11,10 @@ from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
     StackPosition,
+    StreamState,
     Tensor,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state, require_streams
+from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,11 @@ from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
     StackPosition,
+    StreamState,
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state, require_streams
+from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 
 @dataclasses.dataclass(frozen=True)

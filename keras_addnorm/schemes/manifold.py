@@ -21,11 +21,12 @@ from keras_addnorm.schemes.scheme import (
     ResidualParts,
     ResidualPlan,
     StackPosition,
+    StreamState,
     Tensor,
     Values,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state, require_streams
+from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 _EPSILON = 1e-6
 STARTS = ("mean", "one_hot")

@@ -2,8 +2,14 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import ResidualParts, ResidualPlan, StackPosition, Tensor
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state
+from keras_addnorm.schemes.scheme import (
+    ResidualParts,
+    ResidualPlan,
+    StackPosition,
+    StreamState,
+    Tensor,
+)
+from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from keras_addnorm.basics.argument_checks import is_whole
 
@@ -16,6 +16,22 @@ Tensor = Any
 """A backend tensor: `tf.Tensor`, `jax.Array`, `torch.Tensor` or a symbolic `KerasTensor`."""
 
 NormSlot = Literal["pre_norm", "branch_norm", "post_norm"]
+
+
+class StreamState(NamedTuple):
+    """What travels from sublayer to sublayer, through one stack: a tree of tensors.
+
+    Attributes:
+        streams: The streams, `(B, T, D)` each (or parts of one, `(B, T, D/m)`).
+        memory: What the scheme keeps of sublayers before, oldest first, `(B, T, D)` each.
+    """
+
+    streams: tuple[Tensor, ...] = ()
+    memory: tuple[Tensor, ...] = ()
+
+
+State = Tensor | StreamState
+"""What a stack hands from sublayer to sublayer: a stream, or the state of several."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,22 +290,24 @@ class ResidualParts:
 
     `parts.pre_norm(x)`, `parts.branch_norm(x)`, `parts.post_norm(x)` normalise; `branch_scale` and
     `skip_scale` are the learned factors, a scalar or one value a channel; a layer or an array of
-    the scheme's own goes by the name that the plan gives it. At the end of a stack, where a scheme
-    of several streams closes them, `parts.final_norm(x)` normalises. A part that the plan does not
-    ask for is an error that says so.
+    the scheme's own goes by the name that the plan gives it. At the end of a stack, where the
+    scheme closes it, `parts.final_norm(x)` normalises. A part that the plan does not ask for is an
+    error that says so.
 
     Args:
         plan: The plan that the parts were made from, with its constants.
+        padding_mask: `(B, T)`, True at real positions, or `None`; norms know it already.
         **made: The parts by name.
     """
 
-    def __init__(self, plan: ResidualPlan, **made: Any) -> None:
+    def __init__(self, plan: ResidualPlan, padding_mask: Tensor | None = None, **made: Any) -> None:
         self.plan = plan
+        self.padding_mask = padding_mask
         self.__dict__.update(made)
 
     def __getattr__(self, name: str) -> Any:
         # Only called for what is not there.
-        asked_for = [part for part in self.__dict__ if part != "plan"]
+        asked_for = [part for part in self.__dict__ if part not in ("plan", "padding_mask")]
         raise AttributeError(
             f"The scheme used the part '{name}', which its plan does not ask for. Expected one of "
             f"{asked_for}. Add it to the ResidualPlan: norms to norm_slots, learned factors as "
@@ -326,6 +344,20 @@ class ResidualScheme(abc.ABC):
     A scheme of your own implements the three methods, says whether a stack ends with a norm
     (`needs_final_norm`) and is registered with `keras_addnorm.schemes.register` so that models
     that use it can be saved.
+
+    Layers run every scheme by one protocol. A stack opens a state, each of its sublayers reads
+    from it and writes to it, and the stack closes it:
+
+    ```python
+    state = scheme.open(x)
+    for sublayer in stack:
+        state = scheme.prepare(state, parts)
+        state = scheme.write(state, sublayer(scheme.read(state, parts)), parts)
+    y = scheme.close(state, parts)
+    ```
+
+    One stream is its own state: `read` and `write` are `branch_input` and `merge`, nothing is
+    prepared, and only the final norm closes. See `StreamScheme` for several streams.
     """
 
     @property
@@ -358,21 +390,115 @@ class ResidualScheme(abc.ABC):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return the residual stream with the sublayer's output merged into it."""
 
+    def open(self, x: Tensor) -> State:
+        """Return the state at the bottom of a stack, of the embeddings `(B, T, D)`."""
+        return x
+
+    def prepare(self, state: State, parts: ResidualParts) -> State:
+        """Return the state as `read` and `write` are to find it.
+
+        What both of them need of the state is computed here, once a sublayer.
+
+        Args:
+            state: What the sublayer before has written, or `open` has made.
+            parts: The parts of the plan.
+
+        Returns:
+            The state itself, unless the scheme says otherwise.
+        """
+        return state
+
+    def read(self, state: State, parts: ResidualParts) -> Tensor:
+        """Return what the sublayer reads, `(B, T, D)`."""
+        return self.branch_input(state, parts)
+
+    def write(self, state: State, branch: Tensor, parts: ResidualParts) -> State:
+        """Return the state with the sublayer's output in it."""
+        return self.merge(state, branch, parts)
+
+    def collapse(self, state: State) -> Tensor:
+        """Return one stream `(B, T, D)`, without weights: for a lone layer, and for reports."""
+        return state
+
+    def close(self, state: State, parts: ResidualParts) -> Tensor:
+        """Return what leaves the stack, `(B, T, D)`: one stream, normalised if need be.
+
+        Args:
+            state: The state after the last sublayer.
+            parts: The arrays of `end_plan`, and `final_norm` if the scheme needs one.
+
+        Returns:
+            The output of the stack.
+        """
+        x = self.collapse(state)
+        return parts.final_norm(x) if self.needs_final_norm else x
+
+    def end_plan(self, position: StackPosition) -> ResidualPlan:
+        """Say which arrays `close` needs.
+
+        Args:
+            position: That of the stack's last sublayer.
+
+        Returns:
+            A plan of arrays only; of none, unless the scheme says otherwise.
+        """
+        return ResidualPlan()
+
+    def enter(self, x: State) -> tuple[State, Callable[[State], State]]:
+        """Return the state of what a layer is given, and what makes the layer's output of a state.
+
+        A stream is opened, and collapsed at the end. A state is handed on to the next layer.
+
+        Args:
+            x: A stream `(B, T, D)`, or a state of this scheme.
+
+        Returns:
+            The state, and a function of the state after the layer's last sublayer.
+
+        Raises:
+            ValueError: If a scheme of one stream is given the state of several.
+        """
+        if isinstance(x, StreamState):
+            raise ValueError(
+                "An Add & Norm or a layer was given a state of several streams, and its scheme has "
+                f"one stream. Expected a tensor. Received: {len(x.streams)} streams and "
+                f"{len(x.memory)} memories, with {self!r}. All layers of a stack need the same "
+                "scheme."
+            )
+        return x, unchanged
+
+    def coefficients(self, state: State, parts: ResidualParts) -> dict[str, Tensor]:
+        """Return the numbers by which a sublayer reads, mixes and writes, for reports.
+
+        Args:
+            state: The state before the sublayer.
+            parts: The parts of the plan.
+
+        Returns:
+            Among others `"read"` and `"write"`, `(..., n)`; `"mixing"`, `(..., n, n)`, with a row
+            for each stream that is made; and `"depth"`, `(..., k)`, the weights over k sources.
+        """
+        return {}
+
+    def shift(self, state: State, offset: Tensor) -> State:
+        """Return the state of a stream that has moved by an offset `(B, T, D)`, for reports."""
+        return state + offset
+
     def reads_stream(self, plan: ResidualPlan) -> bool:
         """Tell whether the sublayer reads the stream itself, as it does in Post-LN.
 
         Then `AddNorm` takes its output alone; elsewhere it needs a call of `branch_input` first.
-        `branch_input` itself is asked, with something that nothing can be computed with.
+        `read` itself is asked, with something that nothing can be computed with.
 
         Args:
             plan: The plan at one place.
 
         Returns:
-            Whether `branch_input` hands on what it is given.
+            Whether `read` hands on what was opened.
         """
-        stream = object()
+        stream, parts = object(), ResidualParts(plan)
         try:
-            return self.branch_input(stream, ResidualParts(plan)) is stream
+            return self.read(self.prepare(self.open(stream), parts), parts) is stream
         except Exception:
             return False
 
@@ -412,3 +538,8 @@ class ResidualScheme(abc.ABC):
             The scheme itself, unless it knows a smaller one.
         """
         return self
+
+
+def unchanged(state: State) -> State:
+    """Return the state."""
+    return state

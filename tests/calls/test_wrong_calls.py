@@ -99,6 +99,7 @@ LEFT_OUT = {
     "schemes.ResidualParts": RESULT,
     "schemes.ResidualPlan": RESULT,
     "schemes.ResidualScheme": ABSTRACT,
+    "schemes.State": RESULT,
     "schemes.StreamScheme": ABSTRACT,
     "schemes.StreamState": RESULT,
     "schemes.names": "no arguments",
