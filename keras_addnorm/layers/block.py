@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import keras
@@ -98,7 +98,7 @@ class TransformerBlock(ConfiguredLayer):
     def _build_attention(
         self,
         name: str,
-        attention: type[MultiHeadAttention],
+        attention: Callable[..., MultiHeadAttention],
         x_shape: Shape,
         *memory_shape: Shape,
         **choices: Any,
