@@ -6,14 +6,14 @@ from keras import ops
 
 from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
 from keras_addnorm.schemes.mixing import identity, mix
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
     StackPosition,
-    StreamState,
     Tensor,
 )
+from keras_addnorm.schemes.scheme import StreamState
 from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 

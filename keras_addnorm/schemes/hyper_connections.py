@@ -6,15 +6,15 @@ from keras import ops
 
 from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
 from keras_addnorm.schemes.mixing import basis_vector, identity, mean, mix, weigh
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
     StackPosition,
-    StreamState,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.scheme import StreamState
 from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 

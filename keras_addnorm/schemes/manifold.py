@@ -16,16 +16,16 @@ from keras_addnorm.schemes.mixing import (
     spread,
     weigh,
 )
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
     StackPosition,
-    StreamState,
     Tensor,
     Values,
     require_position,
 )
+from keras_addnorm.schemes.scheme import StreamState
 from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 _EPSILON = 1e-6

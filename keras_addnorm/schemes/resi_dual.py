@@ -2,13 +2,8 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    StackPosition,
-    StreamState,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import StreamState
 from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
     StackPosition,
-    StreamState,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.scheme import StreamState
 from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 STARTS = ("pre_ln", "decreasing")

@@ -6,14 +6,8 @@ import abc
 from collections.abc import Callable
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualScheme,
-    State,
-    StreamState,
-    Tensor,
-    unchanged,
-)
+from keras_addnorm.schemes.plan import ResidualParts, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme, State, StreamState, unchanged
 
 
 class StreamScheme(ResidualScheme):

@@ -100,6 +100,7 @@ LEFT_OUT = {
     "schemes.ResidualPlan": RESULT,
     "schemes.ResidualScheme": ABSTRACT,
     "schemes.State": RESULT,
+    "schemes.Step": RESULT,
     "schemes.StreamScheme": ABSTRACT,
     "schemes.StreamState": RESULT,
     "schemes.names": "no arguments",

@@ -4,7 +4,7 @@ The golden files in `tests/golden` hold, for a 2 + 2-layer model of each scheme 
 in the file and its shape. A change here means that users' weights no longer load. If that is truly
 meant (say it in the changelog), write the files anew with
 
-    python tests/models/test_golden.py
+    python tests/models/test_golden.py [name ...]
 
 from the project's root, and read the difference before you commit it. Nothing else writes them.
 """
@@ -96,7 +96,7 @@ def test_every_golden_file_is_tested():
 
 
 if __name__ == "__main__":
-    for golden_name in MODELS:
+    for golden_name in sys.argv[1:] or MODELS:
         with tempfile.TemporaryDirectory() as scratch:
             text = json.dumps(shapes_in_file(golden_name, scratch), indent=2) + "\n"
         (GOLDEN / f"{golden_name}.json").write_text(text)
