@@ -7,6 +7,7 @@ source, so that nothing is imported.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 FOLDER = "reference/api"
@@ -107,9 +108,19 @@ def _public(tree: ast.Module) -> list[str]:
     """List the names in `__all__`, or else what is defined there without an underscore."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return list(ast.literal_eval(node.value))
+            assert isinstance(node.value, ast.List)
+            said = [one.value for one in node.value.elts if isinstance(one, ast.Constant)]
+            has_table = len(said) < len(node.value.elts)  # `*_TABLE.classes()`
+            return list(dict.fromkeys([*said, *(_in_table(tree) if has_table else ())]))
     defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
     return [node.name for node in defined if not node.name.startswith("_")]
+
+
+def _in_table(tree: ast.Module) -> dict[str, str]:
+    """Return the classes that a table says as `"file:Class"`, with their files."""
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    said = (text.split(":") for text in texts if re.fullmatch(r"\w+:[A-Z]\w*", str(text)))
+    return {name: file for file, name in said}
 
 
 def _imported(tree: ast.Module) -> dict[str, set[str]]:
@@ -124,8 +135,8 @@ def _imported(tree: ast.Module) -> dict[str, set[str]]:
 def _path(name: str, public: str, tree: ast.Module) -> str:
     """Return the path under which griffe knows a public name.
 
-    That is a method of `Table` for `names` and its like, and the module that defines it where a
-    module of the same name would be taken for it.
+    That is a method of `Table` for `names` and its like, and the module that defines it where the
+    class stands in a table, or where a module of the same name would be taken for it.
     """
     for node in tree.body:
         if (
@@ -135,6 +146,8 @@ def _path(name: str, public: str, tree: ast.Module) -> str:
         ):
             return f"{_TABLE}.{node.value.attr}"
     here = f"keras_addnorm.{name}"
+    if public in _in_table(tree):
+        return f"{here}.{_in_table(tree)[public]}.{public}"
     homes = (module for module, names in _imported(tree).items() if public in names)
     home = next(homes, here)
     return f"{home}.{public}" if home == f"{here}.{public}" else f"{here}.{public}"

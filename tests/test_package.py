@@ -55,6 +55,18 @@ from keras_addnorm.serving import server
 assert server.Settings
 """
 
+# Runs in a new process: a file says its layers by these names.
+_REGISTERED = """
+import keras
+import keras_addnorm.layers
+
+found = keras.saving.get_custom_objects()
+from keras_addnorm import norms
+
+missing = [name for name in norms.__all__ if f"keras_addnorm>{name}" not in found]
+print(*sorted(missing))
+"""
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
@@ -172,3 +184,12 @@ def test_the_command_answers_without_an_extra(installed):
     said, complaints = run(installed, "-W", "error", "-c", hidden + call, "--version")
     assert complaints == ""
     assert re.fullmatch(r"keras-addnorm \S+\n", said)
+
+
+@pytest.mark.slow
+def test_layers_register_the_norms_for_files():
+    done = subprocess.run(
+        [sys.executable, "-c", _REGISTERED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    functions = "for_side get is_scale_invariant mixes_positions names register"
+    assert done.stdout.split() == ["Norm", "NormFactory", "NormLike", "Side", *functions.split()]

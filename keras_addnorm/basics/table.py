@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
@@ -39,7 +40,9 @@ class Table(Generic[T]):
     Args:
         kind: What the entries are, for messages, such as `"length penalty"`.
         base: The class of all entries.
-        classes: The entries by name. A class may have several names: the first one is written.
+        classes: The entries by name. A class may have several names: the first one is written. A
+            class, as the base, may be said as `"file:Class"`, with a file of the package `module`,
+            and is imported when it is first used.
         fields: The names of the fields that a dict may give to a class; `None` for those of a
             dataclass, or the arguments of `__init__`.
         takes_instances: Whether `get` returns an instance of `base` as it is.
@@ -60,20 +63,57 @@ class Table(Generic[T]):
     def __init__(
         self,
         kind: str,
-        base: type[T],
-        classes: Mapping[str, type[T]],
+        base: type[T] | str,
+        classes: Mapping[str, type[T] | str],
         *,
         fields: Callable[[type[T]], Iterable[str]] | None = None,
         takes_instances: bool = True,
         module: str = "",
     ) -> None:
         self._kind = kind
-        self._base = base
+        self._lazy_base = base
         self._classes = dict(classes)
         self._fields = fields or _own_fields
         self._takes_instances = takes_instances
         self._module = module
-        self._are_frozen = all(map(_is_frozen_dataclass, self._classes.values()))
+
+    @property
+    def _base(self) -> type[T]:
+        return self._imported(self._lazy_base)
+
+    def _imported(self, entry: type[T] | str) -> type[T]:
+        if not isinstance(entry, str):
+            return entry
+        file, _, name = entry.partition(":")
+        found: type[T] = getattr(importlib.import_module(f"{self._module}.{file}"), name)
+        return found
+
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of the classes that are imported when they are first used."""
+        said = [entry for entry in self._classes.values() if isinstance(entry, str)]
+        return tuple(dict.fromkeys(entry.partition(":")[2] for entry in said))
+
+    def class_of_module(self, name: str) -> type[T]:
+        """Return a class, or the base, for the `__getattr__` of the table's module.
+
+        Args:
+            name: The name of the class.
+
+        Returns:
+            The class.
+
+        Raises:
+            AttributeError: If the table says none of that name.
+        """
+        for entry in (self._lazy_base, *self._classes.values()):
+            if isinstance(entry, str) and entry.endswith(f":{name}"):
+                return self._imported(entry)
+        raise AttributeError(f"module {self._module!r} has no attribute {name!r}")
+
+    def load(self) -> None:
+        """Import all classes."""
+        for entry in self._classes.values():
+            self._imported(entry)
 
     def names(self) -> tuple[str, ...]:
         """Return the names that `get` knows."""
@@ -96,12 +136,14 @@ class Table(Generic[T]):
                 f"A {self._kind} has to be a subclass of {self._base.__name__}. "
                 f"Received: {entry!r}."
             )
-        if self._classes.get(name, entry) is not entry:
+        if name in self._classes and not self._is(self._classes[name], entry):
             raise ValueError(
-                f"The {self._kind} name '{name}' is taken by {self._classes[name].__name__}. "
+                f"The {self._kind} name '{name}' is taken by "
+                f"{self._imported(self._classes[name]).__name__}. "
                 f"Expected a free name. Received: {name!r} for {entry.__name__}."
             )
-        if self._are_frozen and not _is_frozen_dataclass(entry):
+        first = next(iter(self._classes.values()), entry)
+        if _is_frozen_dataclass(self._imported(first)) and not _is_frozen_dataclass(entry):
             raise ValueError(
                 f"A {self._kind} has to be a frozen dataclass, because it is compared and saved. "
                 f"Received: {entry!r}. Decorate it with @dataclasses.dataclass(frozen=True)."
@@ -139,7 +181,7 @@ class Table(Generic[T]):
             and field.default is field.default_factory is dataclasses.MISSING
         ]
         if missing:
-            name = next(name for name, known in self._classes.items() if known is entry)
+            name = self._first_name(entry)
             raise ValueError(
                 f"The {self._kind} '{name}' is not complete. Expected a dict with a 'name' and "
                 f"{missing}, which have no default. Received: {dict(fields)}."
@@ -169,13 +211,14 @@ class Table(Generic[T]):
                 identifier if name is None else name,
                 self._classes,
             )
-        known = list(self._fields(self._classes[name]))
+        entry = self._imported(self._classes[name])
+        known = list(self._fields(entry))
         if unknown := [field for field in fields if field not in known]:
             raise ValueError(
                 f"The {self._kind} '{name}' has no such field. Expected fields among {known}. "
                 f"Received: {unknown}.{did_you_mean(unknown[:1], known)}"
             )
-        return self._classes[name], fields
+        return entry, fields
 
     def _hint(self, received: Any) -> str:
         """Return what to write instead of what was received, or `""`."""
@@ -199,15 +242,23 @@ class Table(Generic[T]):
         Raises:
             ValueError: If its class is not in the table.
         """
-        for name, known in self._classes.items():
-            if type(entry) is known:
-                return name
+        if (name := self._first_name(type(entry))) is not None:
+            return name
         raise ValueError(
             f"This {self._kind} cannot be saved, because its class is not in the table. Expected "
             f"one of {', '.join(self._classes)}. Received: {entry!r}. Call "
             f"{self._module}{'.' if self._module else ''}register('a_name', "
             f"{type(entry).__name__}) first, here and where it is loaded."
         )
+
+    def _first_name(self, entry: type) -> str | None:
+        return next((name for name, known in self._classes.items() if self._is(known, entry)), None)
+
+    def _is(self, known: type[T] | str, entry: type) -> bool:
+        """Tell whether a class is an entry, without importing others."""
+        if isinstance(known, str):
+            return f"{self._module}.{known}" == f"{entry.__module__}:{entry.__qualname__}"
+        return known is entry
 
     def serialize(self, entry: T) -> dict[str, Any]:
         """Return the config that `get` makes an equal entry of.

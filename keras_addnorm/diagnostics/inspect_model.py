@@ -197,10 +197,8 @@ def _without_branch(record: SublayerRecord, sublayer: Sublayer) -> Tensor:
     def without_effect(h: Tensor) -> Tensor:
         return zeros
 
-    if record.state is None:
-        return add_norm(record.residual, without_effect, training=False)
-    scheme: Any = add_norm.scheme
-    return scheme.collapse(add_norm(record.state, without_effect, training=False))
+    state = record.residual if record.state is None else record.state
+    return add_norm.scheme.collapse(add_norm(state, without_effect, training=False))
 
 
 def _real(record: SublayerRecord, shape: tuple[int, ...]) -> np.ndarray:

@@ -111,16 +111,15 @@ def gate_branches(model: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
     """
 
     def gated(name: str, call: Call) -> Call:
-        def with_gate(residual: Any, branch: Tensor | None = None, **kwargs: Any) -> Any:
-            if branch is not None:
-                # Not a product: an output that is not finite is skipped as well.
-                branch = ops.where(gates[name] != 0, branch, ops.zeros_like(branch))
-            return call(residual, branch, **kwargs)
+        def with_gate(state: Any, branch: Tensor, *args: Any) -> Any:
+            # Not a product: an output that is not finite is skipped as well.
+            branch = ops.where(gates[name] != 0, branch, ops.zeros_like(branch))
+            return call(state, branch, *args)
 
         return with_gate
 
     add_norms = named_add_norms(model)
-    with _calls_replaced({name: add_norms[name] for name in gates}, gated):
+    with _calls_replaced({name: add_norms[name] for name in gates}, gated, "write"):
         yield
 
 
@@ -144,17 +143,19 @@ def norms_of(model: Any) -> dict[tuple[str, str], keras.layers.Layer]:
 
 @contextlib.contextmanager
 def _calls_replaced(
-    layers: Mapping[Any, keras.layers.Layer], replace: Callable[[Any, Call], Call]
+    layers: Mapping[Any, keras.layers.Layer],
+    replace: Callable[[Any, Call], Call],
+    method: str = "call",
 ) -> Iterator[None]:
-    """Gives each layer a `call` of its own, which hides that of its class until the block ends."""
-    own = {key: vars(layer).get("call") for key, layer in layers.items()}
+    """Gives each layer a method of its own, which hides that of its class until the block ends."""
+    own = {key: vars(layer).get(method) for key, layer in layers.items()}
     try:
         for key, layer in layers.items():
-            layer.call = replace(key, layer.call)
+            setattr(layer, method, replace(key, getattr(layer, method)))
         yield
     finally:
         for key, layer in layers.items():
             if own[key] is not None:
-                layer.call = own[key]
-            elif "call" in vars(layer):
-                del layer.call
+                setattr(layer, method, own[key])
+            elif method in vars(layer):
+                delattr(layer, method)

@@ -7,10 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
-
 from keras_addnorm.layers.sublayers import named_add_norms
-from keras_addnorm.schemes import StreamState
+from keras_addnorm.schemes import State, StreamState
 
 Tensor = Any
 
@@ -26,7 +24,7 @@ class SublayerRecord:
             `AddNorm()(x, f)`.
         branch: The sublayer's output after dropout, f.
         merged: The stream after the sublayer, y.
-        mask: The Keras mask of x, True at real tokens, `(B, T)`, or `None`.
+        mask: The padding mask, True at real tokens, `(B, T)`, or `None`.
         state: Where the scheme has several streams or a memory, their state before the sublayer;
             `residual` and `merged` are then collapsed to one stream, as a lone layer does it.
         next_state: The state after the sublayer.
@@ -170,52 +168,37 @@ class _Recording:
         self._name = name
         self._observation = observation
         self._offset = offset
+        self._before: State = None
         self._branch_input: Tensor | None = None
 
     def __getattr__(self, name: str) -> Any:
         # Whatever else a scheme has, now or later, is that of the one inside.
         return getattr(self._scheme, name)
 
-    def branch_input(self, x: Tensor, parts: Any) -> Tensor:
-        self._branch_input = self._scheme.branch_input(self._moved(x), parts)
+    def prepare(self, state: State, parts: Any) -> State:
+        moved = state if self._offset is None else self._scheme.shift(state, self._offset)
+        self._before = moved
+        return self._scheme.prepare(moved, parts)
+
+    def read(self, state: State, parts: Any) -> Tensor:
+        self._branch_input = self._scheme.read(state, parts)
         return self._branch_input
 
-    def merge(self, residual: Tensor, branch: Tensor, parts: Any) -> Tensor:
-        mask = get_keras_mask(residual)
-        residual = self._moved(residual)
-        merged = self._scheme.merge(residual, branch, parts)
+    def write(self, state: State, branch: Tensor, parts: Any) -> State:
+        after = self._scheme.write(state, branch, parts)
         branch_input, self._branch_input = self._branch_input, None
-        self._observation.append(
-            SublayerRecord(self._name, residual, branch_input, branch, merged, mask)
-        )
-        return merged
-
-    def read(self, state: StreamState, parts: Any) -> Tensor:
-        self._branch_input = self._scheme.read(self._moved_state(state), parts)
-        return self._branch_input
-
-    def write(self, state: StreamState, branch: Tensor, parts: Any) -> StreamState:
-        mask = get_keras_mask((*state.streams, *state.memory)[0])
-        state = self._moved_state(state)
-        merged = self._scheme.write(state, branch, parts)
-        branch_input, self._branch_input = self._branch_input, None
+        has_state = isinstance(state, StreamState)
         self._observation.append(
             SublayerRecord(
                 self._name,
-                self._scheme.collapse(state),
+                self._scheme.collapse(self._before),
                 branch_input,
                 branch,
-                self._scheme.collapse(merged),
-                mask,
-                state,
-                merged,
+                self._scheme.collapse(after),
+                parts.padding_mask,
+                self._before if has_state else None,
+                after if has_state else None,
                 self._scheme.coefficients(state, parts),
             )
         )
-        return merged
-
-    def _moved_state(self, state: StreamState) -> StreamState:
-        return state if self._offset is None else self._scheme.shift(state, self._offset)
-
-    def _moved(self, x: Tensor) -> Tensor:
-        return x if self._offset is None else x + self._offset
+        return after

@@ -8,7 +8,8 @@ from keras_addnorm.explain.described_model import DescribedModel, describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
 from keras_addnorm.explain.packed_weights import as_packed
 from keras_addnorm.explain.page_file import ExplainedRun, page, remade_page
-from keras_addnorm.explain.steps import Step, explained_schemes, steps_of
+from keras_addnorm.explain.steps import explained_schemes, steps_of
+from keras_addnorm.schemes import Step
 
 __all__ = [
     "DescribedModel",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.explain.steps import idea_of, require_steps, steps_of
+from keras_addnorm.explain.steps import require_steps, steps_of
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import Learned
 from keras_addnorm.layers.feed_forward import get_activation
@@ -82,7 +82,7 @@ def describe_model(model: Seq2SeqTransformer) -> DescribedModel:
         "pad_id": config.pad_id,
         "never_generated": list(config.special_ids.never_generated),
         "scheme": schemes.serialize(model.encoder.scheme)["name"],
-        "idea": idea_of(model.encoder.scheme),
+        "idea": model.encoder.scheme.idea,
         "norm": model.encoder.norm if isinstance(model.encoder.norm, str) else "",
         "num_weights": int(model.count_params()),
         "encoder": {

@@ -17,7 +17,6 @@ from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
 from keras_addnorm.explain.packed_weights import pack
-from keras_addnorm.explain.steps import idea_of
 from keras_addnorm.models import Seq2SeqTransformer
 
 _SCRIPTS = (
@@ -132,7 +131,7 @@ def remade_page(text: str, *, note: str | None = None) -> str:
     if note is not None:
         data["note"] = note
     for model in data["models"]:
-        model["idea"] = idea_of(schemes.get(model["config"]["scheme"]))
+        model["idea"] = schemes.get(model["config"]["scheme"]).idea
     return _written(data)
 
 

@@ -6,6 +6,7 @@ B batch, T target (query) length, S source (key) length, D hidden width, H heads
 heads, K head width, F intermediate width, V vocabulary, L layers.
 """
 
+from keras_addnorm import norms
 from keras_addnorm.layers.add_norm import AddNorm
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
@@ -33,3 +34,6 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
 ]
+
+# Keras makes the layers of a file from classes that have been imported.
+norms.load()

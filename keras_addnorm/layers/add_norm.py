@@ -16,14 +16,14 @@ from keras_addnorm.basics.argument_checks import require_epsilon, require_share
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
+from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.projection import require_hidden_dim
-from keras_addnorm.layers.takes_state import TakesState
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class AddNorm(TakesState):
+class AddNorm(ShapeOfInput):
     """The residual connection and normalisation around a sublayer `F`, as a scheme defines them.
 
     `y = add_norm(x, sublayer)` calls the sublayer on what the scheme lets it read and merges its
@@ -119,7 +119,6 @@ class AddNorm(TakesState):
             norm if self.position is None else norms.for_side(norm, self.position.side)
         )
         self._plan = self.scheme.plan(self.position)
-        self._has_streams = isinstance(self.scheme, schemes.StreamScheme)
         self._needs_reads = not self.scheme.reads_stream(self._plan)
         # An entry for each read that no write has followed yet. Unlike a number, it is changed
         # safely by several threads; and reads whose output is only looked at do not pile up.
@@ -174,12 +173,12 @@ class AddNorm(TakesState):
 
     def __call__(
         self,
-        residual: Tensor | schemes.StreamState,
+        residual: schemes.State,
         branch: Tensor | Callable[..., Tensor] | None = None,
         padding_mask: Tensor | None = None,
         training: bool | None = None,
         read: bool = False,
-    ) -> Tensor | schemes.StreamState:
+    ) -> schemes.State:
         """Run a sublayer in its Add & Norm, or one of the two steps around it; see `call`.
 
         Args:
@@ -223,12 +222,12 @@ class AddNorm(TakesState):
 
     def call(
         self,
-        residual: Tensor | schemes.StreamState,
+        residual: schemes.State,
         branch: Tensor | None = None,
         padding_mask: Tensor | None = None,
         training: bool | None = None,
         read: bool = False,
-    ) -> Tensor | schemes.StreamState:
+    ) -> schemes.State:
         """Return the sublayer's input, or merge the sublayer's output into the stream.
 
         Args:
@@ -245,17 +244,67 @@ class AddNorm(TakesState):
             A tensor of the shape of `residual`; the next state if that is a state and there is a
             branch.
         """
-        scheme: Any = self.scheme  # One of several streams, where there is a state.
-        is_state = isinstance(residual, schemes.StreamState)
-        if is_state:
-            self._require_streams(residual)
         self._require_sublayer(branch, read)
         padding_mask = explicit_or_implicit(padding_mask, residual)
-        parts = self._parts(padding_mask, training, is_read_again=branch is not None)
+        state, leave = self.scheme.enter(residual)
         if branch is None:
-            reads = scheme.read if is_state else scheme.branch_input
-            return reads(residual, parts)
-        shape = self._shape_of(residual)
+            return self.read(state, padding_mask, training)[0]
+        state = self.scheme.prepare(state, self._parts(padding_mask, training))
+        return leave(self.write(state, branch, padding_mask, training))
+
+    def branch_input(
+        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        """Return what the sublayer reads, `(..., D)`: the first of the two calls around it."""
+        return self(x, padding_mask=padding_mask, training=training, read=True)
+
+    def read(
+        self,
+        state: schemes.State,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+    ) -> tuple[Tensor, schemes.State]:
+        """Return what the sublayer reads, inside a layer that hands a state on.
+
+        ```python
+        state, leave = scheme.enter(x)
+        h, state = add_norm.read(state)
+        state = add_norm.write(state, sublayer(h))
+        return leave(state)
+        ```
+
+        Args:
+            state: The state before the sublayer; of a scheme of one stream, the stream.
+            padding_mask: As in `call`.
+            training: As in `call`.
+
+        Returns:
+            The sublayer's input, `(..., D)`, and the state that its output is written to.
+        """
+        parts = self._parts(padding_mask, training)
+        state = self.scheme.prepare(state, parts)
+        return self.scheme.read(state, parts), state
+
+    def write(
+        self,
+        state: schemes.State,
+        branch: Tensor,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+    ) -> schemes.State:
+        """Return the state with the sublayer's output in it: the other half of `read`.
+
+        Args:
+            state: What `read` has returned.
+            branch: The sublayer's output, `(..., D)`.
+            padding_mask: As in `call`.
+            training: As in `call`.
+
+        Returns:
+            The state after the sublayer.
+        """
+        parts = self._parts(padding_mask, training, is_read_again=True)
+        shape = (*keras.tree.flatten(state)[0].shape[:-1], self._hidden_dim)
         if not _may_be_equal(shape, branch.shape):
             raise ValueError(
                 "The sublayer's output does not fit the residual stream. Expected both of one "
@@ -265,27 +314,7 @@ class AddNorm(TakesState):
         branch = self._branch_dropout(branch, training=training)
         if "branch_norm" not in self._plan.norm_slots:
             branch = self._drop_path(branch, training=training)
-        merge = scheme.write if is_state else scheme.merge
-        return merge(residual, branch, parts)
-
-    def branch_input(
-        self, x: Tensor, padding_mask: Tensor | None = None, training: bool | None = None
-    ) -> Tensor:
-        """Return what the sublayer reads, `(..., D)`: the first of the two calls around it."""
-        return self(x, padding_mask=padding_mask, training=training, read=True)
-
-    def compute_output_shape(
-        self, residual_shape: tuple[int | None, ...], branch_shape: Any = None
-    ) -> tuple[int | None, ...]:
-        """Return the shape of `residual`."""
-        return residual_shape
-
-    def compute_output_spec(self, residual: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return shape and dtype of the output; the call with a state is traced."""
-        if isinstance(residual, schemes.StreamState):
-            trace = super(keras.layers.Layer, self).compute_output_spec
-            return trace(residual, *args, **kwargs)
-        return super().compute_output_spec(residual, *args, **kwargs)
+        return self.scheme.write(state, branch, parts)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -314,6 +343,11 @@ class AddNorm(TakesState):
     def _parts(
         self, padding_mask: Tensor | None, training: bool | None, is_read_again: bool = False
     ) -> schemes.ResidualParts:
+        if not self.built:
+            raise ValueError(
+                f"The Add & Norm '{self.name}' has no parts yet. Expected one that is built. Say "
+                "add_norm.build((None, None, D)) before, with the width D of the stream."
+            )
         # A sum such as x + f carries no mask of Keras' own.
         arguments = {"padding_mask": padding_mask, "training": training}
         made: dict[str, Any] = {
@@ -333,7 +367,7 @@ class AddNorm(TakesState):
         names = [part.name for part in self._plan.extra_layers]
         names += [part.name for part in self._plan.arrays]
         made |= {name: getattr(self, name) for name in names}
-        return schemes.ResidualParts(self._plan, **made)
+        return schemes.ResidualParts(self._plan, padding_mask, **made)
 
     def _make_scale(
         self, name: str, scale: schemes.LearnedScale | None, hidden_dim: int
@@ -359,7 +393,9 @@ class AddNorm(TakesState):
         return norm.epsilon / gain**norm.epsilon_power
 
     def _require_stream(self, residual: Any) -> None:
-        if isinstance(residual, schemes.StreamState) or _is_tensor(residual):
+        # A state is a tree of tensors, and no list or tuple of them.
+        is_tree = type(residual) in (list, tuple, dict)
+        if not is_tree and all(map(_is_tensor, keras.tree.flatten(residual))):
             return
         raise TypeError(
             "Add & Norm takes the stream first, and the sublayer beside it. Expected "
@@ -397,21 +433,6 @@ class AddNorm(TakesState):
                 "call it yourself: h = add_norm.branch_input(x); f, scores = sublayer(h); "
                 f"y = add_norm(x, f). Received: {_shown(f)}."
             )
-
-    def _require_streams(self, state: schemes.StreamState) -> None:
-        if not self._has_streams:
-            raise ValueError(
-                f"The Add & Norm '{self.name}' was given a state of several streams, and its "
-                f"scheme has one stream. Expected a tensor. Received: {len(state.streams)} "
-                f"streams and {len(state.memory)} memories, with {self.scheme!r}. All layers of "
-                "a stack need the same scheme."
-            )
-
-    def _shape_of(self, x: Tensor | schemes.StreamState) -> tuple[int | None, ...]:
-        if not isinstance(x, schemes.StreamState):
-            return tuple(x.shape)
-        # A stream may be a part of the width.
-        return (*(*x.streams, *x.memory)[0].shape[:-1], self._hidden_dim)
 
     def _require_free(self, name: str) -> None:
         if hasattr(self, name):

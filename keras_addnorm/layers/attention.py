@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import Any
 
 import keras
@@ -10,8 +11,9 @@ from keras import ops
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
-from keras_addnorm.basics.by_name import OtherOrder, by_name
+from keras_addnorm.basics.by_name import OtherOrder
 from keras_addnorm.layers import positions as position_kinds
+from keras_addnorm.layers.arguments import KerasArguments, takes
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
@@ -35,7 +37,43 @@ Tensor = Any
 Shape = tuple[int | None, ...]
 
 
-_OTHER_ORDER = OtherOrder("Keras' MultiHeadAttention", ("num_heads", "head_dim"))
+@dataclasses.dataclass(frozen=True)
+class _Heads:
+    num_heads: int
+    head_dim: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionArguments(_Heads, KerasArguments):
+    """What the constructor of an attention takes; `MultiHeadSelfAttention` says what each means."""
+
+    dropout: float = 0.0
+    use_bias: bool = True
+    query_initializer: InitializerLike = "glorot_uniform"
+    key_initializer: InitializerLike = "glorot_uniform"
+    value_initializer: InitializerLike = "glorot_uniform"
+    output_initializer: InitializerLike = "glorot_uniform"
+    bias_initializer: InitializerLike = "zeros"
+    init_gain: float = 1.0
+    attention: AttentionConfig | dict[str, Any] | None = None
+    inner_norm: InnerNorm = None
+
+    def __post_init__(self) -> None:
+        require_size(num_heads=self.num_heads)
+        if self.head_dim is not None:
+            require_size(head_dim=self.head_dim)
+        require_share(dropout=self.dropout)
+        require_gain(init_gain=self.init_gain)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfAttentionArguments(AttentionArguments):
+    """What the constructor of a self-attention takes."""
+
+    positions: PositionsLike = "none"
+
+
+_INITIALIZERS = tuple(f"{name}_initializer" for name in ("query", "key", "value", "output", "bias"))
 
 
 class MultiHeadAttention(ShapeOfInput, abc.ABC):
@@ -45,46 +83,23 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
     documented in `MultiHeadSelfAttention`.
     """
 
-    @by_name(_OTHER_ORDER)
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int | None = None,
-        *,
-        dropout: float = 0.0,
-        use_bias: bool = True,
-        query_initializer: InitializerLike = "glorot_uniform",
-        key_initializer: InitializerLike = "glorot_uniform",
-        value_initializer: InitializerLike = "glorot_uniform",
-        output_initializer: InitializerLike = "glorot_uniform",
-        bias_initializer: InitializerLike = "zeros",
-        init_gain: float = 1.0,
-        attention: AttentionConfig | dict[str, Any] | None = None,
-        inner_norm: InnerNorm = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        require_size(num_heads=num_heads)
-        if head_dim is not None:
-            require_size(head_dim=head_dim)
-        require_share(dropout=dropout)
-        require_gain(init_gain=init_gain)
-        self.num_heads = num_heads
-        self.head_dim = head_dim
-        self.dropout = dropout
-        self.use_bias = use_bias
-        self.query_initializer = keras.initializers.get(query_initializer)
-        self.key_initializer = keras.initializers.get(key_initializer)
-        self.value_initializer = keras.initializers.get(value_initializer)
-        self.output_initializer = keras.initializers.get(output_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.init_gain = init_gain
-        self.attention = AttentionConfig.get(attention)
-        self._num_groups = self.attention.key_value_heads(num_heads)
+    other_order = OtherOrder("Keras' MultiHeadAttention", ("num_heads", "head_dim"))
+
+    def __init__(self, arguments: AttentionArguments) -> None:
+        super().__init__(**arguments.for_keras())
+        self.num_heads = arguments.num_heads
+        self.head_dim = arguments.head_dim
+        self.dropout = arguments.dropout
+        self.use_bias = arguments.use_bias
+        for name in _INITIALIZERS:
+            setattr(self, name, keras.initializers.get(getattr(arguments, name)))
+        self.init_gain = arguments.init_gain
+        self.attention = AttentionConfig.get(arguments.attention)
+        self._num_groups = self.attention.key_value_heads(self.num_heads)
         # Not as a default of the class: with torch, layers are modules, and a class' attribute
         # hides a module that is set later.
         self.positions: RelativePositions | None = None
-        self.inner_norm = get_inner_norm(inner_norm)
+        self.inner_norm = get_inner_norm(arguments.inner_norm)
         self.supports_masking = True
 
     @property
@@ -99,19 +114,11 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        serialize = keras.initializers.serialize
+        plain = ("num_heads", "head_dim", "dropout", "use_bias", "init_gain")
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "head_dim": self.head_dim,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "query_initializer": serialize(self.query_initializer),
-            "key_initializer": serialize(self.key_initializer),
-            "value_initializer": serialize(self.value_initializer),
-            "output_initializer": serialize(self.output_initializer),
-            "bias_initializer": serialize(self.bias_initializer),
-            "init_gain": self.init_gain,
+            **{name: getattr(self, name) for name in plain},
+            **{name: keras.initializers.serialize(getattr(self, name)) for name in _INITIALIZERS},
             "attention": self.attention.to_dict(),
             "inner_norm": keras.saving.serialize_keras_object(self.inner_norm),
         }
@@ -349,42 +356,11 @@ class MultiHeadSelfAttention(MultiHeadAttention):
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.
     """
 
-    @by_name(_OTHER_ORDER)
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int | None = None,
-        *,
-        dropout: float = 0.0,
-        use_bias: bool = True,
-        query_initializer: InitializerLike = "glorot_uniform",
-        key_initializer: InitializerLike = "glorot_uniform",
-        value_initializer: InitializerLike = "glorot_uniform",
-        output_initializer: InitializerLike = "glorot_uniform",
-        bias_initializer: InitializerLike = "zeros",
-        init_gain: float = 1.0,
-        attention: AttentionConfig | dict[str, Any] | None = None,
-        positions: PositionsLike = "none",
-        inner_norm: InnerNorm = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            num_heads=num_heads,
-            head_dim=head_dim,
-            dropout=dropout,
-            use_bias=use_bias,
-            query_initializer=query_initializer,
-            key_initializer=key_initializer,
-            value_initializer=value_initializer,
-            output_initializer=output_initializer,
-            bias_initializer=bias_initializer,
-            init_gain=init_gain,
-            attention=attention,
-            inner_norm=inner_norm,
-            **kwargs,
-        )
+    @takes(SelfAttentionArguments)
+    def __init__(self, arguments: SelfAttentionArguments) -> None:
+        super().__init__(arguments)
         self.positions = position_kinds.relative(
-            positions, dtype=self.dtype_policy, name="positions"
+            arguments.positions, dtype=self.dtype_policy, name="positions"
         )
 
     def build(self, x_shape: Shape) -> None:
@@ -495,6 +471,10 @@ class MultiHeadCrossAttention(MultiHeadAttention):
     Reference:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.3.
     """
+
+    @takes(AttentionArguments)
+    def __init__(self, arguments: AttentionArguments) -> None:
+        super().__init__(arguments)
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the projections for `x`, `(B, T, D)`, and a memory, `(B, S, D_memory)`."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.described import from_fields
 from keras_addnorm.layers.arguments import checked
 from keras_addnorm.layers.head_diversity import HeadDiversity
 
@@ -119,21 +120,7 @@ class AttentionConfig:
         Raises:
             ValueError: If a field is unknown or does not fit.
         """
-        if isinstance(identifier, AttentionConfig):
-            return identifier
-        if not isinstance(identifier, dict | None):
-            raise ValueError(
-                "The attention is described by an AttentionConfig. Expected one, or a dict of its "
-                f"fields. Received: {identifier!r:.80}"
-            )
-        fields = dict(identifier or {})
-        known = [field.name for field in dataclasses.fields(cls)]
-        if unknown := sorted(map(str, set(fields) - set(known))):
-            raise ValueError(
-                f"The attention has no such field. Expected fields among {', '.join(known)}. "
-                f"Received: {', '.join(unknown)}"
-            )
-        return cls(**fields)
+        return from_fields(cls, identifier, "The attention") or cls()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, without those that have their default."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import keras
@@ -20,8 +20,6 @@ from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import scaled
 from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
-from keras_addnorm.layers.shapes import require_sequences
-from keras_addnorm.layers.takes_state import TakesState
 
 Shape = tuple[int | None, ...]
 
@@ -65,7 +63,7 @@ class BlockArguments(BlockConfig, KerasArguments):
     pruned_sublayers: Iterable[str] = ()
 
 
-class TransformerBlock(TakesState, ConfiguredLayer):
+class TransformerBlock(ConfiguredLayer):
     """A layer of a stack: sublayers, each with its Add & Norm."""
 
     sublayers: ClassVar[tuple[str, ...]]
@@ -97,25 +95,10 @@ class TransformerBlock(TakesState, ConfiguredLayer):
             "pruned_sublayers": list(self.pruned_sublayers),
         }
 
-    def _open(self, x: Any) -> tuple[Any, bool]:
-        """Return the state that the sublayers hand on, and whether the stack gave it."""
-        if isinstance(x, schemes.StreamState):
-            return x, True
-        require_sequences(self.name, x=x)
-        if not isinstance(self.scheme, schemes.StreamScheme):
-            return x, True
-        return self.scheme.open(x), False
-
-    def _close(self, x: Any, was_given: bool) -> Any:
-        """Return the state to the stack that gave it, or one stream where a tensor came in."""
-        if was_given or not isinstance(self.scheme, schemes.StreamScheme):
-            return x
-        return self.scheme.collapse(x)
-
     def _build_attention(
         self,
         name: str,
-        attention: type[MultiHeadAttention],
+        attention: Callable[..., MultiHeadAttention],
         x_shape: Shape,
         *memory_shape: Shape,
         **choices: Any,

@@ -11,6 +11,7 @@ from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSel
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
+from keras_addnorm.layers.shapes import require_sequences
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -104,10 +105,11 @@ class TransformerDecoderLayer(TransformerBlock):
             padding_mask = explicit_or_implicit(padding_mask, x)
         caches = {} if cache is None else cache
         scores = {}
-        x, was_given = self._open(x)
+        require_sequences(self.name, x=x)
+        x, leave = self.scheme.enter(x)
 
         # Causal self-attention
-        h = self.self_attention_add_norm.branch_input(x, padding_mask, training)
+        h, x = self.self_attention_add_norm.read(x, padding_mask, training)
         outputs = self.self_attention(
             h,
             padding_mask=padding_mask,
@@ -121,11 +123,11 @@ class TransformerDecoderLayer(TransformerBlock):
         f, scores["self_attention"], new_cache = unpack(
             outputs, return_attention_scores, has_cache=cache is not None
         )
-        x = self.self_attention_add_norm(x, f, padding_mask=padding_mask, training=training)
+        x = self.self_attention_add_norm.write(x, f, padding_mask, training)
 
         # Cross-attention
         if self.cross_attention is not None:
-            h = self.cross_attention_add_norm.branch_input(x, padding_mask, training)
+            h, x = self.cross_attention_add_norm.read(x, padding_mask, training)
             outputs = self.cross_attention(
                 h,
                 memory,
@@ -137,15 +139,15 @@ class TransformerDecoderLayer(TransformerBlock):
             f, scores["cross_attention"], _ = unpack(
                 outputs, return_attention_scores, has_cache=False
             )
-            x = self.cross_attention_add_norm(x, f, padding_mask=padding_mask, training=training)
+            x = self.cross_attention_add_norm.write(x, f, padding_mask, training)
 
         # Feed-forward
-        h = self.feed_forward_add_norm.branch_input(x, padding_mask, training)
+        h, x = self.feed_forward_add_norm.read(x, padding_mask, training)
         f = self.feed_forward(h, padding_mask=padding_mask, training=training)
-        x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
+        x = self.feed_forward_add_norm.write(x, f, padding_mask, training)
 
         return pack(
-            self._close(x, was_given),
+            leave(x),
             scores if return_attention_scores else None,
             None if cache is None else {**cache, "self_attention": new_cache},
         )

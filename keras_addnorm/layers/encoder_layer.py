@@ -11,6 +11,7 @@ from keras_addnorm.layers.attention import MultiHeadSelfAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
+from keras_addnorm.layers.shapes import require_sequences
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -93,10 +94,11 @@ class TransformerEncoderLayer(TransformerBlock):
             What `x` is; with `return_attention_scores`, also the weights `(B, H, T, T)`.
         """
         padding_mask = explicit_or_implicit(padding_mask, x)
-        x, was_given = self._open(x)
+        require_sequences(self.name, x=x)
+        x, leave = self.scheme.enter(x)
 
         # Self-attention
-        h = self.self_attention_add_norm.branch_input(x, padding_mask, training)
+        h, x = self.self_attention_add_norm.read(x, padding_mask, training)
         outputs = self.self_attention(
             h,
             padding_mask=padding_mask,
@@ -105,11 +107,11 @@ class TransformerEncoderLayer(TransformerBlock):
             training=training,
         )
         f, scores, _ = unpack(outputs, return_attention_scores, has_cache=False)
-        x = self.self_attention_add_norm(x, f, padding_mask=padding_mask, training=training)
+        x = self.self_attention_add_norm.write(x, f, padding_mask, training)
 
         # Feed-forward
-        h = self.feed_forward_add_norm.branch_input(x, padding_mask, training)
+        h, x = self.feed_forward_add_norm.read(x, padding_mask, training)
         f = self.feed_forward(h, padding_mask=padding_mask, training=training)
-        x = self.feed_forward_add_norm(x, f, padding_mask=padding_mask, training=training)
+        x = self.feed_forward_add_norm.write(x, f, padding_mask, training)
 
-        return pack(self._close(x, was_given), scores)
+        return pack(leave(x), scores)

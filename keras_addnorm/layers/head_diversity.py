@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.described import from_fields
 
 Tensor = Any
 
@@ -61,20 +62,7 @@ class HeadDiversity:
         Raises:
             ValueError: If it is something else, or a field is unknown or does not fit.
         """
-        if identifier is None or isinstance(identifier, cls):
-            return identifier
-        if not isinstance(identifier, dict):
-            raise ValueError(
-                "The head diversity is a loss of three parts. Expected a HeadDiversity, a dict of "
-                f"its fields such as {{'outputs': 0.1}}, or None. Received: {identifier!r}"
-            )
-        known = [field.name for field in dataclasses.fields(cls)]
-        if unknown := sorted(map(str, set(identifier) - set(known))):
-            raise ValueError(
-                f"The head diversity has no such field. Expected fields among {', '.join(known)}. "
-                f"Received: {', '.join(unknown)}"
-            )
-        return cls(**identifier)
+        return from_fields(cls, identifier, "The head diversity")
 
     def loss(
         self,

@@ -1,9 +1,15 @@
-"""Makes the arrays that a scheme's plan asks for."""
+"""The arrays that a scheme's plan asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_addnorm import schemes
+from keras_addnorm.layers.projection import require_hidden_dim
 
 
 def make_array(
@@ -33,6 +39,24 @@ def make_array(
     return layer.add_weight(
         shape=shape, initializer=_Values(values), name=array.name, autocast=False
     )
+
+
+class LearnedArrays(keras.layers.Layer):
+    """Holds the arrays that a scheme wants at the end of a stack.
+
+    Args:
+        plan: What the scheme says of each.
+        **kwargs: `name` and `dtype`.
+    """
+
+    def __init__(self, plan: Iterable[schemes.LearnedArray], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._plan = tuple(plan)
+
+    def build(self, x_shape: Any) -> None:
+        """Make `arrays`, by their names, for a stream `(B, T, D)`."""
+        hidden_dim = require_hidden_dim(x_shape)
+        self.arrays = {array.name: make_array(self, array, hidden_dim) for array in self._plan}
 
 
 class _Values(keras.initializers.Initializer):

@@ -17,5 +17,5 @@ class ShapeOfInput(keras.layers.Layer):
         return tuple(x_shape)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Trace the call: with caches or attention weights there are more outputs."""
-        return super(keras.layers.Layer, self).compute_output_spec(*args, **kwargs)
+        """Trace the call: caches, attention weights and states are outputs, too."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)

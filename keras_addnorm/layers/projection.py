@@ -48,9 +48,11 @@ class Projection(AdaptableLayer, keras.layers.Dense):
 
 def require_hidden_dim(shape: tuple[int | None, ...]) -> int:
     """Return the width of the residual stream, the last axis of `shape`."""
-    if len(shape) < 2 or shape[-1] is None:
+    if len(shape) < 2 or not isinstance(shape[-1], int):
         raise ValueError(
             "The width of the residual stream has to be known when a layer is built. Expected "
-            f"shape (batch, length, hidden_dim). Received: {tuple(shape)}"
+            f"shape (batch, length, hidden_dim). Received: {tuple(shape)}. A layer that is given a "
+            "state of several streams cannot learn it there: say layer.build((None, None, D)) "
+            "before, with the width D of the stream."
         )
     return shape[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 from keras import ops
 
 Tensor = Any
@@ -14,9 +15,10 @@ def require_sequences(name: str, **inputs: Tensor) -> None:
 
     Args:
         name: The layer's name.
-        **inputs: Tensors by the names of the arguments; `None` where there is none.
+        **inputs: Tensors, or trees of them, by the names of the arguments; `None` for none.
     """
-    for argument, x in inputs.items():
+    named = [(name, x) for name, tree in inputs.items() for x in keras.tree.flatten(tree)]
+    for argument, x in named:
         if x is not None and len(x.shape) != 3:
             raise ValueError(
                 f"The layer '{name}' works on sequences of vectors. Expected `{argument}` of shape "

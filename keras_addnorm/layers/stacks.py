@@ -21,12 +21,12 @@ from keras_addnorm.layers.checkpointing import checkpointed
 from keras_addnorm.layers.decoder_layer import TransformerDecoderLayer
 from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.initializers import seeds_kept
+from keras_addnorm.layers.learned_arrays import LearnedArrays
 from keras_addnorm.layers.masks import explicit_or_implicit
 from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers, within
 from keras_addnorm.layers.shapes import require_sequences
-from keras_addnorm.layers.stream_ends import StreamEnds
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -129,15 +129,14 @@ class TransformerStack(ConfiguredLayer):
             "embedding_norm", scheme.needs_embedding_norm, shapes[0]
         )
         self.final_norm = self._make_norm("final_norm", scheme.needs_final_norm, shapes[0])
+        names = self.layers[-1].built_sublayers
+        position = self._position(self.num_layers - 1).at(names[-1], names)
+        self._end_plan = scheme.end_plan(position)
         self.stream_ends = None
-        if isinstance(self.scheme, schemes.StreamScheme):
-            names = self.layers[-1].built_sublayers
-            position = self._position(self.num_layers - 1).at(names[-1], names)
-            self.stream_ends = StreamEnds(
-                self.scheme, position, dtype=self.dtype_policy, name="stream_ends"
-            )
-            x_shape: Any = shapes[0]
-            self.stream_ends.build(x_shape)
+        if self._end_plan.arrays:
+            arrays = self._end_plan.arrays
+            self.stream_ends = LearnedArrays(arrays, dtype=self.dtype_policy, name="stream_ends")
+            self.stream_ends.build(shapes[0])
 
     def _make_norm(self, name: str, is_needed: bool, shape: Shape | None) -> norms.Norm | None:
         if not is_needed:
@@ -151,7 +150,7 @@ class TransformerStack(ConfiguredLayer):
         require_sequences(self.name, x=x)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x, padding_mask=padding_mask, training=training)
-        return x if self.stream_ends is None else self.stream_ends(x)
+        return self.scheme.open(x)
 
     def _run(self, layer: TransformerBlock, *inputs: Any, **options: Any) -> Any:
         # Calls that return more than `x` serve diagnostics and decoding, which need no gradients.
@@ -166,13 +165,13 @@ class TransformerStack(ConfiguredLayer):
         return made if made is not None and made.is_shared else self.positions
 
     def _finish(self, x: Any, padding_mask: Tensor | None, training: bool | None) -> Tensor:
-        norm = None
+        made = {} if self.stream_ends is None else dict(self.stream_ends.arrays)
         final_norm: Any = self.final_norm
         if final_norm is not None:
-            norm = functools.partial(final_norm, padding_mask=padding_mask, training=training)
-        if self.stream_ends is not None:
-            return self.stream_ends(x, final_norm=norm)
-        return x if norm is None else norm(x)
+            arguments = {"padding_mask": padding_mask, "training": training}
+            made["final_norm"] = functools.partial(final_norm, **arguments)
+        parts = schemes.ResidualParts(self._end_plan, padding_mask, **made)
+        return self.scheme.close(x, parts)
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")

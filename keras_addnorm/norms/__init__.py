@@ -13,69 +13,64 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from keras_addnorm.basics import Table
-from keras_addnorm.norms.batch_norm import BatchNorm
-from keras_addnorm.norms.derf import Derf
-from keras_addnorm.norms.dynamic_tanh import DynamicTanh
-from keras_addnorm.norms.layer_norm import LayerNorm
-from keras_addnorm.norms.none import NoNorm
-from keras_addnorm.norms.norm import Norm
-from keras_addnorm.norms.rms_norm import RMSNorm
-from keras_addnorm.norms.scale_norm import ScaleNorm
-from keras_addnorm.norms.seed_norm import SeedNorm
-from keras_addnorm.norms.std_layer_norm import StdLayerNorm
+
+if TYPE_CHECKING:
+    from keras_addnorm.norms.norm import Norm
 
 NormLike = str | dict[str, Any]
 """A name, a dict of the name and the norm's own fields, or one of these for each side."""
 
-NormFactory = Callable[..., Norm]
+NormFactory = Callable[..., "Norm"]
 """Takes `epsilon` and Keras' layer keywords (`name`, `dtype`), returns an unbuilt layer."""
 
 Side = Literal["encoder", "decoder"]
 
-__all__ = [
-    "BatchNorm",
-    "Derf",
-    "DynamicTanh",
-    "LayerNorm",
-    "NoNorm",
-    "Norm",
-    "NormFactory",
-    "NormLike",
-    "RMSNorm",
-    "ScaleNorm",
-    "SeedNorm",
-    "Side",
-    "StdLayerNorm",
-    "for_side",
-    "get",
-    "is_scale_invariant",
-    "mixes_positions",
-    "names",
-    "register",
-]
-
 _TABLE: Table[Norm] = Table(
     "norm",
-    Norm,  # type: ignore[type-abstract]
+    "norm:Norm",
     {
-        "layer_norm": LayerNorm,
-        "rms_norm": RMSNorm,
-        "scale_norm": ScaleNorm,
-        "seed_norm": SeedNorm,
-        "dynamic_tanh": DynamicTanh,
-        "derf": Derf,
-        "std_layer_norm": StdLayerNorm,
-        "batch_norm": BatchNorm,
-        "none": NoNorm,
+        "layer_norm": "layer_norm:LayerNorm",
+        "rms_norm": "rms_norm:RMSNorm",
+        "scale_norm": "scale_norm:ScaleNorm",
+        "seed_norm": "seed_norm:SeedNorm",
+        "dynamic_tanh": "dynamic_tanh:DynamicTanh",
+        "derf": "derf:Derf",
+        "std_layer_norm": "std_layer_norm:StdLayerNorm",
+        "batch_norm": "batch_norm:BatchNorm",
+        "none": "none:NoNorm",
     },
     takes_instances=False,
     module="keras_addnorm.norms",
 )
 names = _TABLE.names
 register = _TABLE.register
+load = _TABLE.load
+
+__all__ = [
+    "Norm",
+    "NormFactory",
+    "NormLike",
+    "Side",
+    "for_side",
+    "get",
+    "is_scale_invariant",
+    "mixes_positions",
+    "names",
+    "register",
+    *_TABLE.classes(),
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a norm's class when it is first used."""
+    return _TABLE.class_of_module(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def get(identifier: NormLike) -> NormFactory:

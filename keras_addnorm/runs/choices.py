@@ -1,12 +1,14 @@
 """The names that settings choose among.
 
-The tables of what they stand for import Keras or NumPy, which `keras-addnorm --help` does without.
+Many tables of what they stand for import Keras or NumPy, which `keras-addnorm --help` does without.
 So their names stand here once more; tests/runs/test_choices.py compares them.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from keras_addnorm import norms, schemes
 
 # `data.readers`
 DATA_FORMATS = ("auto", "tsv", "csv", "jsonl", "parquet", "tmx", "xliff", "po")
@@ -18,50 +20,9 @@ NORMALIZATIONS = ("nfc", "nfkc", "none")
 DEMO_PAIRS = ("en-de", "en-fr", "en-es")
 # `models.Seq2SeqConfig.preset`
 PRESETS = ("micro", "tiny", "small", "base", "big")
-# `schemes`
-SCHEMES = (
-    "post_ln",
-    "pre_ln",
-    "sandwich_ln",
-    "peri_ln",
-    "res_post_norm",
-    "sub_ln",
-    "mix_ln",
-    "ln_scaling",
-    "hybrid_norm",
-    "deep_norm",
-    "ds_init",
-    "keel",
-    "admin",
-    "gpas",
-    "rezero",
-    "t_fixup",
-    "layer_scale",
-    "orthogonal",
-    "no_norm",
-    "no_residual",
-    "plain",
-    "b2t",
-    "resi_dual",
-    "hyper_connections",
-    "mhc_lite",
-    "mhc",
-    "attention_residuals",
-    "residual_scalars",
-    "dense_former",
-    "frac_connections",
-)
-# `norms`, but for batch_norm, which an encoder alone can have: `--set model.norm=...`
-NORMS = (
-    "layer_norm",
-    "rms_norm",
-    "std_layer_norm",
-    "scale_norm",
-    "seed_norm",
-    "dynamic_tanh",
-    "derf",
-    "none",
-)
+SCHEMES = schemes.names()
+# An encoder alone can have batch_norm: `--set model.norm=...`
+NORMS = tuple(name for name in norms.names() if name != "batch_norm")
 # Of Keras' initialisers, those for kernels.
 INITIALIZERS = (
     "glorot_uniform",

@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedScale,
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
 )
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Admin(ResidualScheme):
     """
 
     needs_final_norm = False
+    idea = "Post-LN with a skip whose weight was measured before training."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm after the sum and one factor a channel on the skip connection."""

@@ -9,7 +9,7 @@ from keras import ops
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.basics.row_sums import row_means, row_sums
 from keras_addnorm.schemes.mixing import precise, shares, total, weigh
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
@@ -17,7 +17,8 @@ from keras_addnorm.schemes.scheme import (
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state
+from keras_addnorm.schemes.scheme import StreamState
+from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 _EPSILON = 1e-6
 _BLOCKS = 8

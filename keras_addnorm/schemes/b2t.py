@@ -4,14 +4,15 @@ import dataclasses
 from typing import NamedTuple
 
 from keras_addnorm.schemes.mixing import total
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
     StackPosition,
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state
+from keras_addnorm.schemes.scheme import StreamState
+from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 
 class _Place(NamedTuple):

@@ -3,15 +3,9 @@
 import dataclasses
 
 from keras_addnorm.basics.argument_checks import require_finite
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
 from keras_addnorm.schemes.post_ln import PostLN
-from keras_addnorm.schemes.scheme import (
-    Folding,
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.scheme import Folding, ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +35,7 @@ class DeepNorm(ResidualScheme):
     alpha: float | None = None
     beta: float | None = None
     needs_final_norm = False
+    idea = "Post-LN with a stronger skip: the old stream counts for more."
 
     def __post_init__(self) -> None:
         given = {"alpha": self.alpha, "beta": self.beta}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.schemes.mixing import basis_vector, precise, weigh
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
@@ -13,7 +13,8 @@ from keras_addnorm.schemes.scheme import (
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state
+from keras_addnorm.schemes.scheme import StreamState
+from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 
 class _Place(NamedTuple):

@@ -3,15 +3,15 @@
 import dataclasses
 
 from keras_addnorm.basics.argument_checks import is_number, require_finite
-from keras_addnorm.schemes.post_ln import PostLN
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.post_ln import PostLN
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,7 @@ class DSInit(ResidualScheme):
     exponent: float = 0.5
     gain: float = 1.0
     needs_final_norm = False
+    idea = "Post-LN whose deeper layers start with smaller weights."
 
     def __post_init__(self) -> None:
         require_finite("DS-Init shrinks kernels with the depth.", exponent=self.exponent)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_addnorm.schemes.mixing import precise, seen
-from keras_addnorm.schemes.scheme import LearnedArray, ResidualParts, Tensor
+from keras_addnorm.schemes.plan import LearnedArray, ResidualParts, Tensor
 
 
 def projections(width: int | str, reads: int, streams: int) -> list[LearnedArray]:

@@ -6,14 +6,15 @@ from keras import ops
 
 from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
 from keras_addnorm.schemes.mixing import identity, mix
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
     StackPosition,
     Tensor,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state, require_streams
+from keras_addnorm.schemes.scheme import StreamState
+from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,15 +5,16 @@ import dataclasses
 from keras import ops
 
 from keras_addnorm.basics.table import ENTRY
-from keras_addnorm.schemes.pre_ln import PreLN
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
 )
+from keras_addnorm.schemes.pre_ln import PreLN
+from keras_addnorm.schemes.scheme import ResidualScheme
+from keras_addnorm.schemes.steps import Step
 from keras_addnorm.schemes.streams import StreamScheme
 
 
@@ -59,6 +60,11 @@ class GPAS(ResidualScheme):
             )
 
     @property
+    def idea(self) -> str:
+        """The sentence of the scheme inside, and one of the gate."""
+        return self.of.idea and f"{self.of.idea} The stream is scaled down by a learned gate."
+
+    @property
     def needs_final_norm(self) -> bool:
         """Whether the scheme inside needs a norm at the end of the stack."""
         return self.of.needs_final_norm
@@ -87,6 +93,10 @@ class GPAS(ResidualScheme):
         if "post_norm" in parts.plan.norm_slots:
             return self.of.merge(_scaled(residual, parts), branch, parts)
         return _scaled(self.of.merge(residual, branch, parts), parts)
+
+    def steps(self, plan: ResidualPlan) -> tuple[Step, ...]:
+        """Return those of the scheme inside, with the gate of the plan."""
+        return self.of.steps(plan)
 
     def embedding_gain(self, position: StackPosition) -> float:
         """Return that of the scheme inside."""

@@ -3,14 +3,15 @@
 import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.scheme import ResidualScheme
+from keras_addnorm.schemes.steps import Step, steps_of_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,7 @@ class HybridNorm(ResidualScheme):
 
     first_layer_pre_ln: bool = False
     needs_final_norm = True
+    idea = "Norms inside the attention; the feed-forward's skip carries the normed stream."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for norms inside an attention, or for one before the feed-forward."""
@@ -66,6 +68,10 @@ class HybridNorm(ResidualScheme):
         if parts.plan.settings == _SKIPS_THE_STREAM:
             return residual + branch
         return parts.pre_norm(residual) + branch
+
+    def steps(self, plan: ResidualPlan) -> tuple[Step, ...]:
+        """Return the plan's, with what the skip carries here."""
+        return steps_of_plan(plan, "stream" if plan.settings == _SKIPS_THE_STREAM else "norm")
 
     def without_branch(self, position: StackPosition | None) -> ResidualScheme:
         """Return the bare sum, unless the norm stands on the stream."""

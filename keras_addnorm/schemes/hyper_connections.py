@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_addnorm.schemes.dynamic_weights import projections, rows, vector
 from keras_addnorm.schemes.mixing import basis_vector, identity, mean, mix, weigh
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
@@ -14,7 +14,8 @@ from keras_addnorm.schemes.scheme import (
     Tensor,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state, require_streams
+from keras_addnorm.schemes.scheme import StreamState
+from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 
 @dataclasses.dataclass(frozen=True)

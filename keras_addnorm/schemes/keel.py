@@ -5,15 +5,14 @@ import dataclasses
 from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.deep_norm import DeepNorm
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
-    Folding,
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.scheme import Folding, ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +44,7 @@ class Keel(ResidualScheme):
     alpha: float | None = None
     folded: bool = False
     needs_final_norm = False
+    idea = "Norms before the sublayer and after the sum, with a very strong skip."
 
     def __post_init__(self) -> None:
         if self.alpha is not None:

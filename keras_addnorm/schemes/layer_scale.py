@@ -4,16 +4,15 @@ import dataclasses
 
 from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.pre_ln import PreLN
-from keras_addnorm.schemes.scheme import (
-    Folding,
+from keras_addnorm.schemes.plan import (
     LearnedScale,
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
 )
+from keras_addnorm.schemes.pre_ln import PreLN
+from keras_addnorm.schemes.scheme import Folding, ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +32,7 @@ class LayerScale(ResidualScheme):
 
     initial_value: float | None = None
     needs_final_norm = True
+    idea = "Pre-LN with a small learned gain on each channel of the branch."
 
     def __post_init__(self) -> None:
         if self.initial_value is not None:

@@ -3,16 +3,15 @@
 import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.pre_ln import PreLN
-from keras_addnorm.schemes.scheme import (
-    Folding,
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.pre_ln import PreLN
+from keras_addnorm.schemes.scheme import Folding, ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +30,7 @@ class LNScaling(ResidualScheme):
     """
 
     needs_final_norm = True
+    idea = "Pre-LN whose deeper sublayers read a smaller stream."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer, and set its factor."""

@@ -16,7 +16,7 @@ from keras_addnorm.schemes.mixing import (
     spread,
     weigh,
 )
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     LearnedArray,
     ResidualParts,
     ResidualPlan,
@@ -25,7 +25,8 @@ from keras_addnorm.schemes.scheme import (
     Values,
     require_position,
 )
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state, require_streams
+from keras_addnorm.schemes.scheme import StreamState
+from keras_addnorm.schemes.streams import StreamScheme, require_state, require_streams
 
 _EPSILON = 1e-6
 STARTS = ("mean", "one_hot")

@@ -7,7 +7,7 @@ from keras import ops
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.schemes.manifold import ManifoldScheme
 from keras_addnorm.schemes.mixing import identity
-from keras_addnorm.schemes.scheme import Tensor, Values
+from keras_addnorm.schemes.plan import Tensor, Values
 
 _SMALLEST_LOGIT = -40.0
 """Below the largest. Gradients have the square of a sum's reciprocal, which is one of float32 still

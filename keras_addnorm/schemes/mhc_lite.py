@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_addnorm.schemes.manifold import ManifoldScheme
 from keras_addnorm.schemes.mixing import basis_vector, shares
-from keras_addnorm.schemes.scheme import Tensor, Values
+from keras_addnorm.schemes.plan import Tensor, Values
 
 _LARGEST = 4
 """24 permutations; five streams have 120."""

@@ -4,14 +4,14 @@ import dataclasses
 
 from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,8 @@ class MixLN(ResidualScheme):
                 "Mix-LN needs to know which share of the layers is Post-LN. Expected 0 <= share "
                 f"<= 1. Received: share={self.share!r}"
             )
+
+    idea = "Post-LN in the first layers, Pre-LN in the others."
 
     @property
     def needs_final_norm(self) -> bool:

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.row_sums import row_means, sums_are_products
-from keras_addnorm.schemes.scheme import Tensor
+from keras_addnorm.schemes.plan import Tensor
 
 _EPSILON = 1e-6
 

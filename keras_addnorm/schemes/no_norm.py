@@ -2,13 +2,8 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +19,7 @@ class NoNorm(ResidualScheme):
     """
 
     needs_final_norm = False
+    idea = "Add without norm: the stream may grow as it likes."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for nothing."""

@@ -2,13 +2,9 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme
+from keras_addnorm.schemes.steps import Step, steps_of_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +19,7 @@ class NoResidual(ResidualScheme):
     """
 
     needs_final_norm = False
+    idea = "Norm without add: each sublayer has to hand on all that is known."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm after the sublayer."""
@@ -35,3 +32,7 @@ class NoResidual(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(f)`."""
         return parts.post_norm(branch)
+
+    def steps(self, plan: ResidualPlan) -> tuple[Step, ...]:
+        """Return the plan's, without a sum."""
+        return steps_of_plan(plan, skip="nothing")

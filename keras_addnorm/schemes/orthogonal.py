@@ -7,13 +7,9 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme
+from keras_addnorm.schemes.steps import Step, steps_of_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +36,7 @@ class Orthogonal(ResidualScheme):
 
     epsilon: float = 1e-6
     needs_final_norm = True
+    idea = "Pre-LN that adds only what is at a right angle to the stream."
 
     def __post_init__(self) -> None:
         if not is_number(self.epsilon, above=0):
@@ -64,6 +61,10 @@ class Orthogonal(ResidualScheme):
         along = ops.sum(x * f, axis=-1, keepdims=True)
         share = along / (ops.sum(ops.square(x), axis=-1, keepdims=True) + self.epsilon)
         return residual + (branch - ops.cast(share, dtype) * residual)
+
+    def steps(self, plan: ResidualPlan) -> tuple[Step, ...]:
+        """Return the plan's, without the part of the branch along the stream."""
+        return steps_of_plan(plan, parallel_epsilon=self.epsilon)
 
     def without_branch(self, position: StackPosition | None) -> NoNorm:
         """Return the bare sum: the norm that only the branch reads is not needed."""

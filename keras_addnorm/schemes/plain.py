@@ -2,13 +2,9 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme
+from keras_addnorm.schemes.steps import Step, steps_of_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +17,7 @@ class Plain(ResidualScheme):
     """
 
     needs_final_norm = False
+    idea = "Neither add nor norm: sublayers in a row."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for nothing."""
@@ -33,3 +30,7 @@ class Plain(ResidualScheme):
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `f`."""
         return branch
+
+    def steps(self, plan: ResidualPlan) -> tuple[Step, ...]:
+        """Return the plan's, without a sum."""
+        return steps_of_plan(plan, skip="nothing")

@@ -2,13 +2,8 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +22,7 @@ class PostLN(ResidualScheme):
     """
 
     final_norm: bool = False
+    idea = "Add, then norm, as in the Transformer of 2017: the stream passes through every norm."
 
     @property
     def needs_final_norm(self) -> bool:

@@ -3,13 +3,8 @@
 import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +16,7 @@ class PreLN(ResidualScheme):
     """
 
     needs_final_norm = True
+    idea = "Norm only what the sublayer reads: from bottom to top the stream meets only additions."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before the sublayer."""

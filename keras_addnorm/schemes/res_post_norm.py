@@ -2,13 +2,8 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +23,7 @@ class ResPostNorm(ResidualScheme):
     """
 
     needs_final_norm = True
+    idea = "A norm on what the sublayer computes, none on what it reads."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm after the sublayer."""

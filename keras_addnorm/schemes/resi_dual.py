@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from keras_addnorm.schemes.scheme import ResidualParts, ResidualPlan, StackPosition, Tensor
-from keras_addnorm.schemes.streams import StreamScheme, StreamState, require_state
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
+from keras_addnorm.schemes.scheme import StreamState
+from keras_addnorm.schemes.streams import StreamScheme, require_state
 
 
 @dataclasses.dataclass(frozen=True)

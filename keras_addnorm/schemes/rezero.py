@@ -4,15 +4,14 @@ import dataclasses
 
 from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
-    Folding,
+from keras_addnorm.schemes.plan import (
     LearnedScale,
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
 )
+from keras_addnorm.schemes.scheme import Folding, ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +29,7 @@ class ReZero(ResidualScheme):
 
     initial_value: float = 0.0
     needs_final_norm = False
+    idea = "No norm: a learned factor on the branch, zero at first."
 
     def __post_init__(self) -> None:
         require_finite("ReZero learns a factor.", initial_value=self.initial_value)

@@ -2,14 +2,9 @@
 
 import dataclasses
 
+from keras_addnorm.schemes.plan import ResidualParts, ResidualPlan, StackPosition, Tensor
 from keras_addnorm.schemes.res_post_norm import ResPostNorm
-from keras_addnorm.schemes.scheme import (
-    ResidualParts,
-    ResidualPlan,
-    ResidualScheme,
-    StackPosition,
-    Tensor,
-)
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +21,7 @@ class SandwichLN(ResidualScheme):
     """
 
     needs_final_norm = True
+    idea = "Norms before and after the sublayer: what is added has one size."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for a norm before and after the sublayer."""

@@ -5,14 +5,14 @@ import math
 
 from keras_addnorm.basics.argument_checks import require_finite
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,7 @@ class SubLN(ResidualScheme):
 
     gain: float | None = None
     needs_final_norm = True
+    idea = "Pre-LN with one more norm inside the sublayer."
 
     def __post_init__(self) -> None:
         if self.gain is not None:

@@ -3,14 +3,14 @@
 import dataclasses
 
 from keras_addnorm.schemes.no_norm import NoNorm
-from keras_addnorm.schemes.scheme import (
+from keras_addnorm.schemes.plan import (
     ResidualParts,
     ResidualPlan,
-    ResidualScheme,
     StackPosition,
     Tensor,
     require_position,
 )
+from keras_addnorm.schemes.scheme import ResidualScheme
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,7 @@ class TFixup(ResidualScheme):
     """
 
     needs_final_norm = False
+    idea = "No norm: initial weights small enough to do without."
 
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Ask for nothing but small kernels."""

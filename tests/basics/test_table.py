@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import sys
 
 import keras
 import pytest
@@ -156,6 +157,50 @@ def test_an_entry_may_hold_another_by_its_name(shapes):
     assert shapes.serialize(Frame()) == {"name": "frame", "of": {"name": "circle", "radius": 2.0}}
     with pytest.raises(ValueError, match=r"no such shape.*Received: 'square'"):
         shapes.get({"name": "frame", "of": "square"})
+
+
+def table_of_files(tmp_path, monkeypatch, base="shape:Shape"):
+    """A package of three files, whose table says where its classes are."""
+    files = {
+        "__init__": "",
+        "shape": "class Shape: pass",
+        "circle": """
+import dataclasses
+from late_shapes.shape import Shape
+
+@dataclasses.dataclass(frozen=True)
+class Circle(Shape):
+    radius: float = 2.0
+""",
+    }
+    (tmp_path / "late_shapes").mkdir()
+    for name, text in files.items():
+        (tmp_path / "late_shapes" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("late_shapes")]:
+        monkeypatch.delitem(sys.modules, name)
+    classes = {"circle": "circle:Circle", "disc": "circle:Circle", "box": "box:Box"}
+    return Table("shape", base, classes, module="late_shapes")
+
+
+def test_an_entry_is_imported_when_it_is_first_used(tmp_path, monkeypatch):
+    table = table_of_files(tmp_path, monkeypatch)
+    assert table.names() == ("circle", "disc", "box")
+    assert table.classes() == ("Circle", "Box")
+    assert "late_shapes" not in sys.modules
+    disc = table.get({"name": "disc", "radius": 3.0})
+    assert table.serialize(disc) == {"name": "circle", "radius": 3.0}
+    assert table.get(disc) is disc
+    assert table.class_of_module("Circle") is type(disc)
+    assert table.class_of_module("Shape") is type(disc).__base__
+    with pytest.raises(AttributeError, match="module 'late_shapes' has no attribute 'Square'"):
+        table.class_of_module("Square")
+    table.register("circle", type(disc))  # again: no harm
+    table.register("round", type(disc))
+    with pytest.raises(ValueError, match="has to be a frozen dataclass"):
+        table.register("own", type("Own", (type(disc).__base__,), {}))
+    with pytest.raises(ModuleNotFoundError, match=r"late_shapes\.box"):  # There is no such file.
+        table.load()
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,8 @@ LEFT_OUT = {
     "schemes.ResidualParts": RESULT,
     "schemes.ResidualPlan": RESULT,
     "schemes.ResidualScheme": ABSTRACT,
+    "schemes.State": RESULT,
+    "schemes.Step": RESULT,
     "schemes.StreamScheme": ABSTRACT,
     "schemes.StreamState": RESULT,
     "schemes.names": "no arguments",

@@ -12,7 +12,6 @@ from keras_addnorm import schemes
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.diagnostics import ResidualRow
 from keras_addnorm.explain import ExplainedRun, page, remade_page
-from keras_addnorm.explain.steps import idea_of
 
 FOLDER = Path(page_file.__file__).parent / "page"
 
@@ -71,7 +70,7 @@ def test_the_log_is_by_step_and_has_gaps_where_numbers_are_not_finite(run):
 
 def test_a_page_is_made_again_of_what_is_in_it(run):
     text = page([run], [("a <b> house", "</script>")], title="A & <b>", note="a note")
-    old = text.replace("const TOUR", "const OLD_TOUR").replace(idea_of(schemes.PreLN()), "Old.")
+    old = text.replace("const TOUR", "const OLD_TOUR").replace(schemes.PreLN().idea, "Old.")
     assert old != text
     assert remade_page(old) == text
     assert remade_page(remade_page(old, note="another"), note="a note") == text

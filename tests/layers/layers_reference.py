@@ -4,10 +4,9 @@ B batch, T target length, S source length, D hidden width, H heads, K head width
 different numbers, mostly primes, so that a swapped axis cannot pass.
 """
 
-import math
-
 import keras
 import numpy as np
+from norm_formulas import FORMULAS as FORMULAS_OF_NORMS
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.schemes import StackPosition
@@ -16,28 +15,6 @@ B, T, S, H, K, F = 2, 5, 7, 3, 11, 13
 D = H * K
 EPSILON = 1e-6
 
-SCHEMES = (
-    "post_ln",
-    "pre_ln",
-    "sandwich_ln",
-    "res_post_norm",
-    "sub_ln",
-    "mix_ln",
-    "ln_scaling",
-    "hybrid_norm",
-    "deep_norm",
-    "ds_init",
-    "keel",
-    "admin",
-    "gpas",
-    "rezero",
-    "t_fixup",
-    "layer_scale",
-    "orthogonal",
-    "no_norm",
-    "no_residual",
-    "plain",
-)
 NORMS = ("layer_norm", "rms_norm")
 
 
@@ -68,63 +45,94 @@ def shut_gates(layer):
 # Add & Norm
 
 
-def layer_norm(x, gamma, beta):
-    centred = x - x.mean(-1, keepdims=True)
-    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON) + beta
-
-
-def rms_norm(x, gamma):
-    return gamma * x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
-
-
-def scale_norm(x, scale):
-    return scale * x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), EPSILON)
-
-
-def std_layer_norm(x, gamma, beta):
-    centred = x - x.mean(-1, keepdims=True)
-    return gamma * centred / (x.std(-1, ddof=1, keepdims=True) + EPSILON) + beta
-
-
-def derf(x, alpha, shift, gamma, beta):
-    return gamma * np.vectorize(math.erf)(alpha * x + shift) + beta
-
-
-def seed_norm(x, gamma, alpha, beta):
-    seen = np.tanh(np.einsum("...d,d->...", x, beta))[..., None]
-    return (gamma + seen * alpha) * rms_norm(x, 1.0)
-
-
 def norm(layer, x):
     """The formula of a norm, outside of training."""
-    return {
-        norms.LayerNorm: lambda n: layer_norm(x, array(n.gamma), array(n.beta)),
-        norms.RMSNorm: lambda n: rms_norm(x, array(n.scale)),
-        norms.ScaleNorm: lambda n: scale_norm(x, array(n.scale)),
-        norms.DynamicTanh: lambda n: array(n.gamma) * np.tanh(array(n.alpha) * x) + array(n.beta),
-        norms.Derf: lambda n: derf(x, *map(array, (n.alpha, n.shift, n.gamma, n.beta))),
-        norms.SeedNorm: lambda n: seed_norm(x, *map(array, (n.gamma, n.alpha, n.beta))),
-        norms.StdLayerNorm: lambda n: std_layer_norm(x, array(n.gamma), array(n.beta)),
-        norms.BatchNorm: lambda n: (
-            array(n.gamma)
-            * (x - array(n.moving_mean))
-            / np.sqrt(array(n.moving_variance) + EPSILON)
-            + array(n.beta)
-        ),
-        norms.NoNorm: lambda n: x,
-    }[type(layer)](layer)
+    name = next(name for name in norms.names() if type(layer) is norms.get(name).args[0])
+    weights = map(array, layer.trainable_weights)
+    if name == "batch_norm":
+        gamma, beta = weights
+        scale = gamma / np.sqrt(array(layer.moving_variance) + EPSILON)
+        return scale * (x - array(layer.moving_mean)) + beta
+    return FORMULAS_OF_NORMS[name](x, *weights, epsilon=EPSILON)
+
+
+def pre_norm(a, x):
+    return norm(a.pre_norm, x)
+
+
+def itself(a, x):
+    return x
+
+
+def total(a, x, f):
+    return x + f
+
+
+def normed_total(a, x, f):
+    return norm(a.post_norm, x + f)
+
+
+def with_normed_branch(a, x, f):
+    return x + norm(a.branch_norm, f)
+
+
+def with_scaled_branch(a, x, f):
+    return x + array(a.branch_scale) * f
+
+
+def keel(a, x, f):
+    place = a.position
+    if (place.layer_index, place.sublayer) == (0, "self_attention"):
+        return x + f
+    return norm(a.post_norm, keel_alpha(place) * x + f)
+
+
+def gated_total(a, x, f):
+    gate = array(a.gate)
+    return (1 - gate / (1 + np.exp(-gate))) * (x + f)
+
+
+# What the sublayer reads, and what its output makes of the stream: one formula for each scheme.
+SCHEME_FORMULAS = {
+    "post_ln": (itself, normed_total),
+    "pre_ln": (pre_norm, total),
+    "sandwich_ln": (pre_norm, with_normed_branch),
+    "res_post_norm": (itself, with_normed_branch),
+    "sub_ln": (pre_norm, total),
+    "mix_ln": (
+        lambda a, x: x if is_early(a) else pre_norm(a, x),
+        lambda a, x, f: normed_total(a, x, f) if is_early(a) else x + f,
+    ),
+    "ln_scaling": (lambda a, x: pre_norm(a, x) / np.sqrt(a.position.layer_index + 1), total),
+    "hybrid_norm": (
+        lambda a, x: x if is_attention(a) else pre_norm(a, x),
+        lambda a, x, f: (x if is_attention(a) else pre_norm(a, x)) + f,
+    ),
+    "deep_norm": (
+        itself,
+        lambda a, x, f: norm(a.post_norm, deep_norm_alpha(a.position) * x + f),
+    ),
+    "ds_init": (itself, normed_total),
+    "keel": (pre_norm, keel),
+    "admin": (itself, lambda a, x, f: norm(a.post_norm, array(a.skip_scale) * x + f)),
+    "gpas": (pre_norm, gated_total),
+    "rezero": (itself, with_scaled_branch),
+    "t_fixup": (itself, total),
+    "layer_scale": (pre_norm, with_scaled_branch),
+    "orthogonal": (pre_norm, lambda a, x, f: orthogonal(x, f)),
+    "no_norm": (itself, total),
+    "no_residual": (itself, lambda a, x, f: norm(a.post_norm, f)),
+    "plain": (itself, lambda a, x, f: f),
+}
+SCHEMES = tuple(SCHEME_FORMULAS)
 
 
 def branch_input(add_norm, name, x):
-    if name in ("pre_ln", "sandwich_ln", "layer_scale", "sub_ln", "keel", "orthogonal", "gpas"):
-        return norm(add_norm.pre_norm, x)
-    if name == "ln_scaling":
-        return norm(add_norm.pre_norm, x) / np.sqrt(add_norm.position.layer_index + 1)
-    if name == "hybrid_norm" and not is_attention(add_norm):
-        return norm(add_norm.pre_norm, x)
-    if name == "mix_ln" and not is_early(add_norm):
-        return norm(add_norm.pre_norm, x)
-    return x
+    return SCHEME_FORMULAS[name][0](add_norm, x)
+
+
+def merge(add_norm, name, x, f):
+    return SCHEME_FORMULAS[name][1](add_norm, x, f)
 
 
 def is_early(add_norm):
@@ -160,41 +168,6 @@ def deep_norm_alpha(position):
     if 0 in (n, m):
         return (2 * (n + m)) ** 0.25
     return 0.81 * (n**4 * m) ** 0.0625 if position.side == "encoder" else (3 * m) ** 0.25
-
-
-def merge(add_norm, name, x, f):
-    if name in ("post_ln", "ds_init"):
-        return norm(add_norm.post_norm, x + f)
-    if name in ("pre_ln", "sub_ln", "ln_scaling"):
-        return x + f
-    if name in ("sandwich_ln", "res_post_norm"):
-        return x + norm(add_norm.branch_norm, f)
-    if name == "mix_ln":
-        return norm(add_norm.post_norm, x + f) if is_early(add_norm) else x + f
-    if name == "admin":
-        return norm(add_norm.post_norm, array(add_norm.skip_scale) * x + f)
-    if name == "deep_norm":
-        return norm(add_norm.post_norm, deep_norm_alpha(add_norm.position) * x + f)
-    if name == "keel":
-        place = add_norm.position
-        if (place.layer_index, place.sublayer) == (0, "self_attention"):
-            return x + f
-        return norm(add_norm.post_norm, keel_alpha(place) * x + f)
-    if name == "gpas":
-        gate = array(add_norm.gate)
-        return (1 - gate / (1 + np.exp(-gate))) * (x + f)
-    if name == "hybrid_norm":
-        return (x if is_attention(add_norm) else norm(add_norm.pre_norm, x)) + f
-    if name == "orthogonal":
-        return orthogonal(x, f)
-    if name in ("no_norm", "t_fixup"):
-        return x + f
-    if name == "no_residual":
-        return norm(add_norm.post_norm, f)
-    if name == "plain":
-        return f
-    assert name in ("rezero", "layer_scale")
-    return x + array(add_norm.branch_scale) * f
 
 
 # Attention

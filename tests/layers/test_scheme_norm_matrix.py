@@ -30,28 +30,6 @@ SOURCE = np.array([[4, 5, 6, 2], [3, 2, 0, 0]])
 TARGET = np.array([[1, 4, 5], [1, 7, 0]])
 INPUTS = {"source": SOURCE, "target": TARGET}
 
-NEEDS_FINAL_NORM = {
-    "post_ln": False,
-    "pre_ln": True,
-    "sandwich_ln": True,
-    "res_post_norm": True,
-    "sub_ln": True,
-    "mix_ln": True,
-    "ln_scaling": True,
-    "hybrid_norm": True,
-    "deep_norm": False,
-    "ds_init": False,
-    "keel": False,
-    "admin": False,
-    "gpas": True,
-    "rezero": False,
-    "t_fixup": False,
-    "layer_scale": True,
-    "orthogonal": True,
-    "no_norm": False,
-    "no_residual": False,
-    "plain": False,
-}
 # Half the layers of the encoder, and none of the decoder's one.
 FIELDS = {"mix_ln": {"name": "mix_ln", "share": 0.5}}
 
@@ -62,14 +40,14 @@ OTHERS = norms.names()[1:]
 # HybridNorm has norms inside the attention, where none may mix positions.
 IMPOSSIBLE = ("hybrid_norm", "batch_norm")
 PAIRS = [
-    *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
-    *zip(NEEDS_FINAL_NORM, itertools.cycle(OTHERS), strict=False),
+    *((scheme, "layer_norm") for scheme in reference.SCHEMES),
+    *zip(reference.SCHEMES, itertools.cycle(OTHERS), strict=False),
     *itertools.product(PLANS, OTHERS),
 ]
 PRODUCT = [pair for pair in dict.fromkeys(PAIRS) if pair != IMPOSSIBLE]
 # Each scheme and each norm: a scheme calls its norms without knowing which they are.
 TRAINED = [
-    *((scheme, "layer_norm") for scheme in NEEDS_FINAL_NORM),
+    *((scheme, "layer_norm") for scheme in reference.SCHEMES),
     *(("sandwich_ln", norm) for norm in OTHERS),
 ]
 # They compute what others do: Post-LN, Sandwich-LN with DeepNorm, nothing.
@@ -113,7 +91,7 @@ def test_no_scheme_is_left_out():
     found = [schemes.get(name) for name in schemes.names()]
     streams = [isinstance(scheme, schemes.StreamScheme) for scheme in found]
     one_stream = {name for name, many in zip(schemes.names(), streams, strict=True) if not many}
-    assert {*NEEDS_FINAL_NORM} | same == one_stream
+    assert {*reference.SCHEMES} | same == one_stream
 
 
 @pytest.mark.fast_cases(16)
@@ -125,19 +103,14 @@ def test_the_model_equals_the_formula(scheme, norm):
     for layer in model.encoder.layers:
         memory = reference.encoder_layer(layer, scheme, memory, keys)
     y = reference.array(model.decoder_embedding(TARGET))
-    memory = _final_norm(model.encoder, scheme, memory)
+    memory = reference.final_norm(model.encoder, memory)
     for layer in model.decoder.layers:
         y = reference.decoder_layer(layer, scheme, y, memory, (TARGET != 0)[:, None], keys)
-    y = _final_norm(model.decoder, scheme, y)
+    y = reference.final_norm(model.decoder, y)
     expected = y @ reference.array(model.decoder_embedding.embeddings).T
     logits = reference.array(model(INPUTS))
     # The logits leave a float64 model in float64.
     np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
-
-
-def _final_norm(stack, scheme, x):
-    assert (stack.final_norm is not None) == NEEDS_FINAL_NORM[scheme]
-    return x if stack.final_norm is None else reference.norm(stack.final_norm, x)
 
 
 @pytest.mark.fast_cases(6)

@@ -3,29 +3,15 @@
 import keras
 import numpy as np
 
+from keras_addnorm import schemes
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-SCHEMES = (
-    "post_ln",
-    "pre_ln",
-    "sandwich_ln",
-    "res_post_norm",
-    "sub_ln",
-    "mix_ln",
-    "ln_scaling",
-    "hybrid_norm",
-    "deep_norm",
-    "ds_init",
-    "keel",
-    "admin",
-    "gpas",
-    "rezero",
-    "t_fixup",
-    "layer_scale",
-    "orthogonal",
-    "no_norm",
-    "no_residual",
-    "plain",
+# Those of one stream, without second names.
+SCHEMES = tuple(
+    name
+    for name in schemes.names()
+    if schemes.serialize(schemes.get(name))["name"] == name
+    and not isinstance(schemes.get(name), schemes.StreamScheme)
 )
 V_SOURCE, V_TARGET = 13, 11
 

@@ -1,6 +1,8 @@
-"""The papers' formulas in float64 NumPy, their slopes by differences, and tools for any backend."""
+"""The papers' formulas at one epsilon, their slopes by differences, and tools for any backend."""
 
-import math
+import functools
+import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -8,58 +10,19 @@ from keras import ops
 
 from keras_addnorm import norms
 
+sys.path.append(str(Path(__file__).parents[1]))  # Where this is a script.
+import norm_formulas
+
 B, T, D = 2, 3, 5
 EPSILON = 1e-3
 NAMES = norms.names()
 
 
-def layer_norm(x, gamma, beta):
-    centred = x - x.mean(-1, keepdims=True)
-    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON) + beta
-
-
-def rms_norm(x, scale):
-    return scale * x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
-
-
-def scale_norm(x, scale):
-    return scale * x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), EPSILON)
-
-
-def dynamic_tanh(x, alpha, gamma, beta):
-    return gamma * np.tanh(alpha * x) + beta
-
-
-def derf(x, alpha, shift, gamma, beta):
-    return gamma * np.vectorize(math.erf)(alpha * x + shift) + beta
-
-
-def seed_norm(x, gamma, alpha, beta):
-    seen = np.tanh(np.einsum("...d,d->...", x, beta))[..., None]
-    return (gamma + seen * alpha) * x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
-
-
-def std_layer_norm(x, gamma, beta):
-    deviation = x.std(-1, ddof=1, keepdims=True)
-    return gamma * (x - x.mean(-1, keepdims=True)) / (deviation + EPSILON) + beta
-
-
-def batch_norm(x, gamma, beta, mask=None):
-    """The training-time formula, a channel and a list of rows at a time."""
-    mask = np.ones(x.shape[:-1], bool) if mask is None else mask
-    y = np.empty_like(x)
-    for channel in range(x.shape[-1]):
-        real = x[..., channel][mask]
-        centred = x[..., channel] - real.mean()
-        y[..., channel] = gamma[channel] * centred / np.sqrt(real.var() + EPSILON) + beta[channel]
-    return y
-
-
-def none(x):
-    return x
-
-
-FORMULAS = {name: globals()[name] for name in NAMES}
+FORMULAS = {
+    name: functools.partial(formula, epsilon=EPSILON)
+    for name, formula in norm_formulas.FORMULAS.items()
+}
+batch_norm = FORMULAS["batch_norm"]
 
 
 def random(*shape, seed=3):

@@ -38,7 +38,7 @@ SIZES = {
 def test_padding_is_left_out_of_the_statistics():
     layer, x = make("batch_norm"), random(B, T, D)
     found = array(layer(x, padding_mask=MASK, training=True))
-    np.testing.assert_allclose(found, batch_norm(x, *weights_of(layer), MASK), rtol=1e-11)
+    np.testing.assert_allclose(found, batch_norm(x, *weights_of(layer), mask=MASK), rtol=1e-11)
 
 
 def test_content_and_amount_of_padding_change_nothing():
@@ -54,7 +54,7 @@ def test_the_implicit_mask_does_the_same():
     layer = norms.get("batch_norm")(epsilon=EPSILON)
     x = keras.layers.Embedding(7, D, mask_zero=True)(np.array([[4, 5, 0], [6, 0, 0]]))
     found = array(layer(x, training=True))
-    expected = batch_norm(array(x), np.ones(D), np.zeros(D), MASK)
+    expected = batch_norm(array(x), np.ones(D), np.zeros(D), mask=MASK)
     np.testing.assert_allclose(found[MASK], expected[MASK], rtol=1e-4, atol=1e-5)
 
 
@@ -125,7 +125,7 @@ def test_add_norm_hands_the_mask_on(implicit):
         y = add_norm(residual, f, training=True)
     else:
         y = add_norm(x, f, padding_mask=MASK, training=True)
-    expected = batch_norm(x + f, np.ones(D), np.zeros(D), MASK)
+    expected = batch_norm(x + f, np.ones(D), np.zeros(D), mask=MASK)
     np.testing.assert_allclose(array(y)[MASK], expected[MASK], rtol=1e-10, atol=1e-12)
 
 
@@ -173,7 +173,7 @@ def test_averages_count_a_batch_once(scheme):
     variance = 0.7 + 0.3 * x[MASK].var(0)
     np.testing.assert_allclose(add_norm.pre_norm.moving_variance, variance, rtol=1e-6)
     # Both readings have the statistics of the batch.
-    expected = batch_norm(x, np.ones(D), np.zeros(D), MASK)
+    expected = batch_norm(x, np.ones(D), np.zeros(D), mask=MASK)
     np.testing.assert_allclose(array(z)[MASK], expected[MASK], rtol=1e-10)
     if scheme == "pre_ln":
         np.testing.assert_array_equal(y, x + array(z))

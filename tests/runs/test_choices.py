@@ -6,7 +6,6 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_addnorm import norms, schemes
 from keras_addnorm.basics.fields import list_settings
 from keras_addnorm.data import readers
 from keras_addnorm.data.demo import TARGETS
@@ -27,7 +26,6 @@ TABLES = {
     "NORMALIZATIONS": RULES,
     "DEMO_PAIRS": [f"en-{language}" for language in TARGETS],
     "PRESETS": model_config._PRESETS,
-    "SCHEMES": schemes.names(),
     "SCHEDULES": optimization.SCHEDULES,
     "DISTRIBUTIONS": devices._CHOICES,
     "SPLITTINGS": splitting.names(),
@@ -69,10 +67,6 @@ def test_later_settings_are_those_that_a_run_of_the_first_version_lacks():
     always = {one.key for one in list_settings(RunConfig) if one.default is not None}
     always -= {one.key for one in ModelChoice.more_settings()}
     assert always - given.keys() == settings._LATER
-
-
-def test_norms_are_those_that_a_whole_model_can_have():
-    assert {*choices.NORMS, "batch_norm"} == set(norms.names())  # batch_norm: encoders only
 
 
 @pytest.mark.parametrize("name", choices.INITIALIZERS)

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_addnorm import schemes
 from keras_addnorm.layers import AddNorm
-from keras_addnorm.layers.stream_ends import StreamEnds
+from keras_addnorm.layers.learned_arrays import LearnedArrays
 from keras_addnorm.norms import LayerNorm
 from keras_addnorm.schemes import StackPosition
 
@@ -88,10 +88,9 @@ class Stack:
             AddNorm(self.scheme, dtype=dtype, position=place, **options) for place in places
         ]
         self.final_norm = LayerNorm(dtype=dtype)
-        self.ends = None
-        if isinstance(self.scheme, schemes.StreamScheme):
-            self.ends = StreamEnds(self.scheme, places[-1], dtype=dtype)
-        self.parts = [*self.add_norms, self.final_norm, *([self.ends] if self.ends else [])]
+        self.end_plan = self.scheme.end_plan(places[-1])
+        self.ends = LearnedArrays(self.end_plan.arrays, dtype=dtype)
+        self.parts = [*self.add_norms, self.final_norm, self.ends]
         for part in self.parts:
             part.build((B, T, D))
         self.kernels = [random(D, D, seed=index) / 2 for index in range(len(places))]
@@ -108,7 +107,7 @@ class Stack:
     def states(self, x, training=False):
         """Return the state before each sublayer, and the last one."""
         x = ops.cast(x, self.dtype)
-        found = [x if self.ends is None else self.ends(x)]
+        found = [self.scheme.open(x)]
         for add_norm, kernel in zip(self.add_norms, self.kernels, strict=True):
             h = add_norm.branch_input(found[-1])
             f = ops.tanh(ops.matmul(h, ops.cast(kernel, self.dtype)))
@@ -117,10 +116,8 @@ class Stack:
 
     def __call__(self, x, training=False):
         top = self.states(x, training)[-1]
-        norm = self.final_norm if self.scheme.needs_final_norm else None
-        if self.ends is not None:
-            return self.ends(top, final_norm=norm)
-        return top if norm is None else norm(top)
+        made = {**self.ends.arrays, "final_norm": self.final_norm}
+        return self.scheme.close(top, schemes.ResidualParts(self.end_plan, **made))
 
     def by_formula(self, x):
         return FORMULAS[type(self.scheme).__name__](self, x)

@@ -3,7 +3,9 @@
 What a whole model adds (layers, caches, files) is in `tests/models/test_stream_models.py`.
 """
 
+import dataclasses
 import pathlib
+import unittest.mock
 
 import keras
 import numpy as np
@@ -23,6 +25,7 @@ from streams_reference import (
     array,
     giving,
     gradients,
+    norm,
     random,
 )
 
@@ -209,6 +212,56 @@ def test_add_norm_alone_is_a_stack_of_one_sublayer(case):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Prepared(schemes.StreamScheme):
+    """`h = x + p` and `x = p + f`, with p = LN(y): what both need is computed in `prepare`."""
+
+    needs_final_norm = False
+
+    def plan(self, position):
+        return ResidualPlan(norm_slots=("pre_norm",))
+
+    def open(self, x):
+        return StreamState((x, 3 * x))
+
+    def prepare(self, state, parts):
+        x, y = state.streams
+        return StreamState((x, y), (parts.pre_norm(y),))
+
+    def read(self, state, parts):
+        return state.streams[0] + state.memory[0]
+
+    def write(self, state, branch, parts):
+        return StreamState((state.memory[0] + branch, state.streams[0]))
+
+    def collapse(self, state):
+        return state.streams[0]
+
+
+def test_a_state_is_prepared_once_a_sublayer():
+    add_norms = [AddNorm(Prepared(), dtype="float64") for _ in range(2)]
+    state, x, y = Prepared().open(ops.convert_to_tensor(X)), X, 3 * X
+    for add_norm in add_norms:
+        add_norm.build(X.shape)
+        add_norm.pre_norm.call = unittest.mock.Mock(wraps=add_norm.pre_norm.call)
+        prepared = norm(add_norm.pre_norm, y)
+        h, after = add_norm.read(state)
+        np.testing.assert_allclose(array(h), x + prepared, rtol=1e-12)
+        after = add_norm.write(after, ops.tanh(h))
+        assert add_norm.pre_norm.call.call_count == 1
+        x, y = prepared + np.tanh(x + prepared), x
+        np.testing.assert_allclose(array(after.streams[0]), x, rtol=1e-12)
+        # The users' calls prepare for themselves.
+        for found, expected in zip(add_norm(state, ops.tanh).streams, after.streams, strict=True):
+            np.testing.assert_array_equal(array(found), array(expected))
+        state = after
+
+
+def test_halves_need_a_built_add_norm():
+    with pytest.raises(ValueError, match=r"'alone' has no parts yet.*Say add_norm.build"):
+        AddNorm("pre_ln", name="alone").read(X)
+
+
 # Oracles of single schemes
 
 
@@ -226,7 +279,7 @@ def test_resi_dual_is_a_post_ln_stack_beside_a_sum():
 def test_b2t_without_branches_and_without_its_skip():
     stack, post_ln = Stack("b2t"), Stack("post_ln")
     zeros = ops.zeros_like(X)
-    state = stack.ends(ops.cast(X, "float64"))
+    state = stack.scheme.open(ops.cast(X, "float64"))
     for add_norm in stack.add_norms[:3]:
         state = add_norm(state, giving(zeros))
     norm = post_ln.final_norm
@@ -235,7 +288,7 @@ def test_b2t_without_branches_and_without_its_skip():
     np.testing.assert_allclose(array(state.streams[0]), array(expected), rtol=1e-12, atol=1e-12)
     assert state.memory == ()
 
-    state, y = stack.ends(ops.cast(X, "float64")), X
+    state, y = stack.scheme.open(ops.cast(X, "float64")), X
     for add_norm, other in zip(stack.add_norms[:3], post_ln.add_norms[:3], strict=True):
         state, y = (each(x, giving(zeros + 0.5)) for each, x in ((add_norm, state), (other, y)))
         state = state._replace(memory=tuple(ops.zeros_like(x) for x in state.memory))
@@ -564,7 +617,7 @@ def test_places_among_the_sublayers_of_a_stack(sublayers):
 def test_a_state_at_the_wrong_place_is_an_error():
     x = X.astype("float32")
     one_stream, many = AddNorm("pre_ln"), AddNorm("mhc_lite")
-    with pytest.raises(ValueError, match=r"'add_norm.*a layer that is built.*Say layer.build"):
+    with pytest.raises(ValueError, match=r"state of several streams.*say layer.build"):
         AddNorm("mhc_lite")(StreamState((x,) * 4), giving(x))
     for add_norm in (one_stream, many):
         add_norm.build(x.shape)
