@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_addnorm.data.demo import DemoSet
@@ -15,12 +14,10 @@ from keras_addnorm.data.named_sets import open_builder, open_name
 from keras_addnorm.data.open_files import looks_like_path, open_path
 from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.request import ReaderChoice, Request
-from keras_addnorm.data.row_sets import are_rows, open_rows
+from keras_addnorm.data.row_sets import Rows, are_rows, open_rows
 from keras_addnorm.data.translation_set import TranslationSet
 
 _LOGGER = logging.getLogger(__name__)
-
-Rows = Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Mapping[str, Any]]]
 
 
 def load_translation(
