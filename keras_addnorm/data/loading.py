@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import re
@@ -109,6 +110,7 @@ def load_translation(
             download=download,
         )
     )
+    corpus = dataclasses.replace(corpus, logs_reports=True)
     for note in corpus.notes:
         _LOGGER.warning("%s", note)
     if split is not None:
