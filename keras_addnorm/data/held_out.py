@@ -90,9 +90,15 @@ class _Chosen(Pairs):
         self._which = which
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for pair, is_chosen in zip(string_pairs(self._pairs), self._which, strict=True):
-            if is_chosen:
+        number = -1
+        for number, pair in enumerate(string_pairs(self._pairs)):
+            if number < len(self._which) and self._which[number]:
                 yield pair
+        if number + 1 != len(self._which):
+            raise ValueError(
+                f"There were {len(self._which):,} pairs when some were held out, and now there are "
+                f"{number + 1:,}. Expected data that do not change while they are read."
+            )
 
     @functools.cached_property
     def _count(self) -> int:

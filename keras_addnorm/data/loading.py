@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_addnorm.data.demo import DemoSet
@@ -15,12 +15,10 @@ from keras_addnorm.data.named_sets import open_builder, open_name
 from keras_addnorm.data.open_files import looks_like_path, open_path
 from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.request import ReaderChoice, Request
-from keras_addnorm.data.row_sets import are_rows, open_rows
+from keras_addnorm.data.row_sets import Rows, are_rows, open_rows
 from keras_addnorm.data.translation_set import TranslationSet
 
 _LOGGER = logging.getLogger(__name__)
-
-Rows = Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Mapping[str, Any]]]
 
 
 def load_translation(
@@ -112,6 +110,7 @@ def load_translation(
             download=download,
         )
     )
+    corpus = dataclasses.replace(corpus, logs_reports=True)
     for note in corpus.notes:
         _LOGGER.warning("%s", note)
     if split is not None:

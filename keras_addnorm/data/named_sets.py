@@ -33,7 +33,7 @@ class DownloadUnavailableError(ConnectionError):
 
 
 @dataclass(frozen=True)
-class NamedSplit(PairSource):
+class NamedSource(PairSource):
     """A split of a prepared set.
 
     Attributes:
@@ -136,7 +136,7 @@ def open_builder(builder: tfds.core.DatasetBuilder, request: Request) -> Transla
     )
     _prepare(builder, request.download, label)
     splits = builder.info.splits
-    sources = [NamedSplit(split, builder, feature, *direction) for split in splits]
+    sources = [NamedSource(split, builder, feature, *direction) for split in splits]
     return TranslationSet.of(request, sources, direction, label)
 
 

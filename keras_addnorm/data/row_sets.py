@@ -15,10 +15,11 @@ from keras_addnorm.data.strings import describe
 from keras_addnorm.data.translation_set import TranslationSet
 
 Row = Mapping[str, Any]
+Rows = Iterable[Row] | Mapping[str, Iterable[Row]]
 
 
 @dataclass(frozen=True)
-class Rows(PairSource):
+class RowSource(PairSource):
     """The rows of a split.
 
     Attributes:
@@ -34,7 +35,7 @@ class Rows(PairSource):
     columns: Columns
 
     @classmethod
-    def of(cls, split: str, rows: Iterable[Row], source: str, target: str) -> Rows:
+    def of(cls, split: str, rows: Iterable[Row], source: str, target: str) -> RowSource:
         """Finds the fields of two languages in the first row."""
         first = next(iter(rows), None)
         if not isinstance(first, Mapping):
@@ -97,7 +98,7 @@ def open_rows(request: Request) -> TranslationSet:
             f"source={source!r}, target={target!r}."
         )
     splits = request.data if isinstance(request.data, Mapping) else {"train": request.data}
-    sources = [Rows.of(split, rows, source, target) for split, rows in splits.items()]
+    sources = [RowSource.of(split, rows, source, target) for split, rows in splits.items()]
     languages = source, target
     notes = notes_on(sources, languages)
     return TranslationSet.of(request, sources, languages, "the rows", notes)

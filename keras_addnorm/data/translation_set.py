@@ -48,6 +48,7 @@ class Split:
         sources: What they are read from, in order.
         max_chars: The longest side to keep, in characters.
         keep_every_pair: Whether `texts` has the pairs that cannot be used as well.
+        logs_report: Whether the report is still to be logged.
         report: What was kept and left out, once the split has been read to its end.
     """
 
@@ -55,8 +56,8 @@ class Split:
     sources: tuple[PairSource, ...]
     max_chars: int = 1000
     keep_every_pair: bool = False
+    logs_report: bool = False
     report: LineReport | None = None
-    _is_said: bool = False
 
     def check(self) -> None:
         """Refuses what cannot be read at all, before the first pair is read."""
@@ -151,9 +152,9 @@ class Split:
                 f"{self._labels} hold no pair that can be used ({report}). Each line needs text on "
                 f"both sides, in UTF-8, of at most {report.max_chars:,} characters."
             )
-        if not self.keep_every_pair and not self._is_said:
+        if self.logs_report and not self.keep_every_pair:
             _LOGGER.log(logging.WARNING if report.left_out else logging.INFO, "%s", report)
-        self._is_said = True
+        self.logs_report = False
 
     @property
     def _labels(self) -> str:
@@ -172,6 +173,7 @@ class TranslationSet:
         notes: What a user should know about how it is read.
         max_chars: The longest side to keep, in characters.
         keep_every_pair: Whether pairs that cannot be used are read as well.
+        logs_reports: Whether the report of each split is logged when it is known.
     """
 
     sources: tuple[PairSource, ...]
@@ -181,6 +183,7 @@ class TranslationSet:
     notes: tuple[str, ...] = ()
     max_chars: int = 1000
     keep_every_pair: bool = False
+    logs_reports: bool = False
 
     @classmethod
     def of(
@@ -201,10 +204,8 @@ class TranslationSet:
         by_name: dict[str, list[PairSource]] = {}
         for source in self.sources:
             by_name.setdefault(source.split, []).append(source)
-        return {
-            name: Split(name, tuple(sources), self.max_chars, self.keep_every_pair)
-            for name, sources in by_name.items()
-        }
+        choices = self.max_chars, self.keep_every_pair, self.logs_reports
+        return {name: Split(name, tuple(some), *choices) for name, some in by_name.items()}
 
     @property
     def sizes(self) -> Mapping[str, int]:

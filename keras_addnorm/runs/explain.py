@@ -10,7 +10,6 @@ from pathlib import Path
 from keras_addnorm import schemes
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.paths import to_path
-from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.diagnostics import ResidualLog
 from keras_addnorm.explain import ExplainedRun, page
 from keras_addnorm.runs.directory import require_writable, write_text
@@ -86,7 +85,7 @@ def _names(runs: Sequence[TrainedRun]) -> list[str]:
 
 def _examples(run: TrainedRun) -> list[tuple[str, str]]:
     try:
-        pairs = string_pairs(load_pairs(run.config, "validation"))
+        pairs = load_pairs(run.config, "validation")
         short = (pair for pair in pairs if all(pair) and len(pair[0]) <= _LONGEST)
         return list(itertools.islice(short, _NUM_SENTENCES))
     except UserError as error:

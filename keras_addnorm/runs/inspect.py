@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import Prefix
 from keras_addnorm.diagnostics import Report, ResidualLog, Sentence, effective_depth
 from keras_addnorm.diagnostics import inspect as inspect_model
@@ -97,7 +96,7 @@ def _batch(run: TrainedRun, split: str, size: int) -> tuple[dict[str, np.ndarray
     longest = max_length - around.target_length
     encoded = (
         (source.encode(said)[: around.longest_source(max_length)], target.encode(meant)[:longest])
-        for said, meant in string_pairs(load_pairs(run.config, split))
+        for said, meant in load_pairs(run.config, split)
     )
     rows = list(itertools.islice((pair for pair in encoded if all(pair)), size))
     if not rows:

@@ -11,7 +11,6 @@ from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import make_training_dataset
-from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.decoding import translate
 from keras_addnorm.diagnostics import PruneResult, Validation
 from keras_addnorm.diagnostics import prune as prune_model
@@ -47,7 +46,7 @@ def prune(
         UserError: If there is no such sublayer or no such pair, or a report finds none to leave
             out.
     """
-    some = list(itertools.islice(string_pairs(load_pairs(run.config, split)), pairs))
+    some = list(itertools.islice(load_pairs(run.config, split), pairs))
     if not some:
         raise UserError(f"The split {split!r} of {run.config.data!r} has no sentence pair.")
     chosen = tuple(sublayers) or _nearly_the_identity(run, split, len(some))

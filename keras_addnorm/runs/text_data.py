@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import filecmp
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,8 +141,10 @@ def _held_out(
     return training, validation, (note,)
 
 
-def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) -> Any:
-    """Loads the sentence pairs of a split.
+def load_pairs(
+    config: RunConfig, split: str, *, keep_every_pair: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Reads the sentence pairs of a split.
 
     Args:
         config: The run's configuration.
@@ -151,21 +153,21 @@ def load_pairs(config: RunConfig, split: str, *, keep_every_pair: bool = False) 
         keep_every_pair: Whether pairs that cannot be used, such as those with an empty side, are
             kept: as many pairs as the files have lines.
 
-    Returns:
-        Pairs `(source_text, target_text)`.
+    Yields:
+        Source and target text.
 
     Raises:
-        UserError: If the data or the split does not exist.
+        UserError: If the data or the split does not exist, or cannot be read.
     """
     with as_user_errors():
-        if _is_file(split):
-            return _read_file(config, split, keep_every_pair)
-        if VALIDATION_NAMES.issuperset(names_in(split)) and not _has_validation(_open(config)):
-            return _part_of_validation(config, split)
-        return _read(config, split, keep_every_pair)
+        yield from string_pairs(_pairs(config, split, keep_every_pair))
 
 
-def _read(config: RunConfig, split: str, keep_every_pair: bool) -> Any:
+def _pairs(config: RunConfig, split: str, keep_every_pair: bool) -> Iterable[Any]:
+    if _is_file(split):
+        return _read_file(config, split, keep_every_pair)
+    if VALIDATION_NAMES.issuperset(names_in(split)) and not _has_validation(_open(config)):
+        return _part_of_validation(config, split)
     try:
         return _open(config, keep_every_pair).read(split)
     except ValueError as error:
@@ -203,7 +205,7 @@ def load_texts(
     Raises:
         UserError: If the data or the split does not exist, or the split is empty.
     """
-    pairs = list(string_pairs(load_pairs(config, split, keep_every_pair=keep_every_pair)))
+    pairs = list(load_pairs(config, split, keep_every_pair=keep_every_pair))
     if not pairs:
         raise UserError(f"The split {split!r} of {config.data!r} has no sentence pair.")
     sources, references = zip(*pairs, strict=True)

@@ -188,6 +188,11 @@ def test_unequal_line_counts(folder, load):
         load()
 
 
+def test_a_split_that_is_not_read_is_not_looked_at(folder, load):
+    (folder / "val.de.gz").write_bytes(b"no gzip")
+    assert len(load(split="train[:2]+test")) == 4
+
+
 def test_a_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere.*train.en, train.de"):
         load_translation(tmp_path / "nowhere", source="en", target="de")

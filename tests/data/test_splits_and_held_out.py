@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.data import hold_out
+from keras_addnorm.data import hold_out, load_translation
 from keras_addnorm.data.splits import intervals, names_in, resolve_split, without
 
 SIZES = {"train": 100, "validation": 10}
@@ -87,6 +87,19 @@ def test_m3_a_data_set_is_divided_into_two_of_known_size():
     for some, pairs in zip((training, held), expected, strict=True):
         assert len(some) == len(pairs)
         assert [tuple(map(bytes.decode, pair)) for pair in some.as_numpy_iterator()] == pairs
+
+
+def test_pairs_of_a_file_are_divided_as_they_are_read(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    pairs = load_translation(path, source="en", target="de", split="train")
+    training, held = hold_out(pairs)
+    assert (list(training), list(held)) == hold_out(PAIRS)
+    assert (len(training), len(held)) == (360, 40)
+    with path.open("a") as file:
+        file.write("one more\teins mehr\n")
+    with pytest.raises(ValueError, match=r"400 pairs when .* now there are 401"):
+        list(held)
 
 
 @pytest.mark.parametrize(

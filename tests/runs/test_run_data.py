@@ -216,6 +216,13 @@ def test_f6_a_test_file_that_is_no_part_of_the_data(spa, tmp_path):
         load_texts(config, "test", keep_every_pair=True)
 
 
+def test_what_is_found_while_reading_is_an_error_of_the_user(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"en": "x", "es": "y"}\n' * 3 + "{broken\n")
+    with pytest.raises(UserError, match=r"a.jsonl, line 4"):
+        load_texts(config_of(path), "train")
+
+
 def test_columns_and_format_are_settings(tmp_path):
     path = tmp_path / "questions.dat"
     path.write_text("n;question;answer\n1;x;y\n")

@@ -78,7 +78,7 @@ def demo_builder(
 
 
 @dataclass(frozen=True)
-class DemoSplit(PairSource):
+class DemoSource(PairSource):
     """A split of a demo set, in one direction.
 
     Attributes:
@@ -146,7 +146,7 @@ def open_demo(request: Request) -> TranslationSet:
             f"One side of {_LABEL} is English; received source={source!r}, target={target!r}."
         )
     demo = demo or demo_builder(next(filter(TARGETS.get, direction)))
-    splits = [DemoSplit(split, demo, direction[0] == "en") for split in SPLITS]
+    splits = [DemoSource(split, demo, direction[0] == "en") for split in SPLITS]
     return TranslationSet.of(request, [one for one in splits if one.size], direction, _LABEL)
 
 
