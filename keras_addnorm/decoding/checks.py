@@ -14,19 +14,7 @@ T = TypeVar("T")
 
 
 def require_type(what: str, value: T, *types: type) -> T:
-    """Return a value, or raise a `ValueError` if it is of none of some types.
-
-    Args:
-        what: What the argument is, as the beginning of a sentence: `"A shortlist"`.
-        value: What was passed.
-        *types: The types.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: If it is of none of them.
-    """
+    """Return a value, or raise a `ValueError` if it is of none of some types."""
     if not isinstance(value, types):
         names = " or ".join(each.__name__ for each in types)
         raise ValueError(f"{what} is of another type. Expected a {names}. Received: {value!r:.80}")
@@ -34,18 +22,7 @@ def require_type(what: str, value: T, *types: type) -> T:
 
 
 def listed(what: str, values: Any) -> tuple[Any, ...]:
-    """Return several values as a tuple, or raise a `ValueError` if they are no list.
-
-    Args:
-        what: What they are, as the subject of a sentence: `"Constraints"`.
-        values: What was passed.
-
-    Returns:
-        The values.
-
-    Raises:
-        ValueError: If it is one value, or none.
-    """
+    """Return several values as a tuple, or raise a `ValueError` if they are no list."""
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
         raise ValueError(
             f"{what} come in a list. Expected a list or a tuple, () for none. "
@@ -55,14 +32,7 @@ def listed(what: str, values: Any) -> tuple[Any, ...]:
 
 
 def require_layer(layer: Any) -> None:
-    """Raise unless a decoder layer is named by an int.
-
-    Args:
-        layer: Its index, -1 for the last.
-
-    Raises:
-        ValueError: If it is something else.
-    """
+    """Raise a `ValueError` unless a decoder layer is named by an int, -1 for the last."""
     if not is_whole(layer):
         raise ValueError(
             "A decoder layer is named by its index. Expected an int layer, -1 for the last. "
@@ -76,18 +46,7 @@ _LARGEST_ID = 2**31 - 1
 
 
 def id_array(side: str, ids: Any) -> np.ndarray:
-    """Return ids as an array of any shape.
-
-    Args:
-        side: What they are, for messages: "source", "target".
-        ids: What was passed.
-
-    Returns:
-        The array.
-
-    Raises:
-        ValueError: If its rows have different lengths.
-    """
+    """Return ids as an array of any shape, or raise a `ValueError` if rows have several lengths."""
     try:
         return np.asarray(ids)
     except ValueError as error:
@@ -98,19 +57,7 @@ def id_array(side: str, ids: Any) -> np.ndarray:
 
 
 def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
-    """Return source ids `(B, S)` as an array, or say what is wrong with them.
-
-    Args:
-        source_ids: What was passed.
-        info: What is known of the decoder.
-
-    Returns:
-        The array.
-
-    Raises:
-        ValueError: If the ids have the wrong rank, dtype or range, if padding stands before or
-            between them, or if there are more than positions.
-    """
+    """Return source ids `(B, S)` as an array, or raise a `ValueError` that says what is wrong."""
     array = id_array("source", source_ids)
     if array.ndim != 2:
         raise ValueError(
@@ -176,16 +123,7 @@ def check_padding(side: str, array: np.ndarray, pad_id: int, num_real: int = 0) 
 
 
 def check_length(side: str, length: int, num_positions: int | None) -> None:
-    """Raise if rows are longer than a table of learned positions.
-
-    Args:
-        side: "source" or "target".
-        length: Their length, padding included.
-        num_positions: The size of the table; `None` if there is none.
-
-    Raises:
-        ValueError: If they are.
-    """
+    """Raise a `ValueError` if rows are longer than the table of learned positions, if any."""
     if num_positions is not None and length > num_positions:
         raise ValueError(
             f"The {side} rows are longer than the table of learned positions. Expected at most "
@@ -195,15 +133,7 @@ def check_length(side: str, length: int, num_positions: int | None) -> None:
 
 
 def check_layer(layer: int, config: Any) -> None:
-    """Raise unless a decoder layer has a cross-attention to ask.
-
-    Args:
-        layer: Its index, -1 for the last.
-        config: The model's config, or `None` for a decoder without one.
-
-    Raises:
-        ValueError: If there is no such layer, or its cross-attention was pruned.
-    """
+    """Raise a `ValueError` unless a decoder layer has a cross-attention to ask."""
     if config is None:  # Of a decoder of one's own.
         return
     depth = config.num_decoder_layers
@@ -221,15 +151,7 @@ def check_layer(layer: int, config: Any) -> None:
 
 
 def padded_length(length: int, info: DecoderInfo) -> int:
-    """Return the length that rows of a length are padded to: a multiple of 16.
-
-    Args:
-        length: Their length.
-        info: What is known of the decoder.
-
-    Returns:
-        The new length.
-    """
+    """Return the length that rows of a length are padded to: a multiple of 16."""
     padded = _LENGTH_MULTIPLE * max(1, -(-length // _LENGTH_MULTIPLE))
     # Padding takes positions too: it must not run out of the table of learned ones.
     if info.num_positions is None:
@@ -238,16 +160,7 @@ def padded_length(length: int, info: DecoderInfo) -> int:
 
 
 def pad_batch(array: np.ndarray, length: int, pad_id: int) -> np.ndarray:
-    """Return ids with rows of `length` and a power of two of sentences.
-
-    Args:
-        array: `(B, ..., T)`, not empty.
-        length: The new T.
-        pad_id: What it is filled up with.
-
-    Returns:
-        A larger array, int32.
-    """
+    """Return ids `(B, ..., T)` with rows of `length` and a power of two of sentences, int32."""
     batch_size = 1 << (len(array) - 1).bit_length()
     padded = np.full((batch_size, *array.shape[1:-1], length), pad_id, dtype="int32")
     padded[: len(array), ..., : array.shape[-1]] = array

@@ -274,31 +274,13 @@ serialize = _TABLE.serialize
 
 
 def forbidden_by(tokenizer: Any) -> tuple[Constraint, ...]:
-    """Return the rules that a tokenizer makes: ids that have no piece are never generated.
-
-    Args:
-        tokenizer: That of the target. Where a model's table has more rows than there are pieces,
-            `tokenizer.unused_ids` are the ids of the others.
-
-    Returns:
-        One rule, or none.
-    """
+    """Return the rule that a target's tokenizer makes, or none: its `unused_ids` have no piece."""
     unused = tuple(getattr(tokenizer, "unused_ids", ()))
     return (ForbiddenTokens(unused),) if unused else ()
 
 
 def get_all(identifiers: Iterable[ConstraintLike]) -> tuple[Constraint, ...]:
-    """Return several constraints.
-
-    Args:
-        identifiers: A list of what `get` takes.
-
-    Returns:
-        The constraints.
-
-    Raises:
-        ValueError: If it is no list, or a name or a field is unknown.
-    """
+    """Return several constraints, of a list of what `get` takes."""
     return tuple(map(get, listed("Constraints", identifiers)))
 
 

@@ -178,15 +178,15 @@ def require_scores(penalty: LengthPenalty, max_length: int, *, may_compute: bool
     Raises:
         ValueError: If a divisor is too large, too small, or no number.
     """
-    lengths = np.arange(1, max_length + 1)
+    numbers = np.arange(1, max_length + 1)
     if isinstance(penalty, _Power):
-        logs = penalty.alpha * np.log(penalty.base(lengths))
+        logs = penalty.alpha * np.log(penalty.base(numbers))
     elif may_compute:
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(ops.convert_to_numpy(penalty.divisor(lengths)).astype("float64"))
+            logs = np.log(ops.convert_to_numpy(penalty.divisor(numbers)).astype("float64"))
     else:
         return
-    fits = (np.log(_SMALLEST_OF_A_TOKEN * lengths) < logs) & (logs < math.log(_LARGEST))
+    fits = (np.log(_SMALLEST_OF_A_TOKEN * numbers) < logs) & (logs < math.log(_LARGEST))
     if not fits.all():
         place = int(np.flatnonzero(~fits)[-1])
         length, log = place + 1, logs[place]

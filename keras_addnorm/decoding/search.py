@@ -210,7 +210,7 @@ class FittedSearch(Search):
     max_length: int = 1
     constraints: tuple[Constraint, ...] = ()
     target_prefix: Prefix | None = None
-    splitting: Splitting = ways.NoSplitting()
+    splitting: Splitting = dataclasses.field(default_factory=ways.NoSplitting)
 
 
 OPTIONS: Mapping[str, inspect.Parameter] = inspect.signature(Search).parameters

@@ -282,42 +282,19 @@ JOIN_RULES = (
 
 @functools.lru_cache(maxsize=64)
 def sentence_rules(language: str | None) -> Rules:
-    """Return the rules of a language.
-
-    Args:
-        language: The language of the texts, or `None`.
-
-    Returns:
-        The rules.
-    """
+    """Return the rules of a language, or of none in particular."""
     return _sentence_rules(language)
 
 
 def substitute(text: str, rules: Iterable[Rule]) -> str:
-    """Apply rules to a text.
-
-    Args:
-        text: The text.
-        rules: The rules.
-
-    Returns:
-        The text after the last rule.
-    """
+    """Apply rules to a text, one after the other."""
     for pattern, rewrite in rules:
         text = _compiled(pattern).sub(rewrite, text)
     return text
 
 
 def is_one_sentence(text: str, rules: Rules) -> bool:
-    """Say whether a text is certainly a single sentence.
-
-    Args:
-        text: The text.
-        rules: What would split it.
-
-    Returns:
-        False if only the rules can tell.
-    """
+    """Say whether a text is certainly a single sentence; if not, only the rules can tell."""
     found = _compiled(f"[{rules.breaks}]").search(text)
     return found is None or bool(_compiled(rules.ending).fullmatch(text, found.start()))
 

@@ -345,14 +345,7 @@ class Shortlist:
         return ops.take(tokens, to_tensor(np.argsort(places)))
 
     def places(self, ids: SpecialIds) -> SpecialIds:
-        """Return where the special ids stand in a list: in their own place, if it has that.
-
-        Args:
-            ids: The special ids.
-
-        Returns:
-            Their places, as different as the ids. Those of ids beyond the size are the last ones.
-        """
+        """Return where the special ids stand in a list: their own places, or the last ones."""
         place = self._places(ids)
         return SpecialIds(place[ids.pad_id], place[ids.start_id], place[ids.end_id])
 

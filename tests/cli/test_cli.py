@@ -17,11 +17,10 @@ from python_words import PYTHON_WORDS
 
 from keras_addnorm import __version__, cli
 from keras_addnorm.basics.fields import list_settings
-from keras_addnorm.decoding import Beam
+from keras_addnorm.decoding import MinLength, NoRepeatNgram
 from keras_addnorm.runs import RunConfig, RunDirectory, UserError, process_startup
 from keras_addnorm.runs.setting_flags import flags_of
 from keras_addnorm.runs.settings import SEARCH_SETTINGS
-from keras_addnorm.serving.export import _strategies
 
 _CTRANSLATE2 = ("--format", "ctranslate2")
 
@@ -273,14 +272,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(capsys, tmp_p
         options.command.check(options)
 
 
-def test_the_search_is_the_same_in_exports_and_runs():
-    """One place of recommended values; a beam of one's own has no length penalty."""
-    search = RunConfig().evaluation
-    exported = _strategies(None, None, None)["translate"]
-    assert exported == Beam(search.num_beams, search.length_penalty)
-    assert Beam().num_beams == search.num_beams
-
-
 def test_version(capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["--version"])
@@ -482,21 +473,6 @@ def test_what_can_be_refused_at_once_is_refused_before_keras_is_imported(tmp_pat
         options.command.check(options)
 
 
-@pytest.mark.parametrize("name", ["onnx", "litert"])
-def test_other_runtimes_get_the_model_and_its_limit(capsys, monkeypatch, tmp_path, name):
-    def export(*arguments, **choices):
-        return arguments, choices
-
-    config = RunConfig.from_dict({"evaluation": {"max_length": 17}})
-    RunDirectory(tmp_path).write_config(config)
-    run = types.SimpleNamespace(model="model", tokenizers="tokenizers", config=config)
-    monkeypatch.setattr("keras_addnorm.runs.commands.export.load", lambda *_: run)
-    monkeypatch.setattr(f"keras_addnorm.interop.export_{name}", export)
-    status, out, _ = _main(capsys, "export", "--run-dir", tmp_path, "d", "--format", name)
-    expected = ("model", Path("d")), {"tokenizer": "tokenizers", "max_length": 17}
-    assert (status, out) == (0, f"{expected}\n")
-
-
 @pytest.fixture
 def shouting(monkeypatch):
     """An export that puts texts into capitals; lists how many it got at a time."""
@@ -641,8 +617,7 @@ def test_m6_the_best_translations_of_each_text(capsys, monkeypatch, tmp_path):
     )
     lines = ["1\t-0.5000\ta0", "1\t-1.5000\ta1", "2\t-0.5000\tb0", "2\t-1.5000\tb1"]
     assert (status, out.splitlines()) == (0, lines)
-    constraints = {"name": "min_length", "length": 3}, {"name": "no_repeat_ngram", "size": 2}
-    assert seen == [(constraints, 2)]
+    assert seen == [((MinLength(3), NoRepeatNgram(2)), 2)]
 
 
 def test_storage_goes_to_the_export(capsys, monkeypatch, tmp_path):
@@ -652,7 +627,7 @@ def test_storage_goes_to_the_export(capsys, monkeypatch, tmp_path):
     RunDirectory(tmp_path).write_config(RunConfig())
     directory = types.SimpleNamespace(read_scores=dict)
     run = types.SimpleNamespace(
-        model=0, tokenizers=0, config=RunConfig(), shortlist=None, directory=directory
+        model=0, tokenizers=0, config=RunConfig(), search=RunConfig().search, directory=directory
     )
     monkeypatch.setattr("keras_addnorm.runs.commands.export.load", lambda *_: run)
     monkeypatch.setattr("keras_addnorm.serving.export_saved_model", export)

@@ -77,9 +77,17 @@ class Steep(LengthPenalty):
         return keras.ops.cast(length, "float32") ** 40
 
 
+class Hollow(LengthPenalty):
+    """Divides by next to nothing at one length between others."""
+
+    def divisor(self, length):
+        return keras.ops.where(keras.ops.equal(length, 17), 1e-30, 1.0)
+
+
 @pytest.mark.parametrize(
     ("penalty", "words"),
     [
+        (Hollow(), "for 17 tokens"),
         (GNMTPenalty(500.0), "for 64 tokens. .*alpha=500.0.*1e[+]530 there"),
         (AveragePenalty(300.0), "alpha=300.0.*1e[+]542"),
         (GNMTPenalty(-500.0), "alpha=-500.0.*1e-530"),
@@ -93,7 +101,7 @@ def test_scores_that_float32_cannot_tell_apart_are_refused(penalty, words, strat
     model = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
     with pytest.raises(ValueError, match=words):
         model.generate(SOURCE, strategy(penalty), max_length=64)
-    if not isinstance(penalty, Steep):
+    if not isinstance(penalty, Steep | Hollow):
         with pytest.raises(ValueError, match=words):
             decode(
                 model,
