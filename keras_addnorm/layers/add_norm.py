@@ -179,18 +179,7 @@ class AddNorm(ShapeOfInput):
         training: bool | None = None,
         read: bool = False,
     ) -> schemes.State:
-        """Run a sublayer in its Add & Norm, or one of the two steps around it; see `call`.
-
-        Args:
-            residual: The residual stream, as in `call`.
-            branch: The sublayer, a callable; or its output.
-            padding_mask: As in `call`; and for a Keras layer that takes it.
-            training: As in `call`; and for a sublayer that is a Keras layer.
-            read: As in `call`.
-
-        Returns:
-            What `call` returns.
-        """
+        """Run a sublayer in its Add & Norm, or one of the two steps around it; see `call`."""
         self._require_stream(residual)
         options = {"padding_mask": padding_mask, "training": training}
         if branch is None:

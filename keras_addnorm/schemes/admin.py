@@ -36,10 +36,6 @@ class Admin(ResidualScheme):
             norm_slots=("post_norm",), skip_scale=LearnedScale(1.0, per_channel=True)
         )
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(omega x + f)`."""
         return parts.post_norm(parts.skip_scale * residual + branch)

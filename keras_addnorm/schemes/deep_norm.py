@@ -59,10 +59,6 @@ class DeepNorm(ResidualScheme):
             beta = beta if self.beta is None else self.beta
         return ResidualPlan(norm_slots=("post_norm",), skip_gain=alpha, init_gain=beta)
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(alpha x + f)`."""
         return parts.post_norm(parts.plan.skip_gain * residual + branch)

@@ -54,10 +54,6 @@ class DSInit(ResidualScheme):
         gain = self.gain * layer_number**-self.exponent
         return ResidualPlan(norm_slots=("post_norm",), init_gain=gain, query_key_init_gain=gain)
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(x + f)`."""
         return parts.post_norm(residual + branch)

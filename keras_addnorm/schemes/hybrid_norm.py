@@ -59,10 +59,6 @@ class HybridNorm(ResidualScheme):
             norm_slots=("pre_norm",), settings=_SKIPS_THE_STREAM if is_pre_ln else _SKIPS_ITS_NORM
         )
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is, or `LN(x)`."""
-        return parts.pre_norm(x) if "pre_norm" in parts.plan.norm_slots else x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`, or `LN(x) + f`."""
         if parts.plan.settings == _SKIPS_THE_STREAM:

@@ -62,10 +62,6 @@ class Keel(ResidualScheme):
             post_norm_gain=gain if self.folded else 1.0,
         )
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return `LN'(x)`."""
-        return parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(alpha x + f)`; in the first sublayer `x + f`."""
         if "post_norm" not in parts.plan.norm_slots:

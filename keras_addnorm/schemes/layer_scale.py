@@ -47,10 +47,6 @@ class LayerScale(ResidualScheme):
             norm_slots=("pre_norm",), branch_scale=LearnedScale(value, per_channel=True)
         )
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return `LN(x)`."""
-        return parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + lambda f`."""
         return residual + parts.branch_scale * branch

@@ -37,10 +37,6 @@ class LNScaling(ResidualScheme):
         layer_number = require_position(position, "LN-scaling").layer_index + 1
         return ResidualPlan(norm_slots=("pre_norm",), input_gain=layer_number**-0.5)
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return `LN(x) / sqrt(l)`."""
-        return parts.plan.input_gain * parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch

@@ -57,10 +57,6 @@ class MixLN(ResidualScheme):
         is_post_ln = position.layer_index < num_post_ln
         return ResidualPlan(norm_slots=("post_norm",) if is_post_ln else ("pre_norm",))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is, or `LN(x)`."""
-        return x if _is_post_ln(parts) else parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(x + f)`, or `x + f`."""
         merged = residual + branch

@@ -25,10 +25,6 @@ class NoNorm(ResidualScheme):
         """Ask for nothing."""
         return ResidualPlan()
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch

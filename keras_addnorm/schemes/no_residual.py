@@ -25,10 +25,6 @@ class NoResidual(ResidualScheme):
         """Ask for a norm after the sublayer."""
         return ResidualPlan(norm_slots=("post_norm",))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(f)`."""
         return parts.post_norm(branch)

@@ -49,10 +49,6 @@ class Orthogonal(ResidualScheme):
         """Ask for a norm before the sublayer."""
         return ResidualPlan(norm_slots=("pre_norm",))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return `LN(x)`."""
-        return parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f` without the part of `f` along `x`."""
         dtype = ops.dtype(residual)

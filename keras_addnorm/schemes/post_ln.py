@@ -33,10 +33,6 @@ class PostLN(ResidualScheme):
         """Ask for a norm after the sum."""
         return ResidualPlan(norm_slots=("post_norm",))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `LN(x + f)`."""
         return parts.post_norm(residual + branch)

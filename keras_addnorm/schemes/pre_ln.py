@@ -22,10 +22,6 @@ class PreLN(ResidualScheme):
         """Ask for a norm before the sublayer."""
         return ResidualPlan(norm_slots=("pre_norm",))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return `LN(x)`."""
-        return parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch

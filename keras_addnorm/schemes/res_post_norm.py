@@ -29,10 +29,6 @@ class ResPostNorm(ResidualScheme):
         """Ask for a norm after the sublayer."""
         return ResidualPlan(norm_slots=("branch_norm",))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + LN(f)`."""
         return residual + parts.branch_norm(branch)

@@ -38,10 +38,6 @@ class ReZero(ResidualScheme):
         """Ask for one scalar."""
         return ResidualPlan(branch_scale=LearnedScale(self.initial_value, per_channel=False))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + alpha f`."""
         return residual + parts.branch_scale * branch

@@ -27,10 +27,6 @@ class SandwichLN(ResidualScheme):
         """Ask for a norm before and after the sublayer."""
         return ResidualPlan(norm_slots=("pre_norm", "branch_norm"))
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return `LN(x)`."""
-        return parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + LN(f)`."""
         return residual + parts.branch_norm(branch)

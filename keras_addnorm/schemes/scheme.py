@@ -53,9 +53,10 @@ class ResidualScheme(abc.ABC):
     `f = F(branch_input(x))`, then `y = merge(x, f)`. A scheme is a frozen dataclass: it holds
     plain numbers, owns no weights, and says in `plan` which parts `AddNorm` has to make for it.
 
-    A scheme of your own implements the three methods, says whether a stack ends with a norm
+    A scheme of your own implements `plan` and `merge`, says whether a stack ends with a norm
     (`needs_final_norm`) and is registered with `keras_addnorm.schemes.register` so that models
-    that use it can be saved.
+    that use it can be saved. It has a `branch_input` of its own where the sublayer reads something
+    else than the plan says.
 
     Layers run every scheme by one protocol. A stack opens a state, each of its sublayers reads
     from it and writes to it, and the stack closes it:
@@ -102,9 +103,11 @@ class ResidualScheme(abc.ABC):
     def plan(self, position: StackPosition | None) -> ResidualPlan:
         """Say which parts are needed at this place of the stack."""
 
-    @abc.abstractmethod
     def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return what the sublayer reads."""
+        """Return what the sublayer reads: the stream, or its `pre_norm`, times the `input_gain`."""
+        plan = parts.plan
+        h = parts.pre_norm(x) if "pre_norm" in plan.norm_slots else x
+        return h if plan.input_gain == 1.0 else plan.input_gain * h
 
     @abc.abstractmethod
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:

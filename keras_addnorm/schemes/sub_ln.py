@@ -60,10 +60,6 @@ class SubLN(ResidualScheme):
             gain = _gain(require_position(position, "Sub-LN"))
         return ResidualPlan(norm_slots=("pre_norm",), init_gain=gain, inner_norm=True)
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return `LN(x)`."""
-        return parts.pre_norm(x)
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch

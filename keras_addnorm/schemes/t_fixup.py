@@ -48,10 +48,6 @@ class TFixup(ResidualScheme):
         factor = 0.67 if is_encoder else 9**-0.25
         return ResidualPlan(init_gain=factor * position.depth**-0.25)
 
-    def branch_input(self, x: Tensor, parts: ResidualParts) -> Tensor:
-        """Return the stream as it is."""
-        return x
-
     def merge(self, residual: Tensor, branch: Tensor, parts: ResidualParts) -> Tensor:
         """Return `x + f`."""
         return residual + branch
