@@ -13,10 +13,11 @@ from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.buckets import fit_bucket_lengths
 from keras_addnorm.data.byte_level_bpe import ByteLevelBPETokenizer, byte_alphabet
 from keras_addnorm.data.byte_tokenizer import ByteTokenizer
-from keras_addnorm.data.demo import demo_builder, demo_pairs
+from keras_addnorm.data.demo import demo_pairs
 from keras_addnorm.data.held_out import hold_out
 from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.loading import line_reports, load_translation
+from keras_addnorm.data.named_sets import demo_builder
 from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.pipeline import make_training_dataset

@@ -8,7 +8,6 @@ import os
 import re
 from typing import Any
 
-from keras_addnorm.data.demo import DemoSet
 from keras_addnorm.data.demo.demo_set import open_demo
 from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.named_sets import open_builder, open_name
@@ -22,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def load_translation(
-    name_or_folder: str | os.PathLike[str] | DemoSet | Rows | Any,
+    name_or_folder: str | os.PathLike[str] | Rows | Any,
     *,
     source: str | None = None,
     target: str | None = None,
@@ -56,8 +55,8 @@ def load_translation(
     out, and so are lines that are not UTF-8. `line_reports` counts what is left out.
 
     Args:
-        name_or_folder: A name, a path, rows, what `demo_builder` makes, or a TensorFlow Datasets
-            builder.
+        name_or_folder: A name, a path, rows, or a TensorFlow Datasets builder of your own (such as
+            `demo_builder` makes).
         source: The language to translate from. May be left out where the name or the file
             determines it, or where `target` leaves one choice.
         target: The language to translate into.
@@ -119,7 +118,7 @@ def load_translation(
 
 
 def line_reports(
-    name_or_folder: str | os.PathLike[str] | DemoSet | Rows | Any,
+    name_or_folder: str | os.PathLike[str] | Rows | Any,
     *,
     source: str | None = None,
     target: str | None = None,
@@ -190,7 +189,7 @@ def open_translation(request: Request) -> TranslationSet:
     data = request.data
     if are_rows(data):
         return open_rows(request)
-    if isinstance(data, DemoSet) or is_built_in(data):
+    if is_built_in(data):
         return open_demo(request)
     if isinstance(data, str | os.PathLike):
         return open_path(request) if looks_like_path(data) else open_name(request)

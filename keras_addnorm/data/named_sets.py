@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import logging
+import os
 import re
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.argument_checks import require_whole
 from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.data.demo.generate import Pair, demo_splits, fingerprint, target_grammar
 from keras_addnorm.data.open_files import choose_direction
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.readers import RawPair
@@ -78,6 +82,94 @@ class NamedSource(PairSource):
             yield RawPair(source, target, number)
 
 
+def demo_builder(
+    language: str = "de",
+    *,
+    train_size: int = 30_000,
+    validation_size: int = 1_000,
+    test_size: int = 1_000,
+    seed: int = 0,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> tfds.core.GeneratorBasedBuilder:
+    """Makes the TensorFlow Datasets builder of a demo set of any size.
+
+    The name of the prepared data contains all arguments and a fingerprint of the sentences, so that
+    no stale set is ever read.
+
+    Args:
+        language: The language beside English: ``"de"``, ``"fr"`` or ``"es"``.
+        train_size: The number of pairs to train on.
+        validation_size: The number of pairs to choose checkpoints by.
+        test_size: The number of pairs to measure with.
+        seed: Seed of the random choices. Held-out sentences stay held out under every seed.
+        data_dir: Where prepared data is kept; by default where TensorFlow Datasets keeps it.
+
+    Returns:
+        A builder that `load_translation` takes in place of a name.
+
+    Raises:
+        ImportError: If TensorFlow Datasets, Babel or num2words is not installed.
+        ValueError: If the demo set does not speak the language, or a number does not fit.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_addnorm.data import demo_builder, load_translation
+        >>> builder = demo_builder("fr", train_size=100, test_size=5, data_dir=tempfile.mkdtemp())
+        >>> len(load_translation(builder, split="test"))
+        5
+    """
+    tfds = _require_tfds()
+    require_extra("demo", "The demo set", "babel", "num2words")
+    target_grammar(language)
+    require_whole("A set has pairs.", train_size=train_size, validation_size=validation_size)
+    require_whole("A set has pairs.", test_size=test_size)
+    require_whole("A seed makes the pairs.", least=0, seed=seed)
+    sizes = {"train_size": train_size, "validation_size": validation_size, "test_size": test_size}
+    languages = ("en", language)
+
+    class Demo(  # type: ignore[call-arg]
+        tfds.core.GeneratorBasedBuilder,  # type: ignore[name-defined]
+        skip_registration=True,
+    ):
+        """Generated sentence pairs about people, places, prices, dates and times."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self) -> Any:
+            return tfds.core.DatasetInfo(
+                builder=self,
+                description=self.__doc__,
+                features=tfds.features.Translation(languages=languages),
+                supervised_keys=languages,
+                disable_shuffling=True,  # The order on disk is that of generation.
+            )
+
+        def download_and_prepare(self, **choices: Any) -> None:
+            # It takes seconds, of which nothing need be said.
+            silence = io.StringIO()
+            with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+                super().download_and_prepare(**choices)
+
+        def _split_generators(self, dl_manager: Any) -> dict[str, Iterator[tuple[int, Any]]]:
+            splits = demo_splits(language, **sizes, seed=seed)
+            return {name: self._generate_examples(pairs) for name, pairs in splits.items()}
+
+        def _generate_examples(self, pairs: Iterable[Pair]) -> Iterator[tuple[int, Any]]:
+            return enumerate({"en": pair.source, language: pair.target} for pair in pairs)
+
+    mark = "-".join(map(str, (train_size, validation_size, test_size)))
+    name = f"en-{language}-{mark}-seed{seed}-{fingerprint(language)}"
+    with _quietly():
+        return Demo(config=tfds.core.BuilderConfig(name=name), data_dir=data_dir)
+
+
+def _require_tfds() -> Any:
+    # TensorFlow Datasets prepares nothing without importlib_resources, and does not declare it.
+    needed = ("tensorflow_datasets", "importlib_resources")
+    purpose = "Loading sentence pairs with TensorFlow Datasets"
+    return require_extra("tfds", purpose, *needed)[0]
+
+
 def open_name(request: Request) -> TranslationSet:
     """Opens a set by its name, and prepares it if it is not prepared yet.
 
@@ -93,12 +185,7 @@ def open_name(request: Request) -> TranslationSet:
         FileNotFoundError: If it is not prepared, and must not be downloaded.
         DownloadUnavailableError: If it cannot be downloaded.
     """
-    # TensorFlow Datasets prepares nothing without importlib_resources, and does not declare it.
-    tfds, _ = require_extra(
-        "tfds",
-        "Loading sentence pairs with TensorFlow Datasets",
-        *("tensorflow_datasets", "importlib_resources"),
-    )
+    tfds = _require_tfds()
     name = request.data
     dataset, _, config = re.sub(r":[^/]*", "", name).partition("/")
     known = tfds.list_builders(with_community_datasets=False)

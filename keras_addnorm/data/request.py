@@ -19,7 +19,7 @@ class Request:
     """Which sentence pairs are wanted, and how they are read.
 
     Attributes:
-        data: A name, a path, rows, a `DemoSet`, or a TensorFlow Datasets builder.
+        data: A name, a path, rows, or a TensorFlow Datasets builder.
         source: The language to translate from; `None` if it is to be found.
         target: The language to translate into; `None` if it is to be found.
         reader: The format: a name in `data.readers`, a dict with the reader's fields, or a reader;

@@ -67,7 +67,7 @@ def count_lines(folder):
 def build_demo(folder):
     from keras_addnorm.data import demo_builder
 
-    demo_builder("de")
+    demo_builder("de", data_dir=folder)
 
 
 def make_demo_pairs(folder):
@@ -114,6 +114,7 @@ _DOORS = [
     (count_lines, "tensorflow_datasets", _TFDS, "tfds"),
     (load_demo, "babel", "The demo set", "demo"),
     (build_demo, "num2words", "The demo set", "demo"),
+    (build_demo, "tensorflow_datasets", _TFDS, "tfds"),
     (make_demo_pairs, "babel", "The demo set", "demo"),
     (start_server, "starlette", "The server", "serve"),
     (start_server, "uvicorn", "The server", "serve"),

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from keras_addnorm.data import demo_builder, demo_pairs, line_reports, load_translation
-from keras_addnorm.data.demo import Pair, check_held_out, demo_splits, split_of
+from keras_addnorm.data.demo import Pair, check_held_out, demo_splits, fingerprint, split_of
 from keras_addnorm.data.demo.english import English
 from keras_addnorm.data.demo.french import French
 from keras_addnorm.data.demo.german import German
@@ -354,6 +354,11 @@ def test_a_sentence_in_two_splits_is_an_error(train, test, side):
         check_held_out({"train": [train], "test": [test]})
 
 
+def test_the_fingerprint_belongs_to_the_language():
+    assert re.fullmatch("[0-9a-f]{8}", fingerprint("de"))
+    assert len({fingerprint(language) for language in ("de", "fr", "es")}) == 3
+
+
 def test_countries_have_a_french_preposition_that_fits():
     said = {GRAMMARS["fr"].territory(code, "in").split()[0] for code in COUNTRIES}
     assert said == {"en", "au"}
@@ -372,9 +377,9 @@ def test_a_negative_size():
         demo_splits("de", train_size=-3)
 
 
-def test_a_set_of_another_size_keeps_the_order_and_the_seed():
+def test_the_builder_keeps_the_order_and_the_seed(tmp_path):
     sizes = {"train_size": 37, "validation_size": 5, "test_size": 3, "seed": 11}
-    demo = demo_builder("es", **sizes)
+    demo = demo_builder("es", **sizes, data_dir=tmp_path)
     expected = {
         name: [(pair.source, pair.target) for pair in pairs]
         for name, pairs in demo_splits("es", **sizes).items()

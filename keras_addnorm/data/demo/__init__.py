@@ -1,6 +1,5 @@
 """The built-in demo set: sentence pairs, generated offline and without limit."""
 
-from keras_addnorm.data.demo.demo_set import DemoSet, demo_builder
 from keras_addnorm.data.demo.generate import (
     SPLITS,
     TARGETS,
@@ -8,17 +7,17 @@ from keras_addnorm.data.demo.generate import (
     check_held_out,
     demo_pairs,
     demo_splits,
+    fingerprint,
     split_of,
 )
 
 __all__ = [
     "SPLITS",
     "TARGETS",
-    "DemoSet",
     "Pair",
     "check_held_out",
-    "demo_builder",
     "demo_pairs",
     "demo_splits",
+    "fingerprint",
     "split_of",
 ]

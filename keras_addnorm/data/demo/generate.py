@@ -171,3 +171,10 @@ def check_held_out(splits: dict[str, list[Pair]]) -> None:
                 f"Every {side} sentence of the demo set must occur once, but {sentence!r} occurs "
                 f"{times} times: a template or a word list gives one sentence for two meanings."
             )
+
+
+def fingerprint(language: str) -> str:
+    """Eight hexadecimal digits that change when templates, word lists or CLDR's names change."""
+    sample = itertools.islice(demo_pairs(language), 500)
+    text = "\n".join(f"{pair.source}\t{pair.target}" for pair in sample)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
