@@ -85,6 +85,7 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
 
     other_order = OtherOrder("Keras' MultiHeadAttention", ("num_heads", "head_dim"))
 
+    @takes(AttentionArguments)
     def __init__(self, arguments: AttentionArguments) -> None:
         super().__init__(**arguments.for_keras())
         self.num_heads = arguments.num_heads
@@ -305,8 +306,21 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
             self.add_loss(ops.cast(loss, keras.backend.floatx()))
 
 
+class _PositionedAttention(MultiHeadAttention, abc.ABC):
+    """An attention that may have relative positions."""
+
+    @takes(SelfAttentionArguments)
+    def __init__(self, arguments: SelfAttentionArguments) -> None:
+        values = dict(vars(arguments))
+        positions = values.pop("positions")
+        super().__init__(**values)
+        self.positions = position_kinds.relative(
+            positions, dtype=self.dtype_policy, name="positions"
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_addnorm")
-class MultiHeadSelfAttention(MultiHeadAttention):
+class MultiHeadSelfAttention(_PositionedAttention):
     """Attention of a sequence to itself: `softmax(q k^T / sqrt(K)) v` in each head.
 
     A query that has nothing to attend to gets zeros before the output projection, never NaN, in
@@ -355,13 +369,6 @@ class MultiHeadSelfAttention(MultiHeadAttention):
     Reference:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.
     """
-
-    @takes(SelfAttentionArguments)
-    def __init__(self, arguments: SelfAttentionArguments) -> None:
-        super().__init__(arguments)
-        self.positions = position_kinds.relative(
-            arguments.positions, dtype=self.dtype_policy, name="positions"
-        )
 
     def build(self, x_shape: Shape) -> None:
         """Make the projections for `(B, T, D)`, and the tables of positions that are not shared."""
@@ -471,10 +478,6 @@ class MultiHeadCrossAttention(MultiHeadAttention):
     Reference:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.3.
     """
-
-    @takes(AttentionArguments)
-    def __init__(self, arguments: AttentionArguments) -> None:
-        super().__init__(arguments)
 
     def build(self, x_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Make the projections for `x`, `(B, T, D)`, and a memory, `(B, S, D_memory)`."""
