@@ -56,32 +56,15 @@ def _is_a(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def require_whole(what: str, *, least: int = 1, **values: Any) -> None:
-    """Raise unless every value is an int of at least `least`.
-
-    Args:
-        what: What the numbers are for, as a sentence.
-        least: The smallest number.
-        **values: The numbers by the names of the arguments.
-
-    Raises:
-        ValueError: If one is something else.
-    """
+def require_int(what: str, *, least: int = 1, **values: Any) -> None:
+    """Raise unless every value is an int of at least `least`."""
     for name, value in values.items():
         if not is_whole(value, least):
             raise ValueError(f"{what} Expected an int {name} >= {least}. Received: {value!r}")
 
 
 def require_text(what: str, **values: Any) -> None:
-    """Raise unless every value is a string that is not empty.
-
-    Args:
-        what: What the strings are for, as a sentence.
-        **values: The strings by the names of the arguments.
-
-    Raises:
-        ValueError: If one is something else.
-    """
+    """Raise unless every value is a string that is not empty."""
     for name, value in values.items():
         if not isinstance(value, str) or not value:
             raise ValueError(f"{what} Expected a str {name}. Received: {value!r:.80}")
@@ -128,11 +111,7 @@ def require_epsilon(epsilon: Any) -> None:
 
 
 def require_size(**values: Any) -> None:
-    """Raise a `ValueError` unless every value is a size: an int of at least 1.
-
-    Args:
-        **values: The sizes by the names of the arguments.
-    """
+    """Raise a `ValueError` unless every value is a size: an int of at least 1."""
     for name, value in values.items():
         if not is_whole(value, 1):
             raise ValueError(f"`{name}` has to be a positive integer. Received: {value!r}")

@@ -61,14 +61,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def is_device(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a path is no place for a file: there is a device or a pipe.
-
-    Args:
-        path: The path.
-
-    Returns:
-        Whether it is. `/dev/stdout` is, wherever that leads.
-    """
+    """Tells whether a path is no place for a file: there is a device or a pipe."""
     path = to_path(path)
     is_special = not path.is_file() or path.parent == Path("/dev")
     return path.exists() and not path.is_dir() and is_special

@@ -172,11 +172,7 @@ class Manifest:
         self._change(leave_out)
 
     def write(self, unlisted: Collection[str] = ()) -> None:
-        """Writes the manifest of a folder that is being made: of all that is in it.
-
-        Args:
-            unlisted: The names of files that are left out.
-        """
+        """Writes the manifest of a folder that is being made: of all that is in it."""
         digests = self._digests([self.folder])
         self._write({n: digest for n, digest in digests.items() if Path(n).name not in unlisted})
 

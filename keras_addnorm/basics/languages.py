@@ -163,15 +163,7 @@ def require_code(what: str, language: str) -> None:
 
 
 def require_language(what: str, language: str) -> None:
-    """Refuses what is neither a code nor an English name, and logs once that one is not known.
-
-    Args:
-        what: What the language is, for the message.
-        language: The language.
-
-    Raises:
-        ValueError: If it has not the form of a code.
-    """
+    """Refuses what is neither a code nor an English name, and logs once that one is not known."""
     if not is_known(language):
         require_code(what, language)
         _log_unknown(language)

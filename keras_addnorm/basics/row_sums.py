@@ -39,15 +39,7 @@ def row_means(x: Tensor) -> Tensor:
 
 
 def row_sums(x: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted sums over the last axis.
-
-    Args:
-        x: `(..., D)`, floating.
-        weights: `(D,)`, of the same dtype.
-
-    Returns:
-        `(..., 1)`.
-    """
+    """Return weighted sums over the last axis."""
     if not sums_are_products():
         return ops.sum(x * weights, axis=-1, keepdims=True)
     return _product(x, ops.expand_dims(weights, -1))

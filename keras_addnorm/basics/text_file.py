@@ -120,18 +120,7 @@ def how_to_convert(encoding: str, file: str = "") -> str:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Reads a text file in UTF-8, with any of the three line ends.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The text.
-
-    Raises:
-        OSError: If it cannot be read.
-        ValueError: If it is in another encoding, or no text; the message names it.
-    """
+    """Reads a text file in UTF-8, with any of the three line ends."""
     text = decoded(path, to_path(path).read_bytes())
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import is_whole, require_whole
+from keras_addnorm.basics.argument_checks import is_whole, require_int
 from keras_addnorm.data.buckets import Bucketing
 from keras_addnorm.data.subword_sampling import SubwordSampling
 
@@ -42,11 +42,11 @@ class Batching(Bucketing):
             )
 
     def _check_numbers(self) -> None:
-        require_whole("Epochs are counted from 0.", least=0, first_epoch=self.first_epoch)
+        require_int("Epochs are counted from 0.", least=0, first_epoch=self.first_epoch)
         if self.shuffle_seed is not None:
-            require_whole("A seed orders the batches.", least=0, shuffle_seed=self.shuffle_seed)
-        require_whole("An update has batches.", batches_per_update=self.batches_per_update)
-        require_whole("A row stands in a batch.", repeats=self.repeats)
+            require_int("A seed orders the batches.", least=0, shuffle_seed=self.shuffle_seed)
+        require_int("An update has batches.", batches_per_update=self.batches_per_update)
+        require_int("A row stands in a batch.", repeats=self.repeats)
         share = self.row_share
         is_pair = isinstance(share, tuple | list) and len(share) == 2
         if not is_pair or not all(is_whole(number, 0) for number in share):

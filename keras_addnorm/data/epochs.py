@@ -65,17 +65,7 @@ class Epochs:
         return cls(corpus, batching)
 
     def start_at(self, epoch: int, batch: int = 0) -> None:
-        """Sets where the next iteration over the data set starts.
-
-        The iterations after it are the epochs that follow, each from its first batch on. The data
-        set still states the length of a whole epoch, so the iteration that starts at `batch` ends
-        with the batches that it left out. A training that resumes inside an epoch has to stop
-        before them.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-            batch: How many of its batches are left out.
-        """
+        """Sets where the next iteration over the data set starts."""
         self._next = (epoch, batch)
 
     @functools.cached_property
@@ -120,15 +110,7 @@ class Epochs:
         return itertools.chain(self.batches(epoch, batch), left_out)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """Makes the batches of an epoch.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-            first: How many batches are left out; they cost nothing.
-
-        Returns:
-            The batches, as NumPy arrays.
-        """
+        """Makes the batches of an epoch."""
         return self._corpus_of(epoch).batches(self._batching, epoch, first)
 
     def report(self, epoch: int) -> PipelineReport:

@@ -16,14 +16,7 @@ _LONG_WORD = re.compile(f"[^ ]{{{LONGEST_WORD + 1},}}")
 
 
 def has_long_word(text: str) -> bool:
-    """Tells whether a text has a word that is split in parts.
-
-    Args:
-        text: A text, with spaces between words.
-
-    Returns:
-        Whether one word is too long.
-    """
+    """Tells whether a text has a word that is split in parts."""
     return len(text) > LONGEST_WORD and _LONG_WORD.search(text) is not None
 
 
@@ -45,12 +38,5 @@ def parts_of_text(text: str) -> list[str]:
 
 
 def parts_of_word(word: str) -> list[str]:
-    """Cuts a word.
-
-    Args:
-        word: The word, which may begin with a space.
-
-    Returns:
-        Its parts, all but the last one of the same length.
-    """
+    """Cuts a word."""
     return [word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD)]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.generate import Pair, demo_splits, fingerprint, target_grammar
 from keras_addnorm.data.open_files import choose_direction
@@ -121,9 +121,9 @@ def demo_builder(
     tfds = _require_tfds()
     require_extra("demo", "The demo set", "babel", "num2words")
     target_grammar(language)
-    require_whole("A set has pairs.", train_size=train_size, validation_size=validation_size)
-    require_whole("A set has pairs.", test_size=test_size)
-    require_whole("A seed makes the pairs.", least=0, seed=seed)
+    require_int("A set has pairs.", train_size=train_size, validation_size=validation_size)
+    require_int("A set has pairs.", test_size=test_size)
+    require_int("A seed makes the pairs.", least=0, seed=seed)
     sizes = {"train_size": train_size, "validation_size": validation_size, "test_size": test_size}
     languages = ("en", language)
 

@@ -209,14 +209,7 @@ class Normalizer:
         self._private = re.compile(f"[{''.join(self.marks.values())}]") if self.marks else None
 
     def __call__(self, text: str) -> str:
-        """Normalises a text.
-
-        Args:
-            text: Any text.
-
-        Returns:
-            The text, with a private character in the place of each symbol.
-        """
+        """Normalises a text."""
         return self.finished(self.prepared(text))
 
     def prepared(self, text: str) -> str:
@@ -289,15 +282,7 @@ class Normalizer:
 
 
 def training_normalizer(rule: NormalizationRule, symbols: Sequence[str] = ()) -> Normalizer:
-    """The normaliser of the texts that a vocabulary is trained on.
-
-    Args:
-        rule: The rule that the vocabulary is trained with.
-        symbols: User-defined symbols.
-
-    Returns:
-        A normaliser that keeps every character but the invisible ones, and joiners where they join.
-    """
+    """The normaliser of the texts that a vocabulary is trained on."""
     return Normalizer(rule, is_written, symbols)
 
 

@@ -46,11 +46,7 @@ class HeldOutTexts:
         return pair in self._pairs
 
     def has_near(self, pair: tuple[str, str]) -> bool:
-        """Whether one side is a held-out text, but for one word.
-
-        Case, punctuation, digits and the order of the words do not count, nor do texts of fewer
-        than five words (characters, in scripts without spaces).
-        """
+        """Whether one side is a held-out text, but for one word."""
         return any(self._is_near(text, side) for side, text in enumerate(pair))
 
     def _is_near(self, text: str, side: int) -> bool:

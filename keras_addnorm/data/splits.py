@@ -13,19 +13,7 @@ _PART = re.compile(
 
 
 def resolve_split(split: str, splits: Sequence[str], label: str) -> str:
-    """Checks the names in an expression and replaces aliases such as `val`.
-
-    Args:
-        split: The expression.
-        splits: The names that there are.
-        label: What has them, for messages.
-
-    Returns:
-        The expression with names that there are.
-
-    Raises:
-        ValueError: If there is no such split.
-    """
+    """Checks the names in an expression and replaces aliases such as `val`."""
     if not isinstance(split, str):
         raise ValueError(f"Expected split as a string, or None; received {split!r:.80}.")
     return "+".join(_resolve_part(part.strip(), splits, label) for part in split.split("+"))

@@ -403,15 +403,7 @@ class BoundFormat:
         return replace(self, source_prefix=(), text_prefix=(), leading_piece=None, tokenizer=None)
 
     def source_row(self, tokens: Sequence[int], prefix: Sequence[int] | None = None) -> list[int]:
-        """What the encoder reads of the tokens of a source.
-
-        Args:
-            tokens: The tokens, at least one.
-            prefix: What stands before them; `None` for what does without a leading piece.
-
-        Returns:
-            The ids.
-        """
+        """What the encoder reads of the tokens of a source."""
         before = (*self.source_prefix, *self.text_prefix) if prefix is None else prefix
         return [*before, *tokens, *self.source_suffix]
 

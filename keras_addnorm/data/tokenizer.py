@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
-from keras_addnorm.basics.argument_checks import is_number, require_whole
+from keras_addnorm.basics.argument_checks import is_number, require_int
 from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
@@ -210,7 +210,7 @@ class Tokenizer(BaseTokenizer):
                 "Expected many sentences: a list, another iterable or a tf.data.Dataset of "
                 f"strings; received one {type(texts).__name__}. Put it in a list."
             )
-        require_whole(
+        require_int(
             "A vocabulary has four special pieces and others.",
             least=5,
             vocabulary_size=vocabulary_size,
@@ -530,17 +530,7 @@ def _normalizer(model: Any, pieces: Sequence[Piece], has_bytes: bool) -> Normali
 
 
 def is_symbol(piece: Piece) -> bool:
-    """Tells whether a piece is a text that is set aside before anything is done to it.
-
-    Those with the mark of a space, such as mT5's sentinels, are looked for by SentencePiece, as
-    they depend on where it puts the marks.
-
-    Args:
-        piece: A piece of a model.
-
-    Returns:
-        Whether it is.
-    """
+    """Tells whether a piece is a text that is set aside before anything is done to it."""
     return piece.type == "user_defined" and SPACE_MARK not in piece.text
 
 

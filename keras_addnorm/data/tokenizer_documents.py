@@ -12,15 +12,7 @@ _DAMAGED = "The file is damaged. Expected what save wrote. Save the tokenizer ag
 
 
 def document(name: str, fields: dict[str, Any]) -> bytes:
-    """The content of a file with plain values.
-
-    Args:
-        name: Which kind of tokenizer it is.
-        fields: What makes an equal one.
-
-    Returns:
-        JSON.
-    """
+    """The content of a file with plain values."""
     return json.dumps({"name": name, **fields}, ensure_ascii=False).encode("utf-8")
 
 

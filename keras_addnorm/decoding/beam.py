@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_number, require_whole
+from keras_addnorm.basics.argument_checks import is_number, require_int
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
@@ -60,15 +60,7 @@ class StoppingRule(abc.ABC):
 
     @abc.abstractmethod
     def is_done(self, progress: Progress, length_penalty: LengthPenalty) -> Tensor:
-        """Say which beams are done.
-
-        Args:
-            progress: What they have found.
-            length_penalty: What sums are divided by.
-
-        Returns:
-            Booleans, `(B,)`.
-        """
+        """Say which beams are done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,8 +192,8 @@ class Beam(Strategy):
     coverage_penalty: CoverageLike = None
 
     def __post_init__(self) -> None:
-        require_whole("A beam needs hypotheses.", num_beams=self.num_beams)
-        require_whole("There is nothing to return.", num_return=self.num_return)
+        require_int("A beam needs hypotheses.", num_beams=self.num_beams)
+        require_int("There is nothing to return.", num_return=self.num_return)
         if self.num_return > self.num_beams:
             raise ValueError(
                 "More hypotheses are asked for than are kept. Expected num_return <= num_beams. "
@@ -505,9 +497,7 @@ class DiverseBeam(Beam, _Groups):
     """
 
     def __post_init__(self) -> None:
-        require_whole(
-            "Groups need hypotheses.", num_beams=self.num_beams, num_groups=self.num_groups
-        )
+        require_int("Groups need hypotheses.", num_beams=self.num_beams, num_groups=self.num_groups)
         if self.num_beams % self.num_groups:
             raise ValueError(
                 "The hypotheses cannot be shared out evenly. Expected num_beams to be a multiple "

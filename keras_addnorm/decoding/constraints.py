@@ -4,7 +4,7 @@ A constraint reads what has been generated and returns the tokens that are allow
 not change: the log-probability of a token stays the model's own. Several constraints hold together.
 
 ```python
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.decoding import constraints
 
 constraints.get({"name": "no_repeat_ngram", "size": 3})  # NoRepeatNgram(size=3)
@@ -22,7 +22,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import Table
-from keras_addnorm.basics.argument_checks import is_number, is_whole, require_whole
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_int
 from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.decoding.checks import listed
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -186,7 +186,7 @@ class NoRepeatNgram(Constraint):
     size: int
 
     def __post_init__(self) -> None:
-        require_whole("An n-gram has tokens.", size=self.size)
+        require_int("An n-gram has tokens.", size=self.size)
 
     def allowed(self, view: View) -> Tensor:
         """Forbid each token that would complete an n-gram of the output again: `(N, V)`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_number, is_whole, require_whole
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_int
 from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.greedy import ChooseTokens, search_rows
 from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
@@ -76,7 +76,7 @@ class Sample(Strategy):
                 "Greedy()."
             )
         if self.top_k is not None:
-            require_whole("Nothing would be left to draw from.", top_k=self.top_k)
+            require_int("Nothing would be left to draw from.", top_k=self.top_k)
         if self.top_p is not None and not is_number(self.top_p, above=0, most=1):
             raise ValueError(
                 "`top_p` is a share of the probability. Expected 0 < top_p <= 1. Received: "
@@ -84,7 +84,7 @@ class Sample(Strategy):
             )
         if not is_whole(self.seed, -(2**31), 2**31 - 1):
             raise ValueError(f"A seed has 32 bits. Expected an int32. Received: {self.seed!r}")
-        require_whole("There is nothing to return.", num_return=self.num_return)
+        require_int("There is nothing to return.", num_return=self.num_return)
         self.resolve_penalties()
 
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.decoding import constraints as rules
 from keras_addnorm.decoding import coverage, length_penalties, strategies
 from keras_addnorm.decoding import splitting as ways
@@ -89,7 +89,7 @@ class Search:
     def __post_init__(self) -> None:
         own = self.chosen
         if self.max_length is not None:
-            require_whole("There is nothing to generate.", max_length=self.max_length)
+            require_int("There is nothing to generate.", max_length=self.max_length)
         prefix = None if self.target_prefix is None else Prefix.of(self.target_prefix)
         resolved = {
             "strategy": None if self.strategy is None else own,

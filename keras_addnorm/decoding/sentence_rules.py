@@ -174,10 +174,7 @@ class Rules(NamedTuple):
 
     @property
     def one_sentence(self) -> str:
-        """A pattern of whole texts that are certainly a single sentence, as most texts are.
-
-        In Python it would take quadratic time: `is_one_sentence` says the same.
-        """
+        """A pattern of whole texts that are certainly a single sentence, as most texts are."""
         return f"[^{self.breaks}]*{self.ending}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_whole, require_whole
+from keras_addnorm.basics.argument_checks import is_whole, require_int
 from keras_addnorm.basics.arrays import to_tensor
 from keras_addnorm.decoding.checks import require_type
 from keras_addnorm.decoding.decoder import SpecialIds
@@ -77,7 +77,7 @@ class Lexicon:
             >>> lexicon.candidates[[6, 7], 0].tolist()
             [9, 10]
         """
-        require_whole(
+        require_int(
             "A lexicon counts.",
             source_vocabulary_size=source_vocabulary_size,
             target_vocabulary_size=target_vocabulary_size,

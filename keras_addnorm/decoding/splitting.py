@@ -290,19 +290,7 @@ def require_room(way: Splitting, longest: int) -> None:
 
 
 def join(translations: Sequence[str], joints: Sequence[str]) -> str:
-    """Join the translations of a text's segments.
-
-    Line breaks between segments stay. Other white space between them stays, too, but behind scripts
-    that are written without it; where there was none, a space is put.
-
-    Args:
-        translations: The translation of each segment.
-        joints: What follows each of them: `MARK` and the white space of the source, or nothing
-            inside of a word.
-
-    Returns:
-        The text, without white space at its ends.
-    """
+    """Join the translations of a text's segments."""
     parts = [part for both in zip(translations, joints, strict=True) for part in both]
     return substitute("".join(parts[:-1]), JOIN_RULES).strip(WHITE_SPACE)
 

@@ -15,7 +15,7 @@ import dataclasses
 from typing import Any
 
 from keras_addnorm.basics import Table
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.beam import Beam, DiverseBeam
 from keras_addnorm.decoding.coverage import CoveragePenalty
@@ -73,7 +73,7 @@ def choose(
         ValueError: If both ways are used at once, or an option does not fit.
     """
     if num_beams is not None:
-        require_whole("A search needs hypotheses.", num_beams=num_beams)
+        require_int("A search needs hypotheses.", num_beams=num_beams)
     if strategy is None:
         penalty = 0.0 if length_penalty is None else length_penalty
         return Greedy(penalty) if num_beams is None or num_beams == 1 else Beam(num_beams, penalty)

@@ -255,17 +255,7 @@ class Algorithm(Protocol[AnyState]):
     def choose(
         self, state: AnyState, logits: Tensor, cache: Cache
     ) -> tuple[AnyState, Tensor | None]:
-        """Choose the hypotheses that are continued.
-
-        Args:
-            state: The state before the step.
-            logits: The logits of the next token, `(N, V)`.
-            cache: The cache after the step, its rows in the order of `state`.
-
-        Returns:
-            The state at the next position, whose cache the loop replaces; and the row that each
-            hypothesis continues, `(N,)`, or `None` if each continues its own.
-        """
+        """Choose the hypotheses that are continued."""
 
     def is_running(self, state: AnyState) -> Tensor:
         """Return which sentences have not ended, `(B,)`."""

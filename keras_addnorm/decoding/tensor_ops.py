@@ -101,10 +101,7 @@ def best_first(scores: Tensor, count: int, line: int | None = None) -> tuple[Ten
 
 
 def _block_size(line: int) -> int:
-    """Return the size of the blocks whose largest numbers are compared first.
-
-    It divides the line if possible: without XLA, leaving out its rest copies all numbers.
-    """
+    """Return the size of the blocks whose largest numbers are compared first."""
     divisors = (size for size in range(_BLOCK, _BLOCK // 2 - 1, -1) if line % size == 0)
     return next(divisors, _BLOCK)
 

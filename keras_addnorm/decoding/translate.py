@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.basics.unicode_text import meaningful_text
 from keras_addnorm.decoding import length_penalties
@@ -87,7 +87,7 @@ def translate(
             f"Received: {texts!r:.80}"
         )
     texts = list(map(meaningful_text, texts))
-    require_whole("`batch_size` sentences are decoded together.", batch_size=batch_size)
+    require_int("`batch_size` sentences are decoded together.", batch_size=batch_size)
     _require_model_and_tokenizer(model, tokenizer)
     source_tokenizer = getattr(tokenizer, "source", tokenizer)
     target_tokenizer = getattr(tokenizer, "target", tokenizer)

@@ -130,16 +130,7 @@ def differentiate(
     variables: list[Any],
     probes: dict[str, Tensor],
 ) -> Found:
-    """Differentiate a scalar with respect to variables and offsets; works in a function too.
-
-    Args:
-        objective: Takes the offsets by name and returns the scalar.
-        variables: Keras variables; none of them if only the offsets matter.
-        probes: Where the offsets stand, by name.
-
-    Returns:
-        The scalar, the gradients of the variables, and those of the offsets, in their order.
-    """
+    """Differentiate a scalar with respect to variables and offsets; works in a function too."""
     return _BACKENDS[keras.backend.backend()](objective, variables, probes)
 
 

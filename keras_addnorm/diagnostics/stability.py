@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_addnorm import schemes
-from keras_addnorm.basics.argument_checks import is_number, is_whole, require_gain, require_whole
+from keras_addnorm.basics.argument_checks import is_number, is_whole, require_gain, require_int
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.diagnostics.gradients import loss_gradients
 from keras_addnorm.diagnostics.observe import Observation, observe
@@ -257,7 +257,7 @@ def predict_stability(
             "Numbers become a verdict at thresholds. Expected StabilityThresholds, or None. "
             f"Received: {thresholds!r:.80}"
         )
-    require_whole("A seed draws the weights.", least=0, seed=seed)
+    require_int("A seed draws the weights.", least=0, seed=seed)
     _check(learning_rate, max_width, max_vocabulary_size, batch_size, length)
     thresholds = StabilityThresholds() if thresholds is None else thresholds
     small = _reduced(config, max_width, max_vocabulary_size, length)

@@ -40,10 +40,7 @@ def mean_cosine(a: Array, b: Array, real: Array) -> float:
 
 
 def mean_and_variance(x: Array, real: Array) -> tuple[float, float]:
-    """Return the mean over channels and real positions, and the mean of each position's variance.
-
-    The variance is the one that LayerNorm divides by: over the channels of one position.
-    """
+    """Return the mean over all real positions, and the mean of each one's variance in LayerNorm."""
     rows = _rows(x, real)
     return (float(rows.mean()), float(rows.var(axis=-1).mean())) if rows.size else (0.0, 0.0)
 
@@ -126,15 +123,7 @@ def head_similarity(weights: Array, real: Array) -> Array:
 
 
 def free_weights(weights: Array, real: Array) -> int:
-    """Count the weights of a head that are free: a query's weights sum to 1.
-
-    Args:
-        weights: `(B, H, T, S)`.
-        real: Of the queries, `(B, T)`.
-
-    Returns:
-        The keys that the real queries can see, less one each.
-    """
+    """Count the weights of a head that are free: a query's weights sum to 1."""
     keys = _visible(_queries(weights, real)).sum(axis=-1)
     return int(np.maximum(keys - 1, 0).sum())
 

@@ -40,14 +40,7 @@ Chart = LineChart | HeatMap
 
 
 def stream_charts(items: Sequence[SublayerReport]) -> dict[str, Chart]:
-    """Say what there is to draw.
-
-    Args:
-        items: The sublayers of a stack.
-
-    Returns:
-        Charts by the titles of `TITLES`, those that a scheme has; none for one stream alone.
-    """
+    """Say what there is to draw."""
     drawn = {name: draw(items) for name, draw in _CHARTS.items()}
     return {name: chart for name, chart in drawn.items() if chart is not None}
 

@@ -27,11 +27,7 @@ def require_new(directory: str | os.PathLike[str]) -> Path:
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the digests of all files of an export that a reader needs.
-
-    Args:
-        folder: The folder, as it is being written.
-    """
+    """Write the digests of all files of an export that a reader needs."""
     # For people, who add to it.
     Manifest(folder, IN_EXPORTS).write({"README.md"})
 

@@ -20,16 +20,7 @@ class AdaptableLayer(keras.layers.Layer):
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
-        """Quantise the weights, as the layer of Keras does.
-
-        Args:
-            mode: `"int8"` or `"int4"`.
-            type_check: Whether to refuse subclasses, which may compute in another way.
-            config: A `keras.quantizers.QuantizationConfig`, or `None`.
-
-        Raises:
-            NotImplementedError: If the layer is of a subclass, or there is no such mode.
-        """
+        """Quantise the weights, as the layer of Keras does."""
         # The check of Keras would refuse this class, too, as a subclass of its own layer.
         if type_check and AdaptableLayer not in type(self).__bases__:
             raise self._not_implemented_error(self.quantize)

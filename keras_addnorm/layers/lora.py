@@ -37,9 +37,5 @@ def merged_weight(layer: keras.layers.Layer) -> tuple[str, Tensor]:
 
 
 def redraw(matrix: keras.Variable) -> None:
-    """Draw LoRA's first matrix anew, as `enable_lora` does.
-
-    A weight file holds the merged weight alone. When Keras loads one into a layer with LoRA, it
-    sets both matrices to zero; then neither would ever get a gradient.
-    """
+    """Draw LoRA's first matrix anew, as `enable_lora` does."""
     matrix.assign(keras.initializers.HeUniform()(matrix.shape, dtype=matrix.dtype))

@@ -45,10 +45,7 @@ def size_of(x: Tensor, axis: int) -> int | Tensor:
 
 
 def first_size(x: Tensor, *others: int | Tensor) -> int | Tensor:
-    """Return the first size of `x`, for a reshape to a shape that begins with it.
-
-    If it is unknown it is -1, which a reshape infers; or a tensor, where `others` are unknown too.
-    """
+    """Return the first size of `x`, for a reshape to a shape that begins with it."""
     is_alone = all(isinstance(size, int) for size in others)
     return -1 if x.shape[0] is None and is_alone else size_of(x, 0)
 

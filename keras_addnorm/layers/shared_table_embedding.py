@@ -61,11 +61,7 @@ class SharedTableEmbedding(EmbeddingSide):
         self._make_side()
 
     def read_table_of(self, token_embedding: PositionalEmbedding) -> None:
-        """Read the table of this embedding from now on.
-
-        Args:
-            token_embedding: The embedding.
-        """
+        """Read the table of this embedding from now on."""
         # Not as an attribute: the table would be saved under the name of this layer.
         self._token_embedding: Callable[[], PositionalEmbedding] = lambda: token_embedding
 
@@ -82,16 +78,7 @@ class SharedTableEmbedding(EmbeddingSide):
     def call(
         self, inputs: Tensor, start_index: int | Tensor = 0, training: bool | None = None
     ) -> Tensor:
-        """Embed token ids.
-
-        Args:
-            inputs: Token ids, `(B, T)`.
-            start_index: Position of the first token.
-            training: Whether to apply dropout.
-
-        Returns:
-            `(B, T, D)`.
-        """
+        """Embed token ids."""
         return self._embed(inputs, start_index, training)
 
     def compute_output_spec(

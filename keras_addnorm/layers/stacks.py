@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import keras
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.arguments import KerasArguments, takes
 from keras_addnorm.layers.block import ConfiguredLayer, TransformerBlock
@@ -56,9 +56,9 @@ class TransformerStack(ConfiguredLayer):
     def __init__(self, arguments: StackArguments) -> None:
         super().__init__(**arguments.for_keras())
         num_layers = arguments.num_layers
-        require_whole("A stack needs layers.", num_layers=num_layers)
+        require_int("A stack needs layers.", num_layers=num_layers)
         others = arguments.num_other_layers
-        require_whole("The other stack has layers.", least=0, num_other_layers=others)
+        require_int("The other stack has layers.", least=0, num_other_layers=others)
         self._configure(arguments.block)
         self.num_layers = num_layers
         self.num_other_layers = arguments.num_other_layers

@@ -78,17 +78,7 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
 
 
 def narrowed(inputs: Any) -> Any:
-    """Return ids as the int32 that Keras makes of them; what int32 cannot hold becomes -1.
-
-    Keras would cut off fractions and high bits, and any id could come out. Arrays stay as they are:
-    `check_inputs` has looked at them.
-
-    Args:
-        inputs: What a model is called with.
-
-    Returns:
-        The same structure.
-    """
+    """Return ids as the int32 that Keras makes of them; what int32 cannot hold becomes -1."""
     return keras.tree.map_structure(_narrowed, inputs)
 
 

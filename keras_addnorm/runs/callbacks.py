@@ -150,14 +150,7 @@ class BestEpochs:
     count: int = 1
 
     def epochs(self, rows: Sequence[Mapping[str, float]]) -> list[int]:
-        """Returns the best epochs of a log, the best first.
-
-        Args:
-            rows: The rows of the log.
-
-        Returns:
-            Their numbers, counted from 0; at most `count`.
-        """
+        """Returns the best epochs of a log, the best first."""
         scored = [row for row in rows if math.isfinite(row.get(self.metric, math.nan))]
         scored.sort(key=lambda row: row[self.metric], reverse=self.high)  # Stable: earlier first.
         return [int(row["epoch"]) for row in scored[: self.count]]

@@ -261,14 +261,7 @@ def _sum(name: str, parts: Sequence[Split]) -> LineReport:
 
 
 def require_faults(names: Iterable[str]) -> None:
-    """Checks names of faults.
-
-    Args:
-        names: The names.
-
-    Raises:
-        UserError: If one is unknown.
-    """
+    """Checks names of faults."""
     for name in names:
         if name not in FAULTS:
             raise unknown_name("fault", name, FAULTS)

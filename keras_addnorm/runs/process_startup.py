@@ -87,11 +87,7 @@ def prepare_for_keras() -> None:
 
 
 def import_keras_quietly() -> None:
-    """Imports Keras without TensorFlow's messages about its build and missing GPUs.
-
-    TensorFlow writes them to the file descriptor itself, before its log level takes effect.
-    Python's errors are raised as always. `TF_CPP_MIN_LOG_LEVEL` of 0 or 1 asks for the messages.
-    """
+    """Imports Keras without TensorFlow's messages about its build and missing GPUs."""
     # TensorFlow looks for a GPU when the first tensor is made.
     _quietly(_start_keras)
 

@@ -30,18 +30,7 @@ _FEW_CHOICES = 7
 
 
 def flags_of(settings: Iterable[Setting], own_table: str) -> dict[str, Setting]:
-    """Names the flags of a command.
-
-    A flag has the name of its setting. In a command that does one job, the settings of another
-    begin with the name of their table: `train --batch-size` would be taken for the training's.
-
-    Args:
-        settings: The settings that the command offers.
-        own_table: The table that the command is about.
-
-    Returns:
-        The settings by flag, without dashes.
-    """
+    """Names the flags of a command."""
     others = _JOBS - {own_table}
     return {f"{one.table}-{one.flag}" if one.table in others else one.flag: one for one in settings}
 
@@ -123,34 +112,14 @@ def number(text: str) -> float:
 
 
 def some_text(text: str) -> str:
-    """Reads a name, which is not empty: it may come from a variable of the shell that is not set.
-
-    Args:
-        text: What was typed.
-
-    Returns:
-        The same.
-
-    Raises:
-        argparse.ArgumentTypeError: If it is empty.
-    """
+    """Reads a name that is not empty, as that of a variable which the shell does not have."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"expected a name or a path, received {text!r}")
     return text
 
 
 def some_path(text: str) -> Path:
-    """Reads a path, which is not empty: that would be the current folder.
-
-    Args:
-        text: What was typed.
-
-    Returns:
-        The path.
-
-    Raises:
-        argparse.ArgumentTypeError: If it is empty.
-    """
+    """Reads a path, which is not empty: that would be the current folder."""
     return Path(some_text(text))
 
 

@@ -144,21 +144,7 @@ def _held_out(
 def load_pairs(
     config: RunConfig, split: str, *, keep_every_pair: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Reads the sentence pairs of a split.
-
-    Args:
-        config: The run's configuration.
-        split: A split's name, sub-splits such as `train[:10%]` included, or a file of pairs.
-            `validation` is what the run validates on, if the data have no split of that name.
-        keep_every_pair: Whether pairs that cannot be used, such as those with an empty side, are
-            kept: as many pairs as the files have lines.
-
-    Yields:
-        Source and target text.
-
-    Raises:
-        UserError: If the data or the split does not exist, or cannot be read.
-    """
+    """Reads the sentence pairs of a split."""
     with as_user_errors():
         yield from string_pairs(_pairs(config, split, keep_every_pair))
 

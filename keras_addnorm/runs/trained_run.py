@@ -53,14 +53,7 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
 
 
 def require_model_config(config: RunConfig) -> None:
-    """Checks all that is chosen of a model, before there are tokenizers.
-
-    Args:
-        config: The run's configuration.
-
-    Raises:
-        UserError: If the preset or an override is unknown or wrong.
-    """
+    """Checks all that is chosen of a model, before there are tokenizers."""
     size = config.tokenizer.vocabulary_size
     _model_config(config, size, size, is_joint=config.tokenizer.joint)
 

@@ -16,16 +16,7 @@ from keras_addnorm.serving import load_translator
 def translate_texts(
     run: TrainedRun, texts: Sequence[str], *, verbose: int = 0
 ) -> list[Translation]:
-    """Translates texts with the search that the run's configuration asks for.
-
-    Args:
-        run: A trained run.
-        texts: The texts, of any length; an empty one gives an empty translation with the score 0.
-        verbose: 1 for a progress bar, 0 for none.
-
-    Returns:
-        The translation of each text, in order.
-    """
+    """Translates texts with the search that the run's configuration asks for."""
     bar = keras.utils.Progbar(len(texts), verbose=verbose, unit_name="sentence")
     return [found[0] for found in n_best_translations(run, texts, done=bar.update)]
 

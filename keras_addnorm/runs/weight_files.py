@@ -41,12 +41,7 @@ def save_weights(model: keras.Model, path: str | Path) -> None:
 
 
 def save_best_weights(model: keras.Model, directory: RunDirectory) -> None:
-    """Writes the weights of a run's best epoch, and their digest.
-
-    Args:
-        model: A built model.
-        directory: The run.
-    """
+    """Writes the weights of a run's best epoch, and their digest."""
     with directory.manifest.rewriting(directory.best_weights):
         save_weights(model, directory.best_weights)
 

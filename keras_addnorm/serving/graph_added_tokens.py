@@ -130,15 +130,7 @@ class GraphCutter:
 
 
 def rows_of_one(values: tf.Tensor, there: tf.Tensor) -> tf.RaggedTensor:
-    """Rows of one value or none.
-
-    Args:
-        values: The values, (P,).
-        there: Whether each is there, (P,).
-
-    Returns:
-        The rows, (P, 1 or 0).
-    """
+    """Rows of one value or none."""
     return tf.RaggedTensor.from_row_lengths(
         tf.boolean_mask(values, there), tf.cast(there, tf.int64), validate=False
     )

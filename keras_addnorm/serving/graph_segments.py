@@ -287,14 +287,7 @@ def mean_of_rows(rows: tf.RaggedTensor) -> tf.Tensor:
 
 
 def text_of_rows(first_rows: tf.Tensor) -> tf.Tensor:
-    """Returns the text of each row, (R,) int64.
-
-    Args:
-        first_rows: The first row of each text, and R: (B + 1,).
-
-    Returns:
-        The numbers of the texts.
-    """
+    """Returns the text of each row, (R,) int64."""
     return upper_bounds(first_rows, tf.range(first_rows[-1])) - 1
 
 

@@ -109,38 +109,17 @@ class GraphVocabulary(tf.Module, abc.ABC):
 
     @traced(TEXTS)
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """Brings texts into the form in which they are split.
-
-        Args:
-            texts: Strings, of shape (B,).
-
-        Returns:
-            The texts.
-        """
+        """Brings texts into the form in which they are split."""
         return self._normalize(meaningful(texts))
 
     @traced(TEXTS)
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Splits texts into the ids of their pieces, without start or end.
-
-        Args:
-            texts: Strings, of shape (B,).
-
-        Returns:
-            The ids: a ragged tensor (B, tokens of each), int32.
-        """
+        """Splits texts into the ids of their pieces, without start or end."""
         texts = meaningful(texts)
         return self._tokenize(texts) if self._added is None else self._tokenize_between(texts)
 
     def tokenize_bare(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Splits texts without the white space at their ends, which no sentence has.
-
-        Args:
-            texts: Strings, of shape (B,).
-
-        Returns:
-            The ids, as `tokenize` returns them.
-        """
+        """Splits texts without the white space at their ends, which no sentence has."""
         if self._keeps_outer_space:
             texts = tf.strings.regex_replace(meaningful(texts), OUTER_SPACE, "")
         return self.tokenize(texts)
@@ -204,12 +183,5 @@ class GraphVocabulary(tf.Module, abc.ABC):
 
     @traced(_IDS)
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the piece of each id as the vocabulary spells it: U+2581 is a space.
-
-        Args:
-            ids: Token ids, of shape (B, T).
-
-        Returns:
-            The pieces, of shape (B, T); empty strings at padding.
-        """
+        """Returns the piece of each id as the vocabulary spells it: U+2581 is a space."""
         return tf.where(tf.equal(ids, self._pad_id), "", tf.gather(tf.constant(self._pieces), ids))

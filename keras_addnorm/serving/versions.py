@@ -78,11 +78,7 @@ def _exists(path: Path) -> FileExistsError:
 
 
 def write_manifest(folder: Path) -> None:
-    """Writes the digests of all files of a version that a reader needs.
-
-    Args:
-        folder: The folder of the version, as it is being written.
-    """
+    """Writes the digests of all files of a version that a reader needs."""
     Manifest(folder, MANIFEST).write(_UNLISTED)
 
 

@@ -211,12 +211,7 @@ def load_checkpoint(
 
 
 def build_variables(model: keras.Model, batch: tuple[Any, ...]) -> None:
-    """Makes the variables of optimiser, loss and metrics, which Keras leaves to their first use.
-
-    Args:
-        model: A compiled model.
-        batch: Any training batch: its shapes and types count.
-    """
+    """Makes the variables of optimiser, loss and metrics, which Keras leaves to their first use."""
     model._symbolic_build(data_batch=batch)
 
 

@@ -119,14 +119,7 @@ def _save_whole(model: keras.Model, path: Path) -> None:
 
 
 def largest_file(variables: Sequence[Any]) -> int:
-    """Estimates the bytes of a weight file, rather too many of them.
-
-    Args:
-        variables: What is written to it.
-
-    Returns:
-        The bytes of the numbers, and of what HDF5 and a training's state need beside them.
-    """
+    """Estimates the bytes of a weight file, rather too many of them."""
     numbers = sum(math.prod(variable.shape) * _bytes_of(variable.dtype) for variable in variables)
     return numbers + 2048 * len(variables) + 65536
 

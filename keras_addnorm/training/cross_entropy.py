@@ -151,14 +151,7 @@ def token_weights(labels: Any, pad_id: int, sample_weight: Any, dtype: str) -> A
 
 
 def softmax_parts(z: Any) -> tuple[Any, Any, Any]:
-    """The parts of a softmax over the last axis, which two losses of the same logits can share.
-
-    Args:
-        z: Logits, (..., V).
-
-    Returns:
-        The highest logits h, (..., 1); exp(z - h), (..., V); and their sums, (..., 1).
-    """
+    """The parts of a softmax over the last axis, which two losses of the same logits can share."""
     highest = ops.max(z, axis=-1, keepdims=True)
     exponentials = ops.exp(z - highest)
     return highest, exponentials, ops.sum(exponentials, axis=-1, keepdims=True)

@@ -11,10 +11,10 @@ from keras_addnorm.basics.argument_checks import (
     is_whole,
     require_epsilon,
     require_gain,
+    require_int,
     require_share,
     require_size,
     require_text,
-    require_whole,
 )
 
 
@@ -61,7 +61,7 @@ def test_limits_hold_for_what_float32_makes_of_a_number():
 @pytest.mark.parametrize(
     ("require", "right", "wrong", "words"),
     [
-        (lambda x: require_whole("They count.", least=0, x=x), 0, -1, "They count. .*int x >= 0"),
+        (lambda x: require_int("They count.", least=0, x=x), 0, -1, "They count. .*int x >= 0"),
         (lambda x: require_text("It is a name.", x=x), "a", "", "It is a name. .*a str x"),
         (lambda x: require_share(x=x), 0.0, 1.0, "`x` is a share"),
         (lambda x: require_gain(x=x), 0.0, -1.0, "`x` is a factor"),

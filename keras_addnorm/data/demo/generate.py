@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.optional import require_extra
 from keras_addnorm.data.demo.english import English
 from keras_addnorm.data.demo.french import French
@@ -70,7 +70,7 @@ def demo_pairs(language: str = "de", *, seed: int = 0) -> Iterator[Pair]:
         The plane to Ireland takes off at 1:20 AM. | Das Flugzeug nach Irland hebt um 01:20 Uhr ab.
     """
     grammar = target_grammar(language)
-    require_whole("A seed makes the pairs.", least=0, seed=seed)
+    require_int("A seed makes the pairs.", least=0, seed=seed)
     require_extra("demo", "The demo set", "babel", "num2words")
     rng = random.Random(seed)
     names = tuple(TEMPLATES)

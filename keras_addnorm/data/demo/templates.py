@@ -103,11 +103,7 @@ def _noun(rng: random.Random, keys: tuple[str, ...]) -> Noun:
 
 
 def _number(rng: random.Random, low: int, high: int) -> int:
-    """A number from `low` to `high`, but never 101, 201, ...
-
-    German has more than one way to say such a number before a noun ("hunderteine",
-    "einhundertundeine"), and a demo sentence has exactly one translation.
-    """
+    """A number from `low` to `high`, but never 101, 201, ..."""
     number = rng.randint(low, high)
     return number + 1 if number > 1 and number % 100 == 1 else number
 

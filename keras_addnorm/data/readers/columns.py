@@ -122,16 +122,7 @@ def _matches_in_part(names: Sequence[str], language: str) -> list[str]:
 
 
 def says_another(name: str, language: str, side: int) -> bool:
-    """Whether the name of a column says that it is not that of a language.
-
-    Args:
-        name: The name.
-        language: The language.
-        side: 0 if it is the source language, 1 if it is the target language.
-
-    Returns:
-        Whether it names another language, or the other side.
-    """
+    """Whether the name of a column says that it is not that of a language."""
     last = name.rpartition(".")[2]
     is_other = is_known(last) and not _whole_matches([name], language)
     return is_other or tidy(last) in _ROLES[1 - side]

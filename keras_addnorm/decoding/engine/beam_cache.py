@@ -76,18 +76,7 @@ class CacheLayout(Protocol):
         rows_per_beam: int = 1,
         is_one_beam: bool = False,
     ) -> KeyValueCache:
-        """Return a `KeyValueCache` that refers to stored keys and values.
-
-        Args:
-            stored: Keys and values.
-            num_groups: Number of their heads, G.
-            slots: The position of each slot, `(S n,)`; `None` for a memory.
-            rows_per_beam: Number of hypotheses that write at a position, n.
-            is_one_beam: Whether each row of queries has a row of `stored` of its own.
-
-        Returns:
-            The cache that attention reads and extends.
-        """
+        """Return a `KeyValueCache` that refers to stored keys and values."""
 
 
 class BeamCache(NamedTuple):

@@ -45,23 +45,11 @@ class HuggingFaceFamily(Family):
 
     @abc.abstractmethod
     def require_head(self, checkpoint: Checkpoint) -> None:
-        """Raise a `ValueError` if a part of what makes the logits is trained, and is not there.
-
-        Args:
-            checkpoint: The checkpoint, perhaps one that was saved without a head.
-        """
+        """Raise a `ValueError` if a part of what makes the logits is trained, and is not there."""
 
     @abc.abstractmethod
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
-        """Return the settings as the newest files say them.
-
-        Args:
-            settings: Those of a file of any age.
-            tensors: The tensors beside it.
-
-        Returns:
-            The settings.
-        """
+        """Return the settings as the newest files say them."""
 
     def open(self, path: Path) -> Checkpoint:
         """Find `config.json` and the weights, with a head or without."""
@@ -161,15 +149,7 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def tokenizer_class(checkpoint: Checkpoint, known: Sequence[str] | None = None) -> str:
-    """Return the name of the tokenizer's class that a folder names; "" if it names none.
-
-    Args:
-        checkpoint: The checkpoint.
-        known: The classes that the family has, if another one is refused.
-
-    Returns:
-        The name, without "Fast".
-    """
+    """Return the name of the tokenizer's class that a folder names; "" if it names none."""
     return class_of(checkpoint.folder, checkpoint.settings, known)
 
 

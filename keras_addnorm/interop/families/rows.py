@@ -245,19 +245,7 @@ class WeightTable:
     def load(
         self, make: Callable[[], Seq2SeqTransformer], tensors: Mapping[str, StoredTensor]
     ) -> Seq2SeqTransformer:
-        """Make a model with the numbers of a file, one tensor after the other.
-
-        Args:
-            make: Makes the model.
-            tensors: The tensors of the file, as `named` returns them.
-
-        Returns:
-            The model.
-
-        Raises:
-            ValueError: If tensors have other shapes than the config says, or numbers that differ
-                from those they have to be.
-        """
+        """Make a model with the numbers of a file, one tensor after the other."""
         return built_with(make, lambda model: self._reads(model, tensors))
 
     def _reads(

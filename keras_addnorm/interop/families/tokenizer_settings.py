@@ -89,28 +89,12 @@ class Kind:
     normalizes: bool = False
 
     def is_control(self, text: str, is_special: bool) -> bool:
-        """Return whether a token is one that no text holds.
-
-        Args:
-            text: Its name.
-            is_special: Whether it is special.
-
-        Returns:
-            Whether it is.
-        """
+        """Return whether a token is one that no text holds."""
         is_own = text in CONTROLS or re.fullmatch(self.controls, text) is not None
         return is_own or self.is_language(text, is_special)
 
     def is_language(self, text: str, is_special: bool) -> bool:
-        """Return whether a token names a language.
-
-        Args:
-            text: Its name.
-            is_special: Whether it is special.
-
-        Returns:
-            Whether it does.
-        """
+        """Return whether a token names a language."""
         if re.fullmatch(self.languages, text):
             return True
         return is_special and re.fullmatch(self.own_languages, text) is not None

@@ -17,7 +17,7 @@ import numpy as np
 import sentencepiece
 
 from keras_addnorm.basics import atomic_folder
-from keras_addnorm.basics.argument_checks import require_whole
+from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.data import byte_alphabet, sentencepiece_pieces
 from keras_addnorm.interop import families
@@ -114,7 +114,7 @@ def make_random_folder(
         assert (folder / "config.json").is_file()
         ```
     """
-    require_whole("A seed draws the weights.", least=0, seed=seed)
+    require_int("A seed draws the weights.", least=0, seed=seed)
     if not isinstance(name, str) or name not in _RECIPES:
         raise ValueError(
             f"There is no such folder to make. Expected one of {', '.join(_RECIPES)}. "

@@ -93,17 +93,7 @@ class PredictBody:
         return cls(name or DEFAULT_SIGNATURE, key == "instances", value)
 
     def tensors(self, signature: Signature) -> Arrays:
-        """Converts the values to the inputs of a signature.
-
-        Args:
-            signature: The signature.
-
-        Returns:
-            The inputs; their shapes are not checked.
-
-        Raises:
-            ServingError: If a value has the wrong type: `INVALID_ARGUMENT`.
-        """
+        """Converts the values to the inputs of a signature."""
         columns = self._rows(signature) if self.is_row_format else self._columns(signature)
         return {name: _tensor(columns[name], name, spec) for name, spec in signature.inputs.items()}
 

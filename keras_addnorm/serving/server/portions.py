@@ -43,14 +43,7 @@ class Portions:
         return {name: array[rows] for name, array in self._inputs.items()}
 
     def put(self, outputs: Arrays) -> None:
-        """Keeps the outputs of the portion that came last.
-
-        Args:
-            outputs: The outputs.
-
-        Raises:
-            ValueError: If they do not have its rows.
-        """
+        """Keeps the outputs of the portion that came last."""
         if any(array.shape[:1] != self._rows[-1].shape for array in outputs.values()):
             raise ValueError("The signature does not answer row by row.")
         self._outputs.append(outputs)
