@@ -14,7 +14,8 @@ def exported_names():
     for path in PACKAGE.rglob("__init__.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                yield from ast.literal_eval(node.value)
+                strings = (n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant))
+                yield from (text for text in strings if isinstance(text, str))
 
 
 def functions(tree, owners=()):
