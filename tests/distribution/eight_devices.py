@@ -28,7 +28,10 @@ def batches():
         for row in range(ROWS):
             labels[row, 2 + row % 2 if row < ROWS // 2 else LENGTH - row % 3 :] = 0
         target = np.concatenate([np.ones((ROWS, 1), "int32"), labels[:, :-1]], axis=1)
-        yield {"source": labels[:, ::-1].copy(), "target": target}, labels
+        source = np.zeros_like(labels)  # The words in reverse, padding behind them.
+        for row, words in enumerate(labels):
+            source[row, : (words != 0).sum()] = words[words != 0][::-1]
+        yield {"source": source, "target": target}, labels
 
 
 def compiled_model():

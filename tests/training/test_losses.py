@@ -178,6 +178,15 @@ def test_call_gives_the_loss_of_each_token():
     np.testing.assert_array_equal(np.asarray(values)[labels == 0], 0)
 
 
+def test_a_subclass_is_asked_by_its_own_call():
+    class Doubled(MaskedSparseCategoricalCrossentropy):
+        def call(self, y_true, y_pred):
+            return 2 * super().call(y_true, y_pred)
+
+    labels, logits = np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32")
+    np.testing.assert_allclose(Doubled()(labels, logits), 2 * np.log(4), rtol=1e-6)
+
+
 def test_large_labels_are_not_rounded():
     """Labels above 2 to the power 24 do not survive float32, the type Keras would give them."""
     loss = tf.function(MaskedSparseCategoricalCrossentropy(pad_id=2**24).call)
