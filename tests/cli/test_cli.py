@@ -601,16 +601,16 @@ def test_m6_the_best_translations_of_each_text(capsys, monkeypatch, tmp_path):
     RunDirectory(tmp_path).write_config(RunConfig())
     seen = []
 
-    def n_best(run, texts, count, done, **_):
-        seen.append((run.config.search().constraints, count))
-        return [[(f"{text}{i}", -i - 0.5) for i in range(count)] for text in texts]
+    def n_best_translations(run, texts, n_best, done, **_):
+        seen.append((run.config.search().constraints, n_best))
+        return [[(f"{text}{i}", -i - 0.5) for i in range(n_best)] for text in texts]
 
     @dataclasses.dataclass
     class Run:
         config: RunConfig
 
     monkeypatch.setattr("keras_addnorm.runs.trained_run.load_run", lambda _: Run(RunConfig()))
-    monkeypatch.setattr("keras_addnorm.runs.translate.n_best_translations", n_best)
+    monkeypatch.setattr("keras_addnorm.runs.translate.n_best_translations", n_best_translations)
     rules = ["--min-length", 3, "--no-repeat-ngram", 2]
     status, out, _ = _main(
         capsys, "translate", "--run-dir", tmp_path, "--n-best", 2, *rules, "a", "b"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.text_file import how_to_convert, wide_encoding
+from keras_addnorm.basics.translation import Translation
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
@@ -105,55 +107,51 @@ def _require_no_search(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace, config: RunConfig | None) -> None:
     with StatusLine() as status:
-        _translate(status, options, config)
+        status.show(f"Loading {options.run_dir or options.model} ...")
+        done = 0
 
+        def progress(count: int) -> None:
+            total = len(options.texts) or None
+            status.show(bar(done + count, total, time.perf_counter() - started))
 
-def _translate(status: StatusLine, options: argparse.Namespace, config: RunConfig | None) -> None:
-    status.show(f"Loading {options.run_dir or options.model} ...")
-
-    def progress(done: int) -> None:
-        total = len(options.texts) or None
-        status.show(bar(done, total, time.perf_counter() - started))
-
-    translate = _translator(options, config, progress)
-    started = time.perf_counter()
-    # A person who types line by line wants to see each translation.
-    at_once = 1 if not options.texts and _is_terminal(sys.stdin) else _LINES_AT_ONCE
-    lines = iter(options.texts or _lines_of_stdin())
-    done = 0
-    with _output(options.output) as file:
-        while some := list(itertools.islice(lines, at_once)):
-            progress(done)
-            for number, found in enumerate(translate(some, done), done + 1):
-                # Nothing of ours stands in the line of a terminal that a translation goes to.
-                if _is_terminal(file):
-                    status.clear()
-                for line in _lines_of(number, found, options):
-                    print(line, file=file, flush=options.output is None)
-            done += len(some)
+        translate = _translator(options, config, progress)
+        started = time.perf_counter()
+        # A person who types line by line wants to see each translation.
+        at_once = 1 if not options.texts and _is_terminal(sys.stdin) else _LINES_AT_ONCE
+        lines = iter(options.texts or _lines_of_stdin())
+        with _output(options.output) as file:
+            while some := list(itertools.islice(lines, at_once)):
+                progress(0)
+                for number, found in enumerate(translate(some), done + 1):
+                    # Nothing of ours stands in the line of a terminal that a translation goes to.
+                    if _is_terminal(file):
+                        status.clear()
+                    for line in _lines_of(number, found, options):
+                        print(line, file=file, flush=options.output is None)
+                done += len(some)
 
 
 def _translator(
     options: argparse.Namespace, config: RunConfig | None, progress: Callable[[int], None]
-) -> Callable[[Sequence[str], int], Iterable[Sequence[tuple[str, float]]]]:
-    """Returns the function from texts, and how many were before, to the translations of each."""
+) -> Callable[[Sequence[str]], Iterable[Sequence[Translation]]]:
+    """Returns the function from texts to the translations of each."""
     languages = {f"{side}_language": getattr(options, f"{side}_language") for side in _SIDES}
     if config is None:
         from keras_addnorm.runs.translate import load_export
 
         translate = load_export(options.model, verify=options.verify, **languages)
-        return lambda texts, before: [[found] for found in translate(texts)]
+        return lambda texts: [[found] for found in translate(texts)]
     run = load(options, config)
 
     from keras_addnorm.runs.translate import n_best_translations
 
-    return lambda texts, before: n_best_translations(
-        run, texts, options.n_best or 1, done=lambda count: progress(before + count), **languages
+    return functools.partial(
+        n_best_translations, run, n_best=options.n_best or 1, done=progress, **languages
     )
 
 
 def _lines_of(
-    number: int, found: Sequence[tuple[str, float]], options: argparse.Namespace
+    number: int, found: Sequence[Translation], options: argparse.Namespace
 ) -> Iterator[str]:
     for text, score in found:
         if options.n_best is not None:
