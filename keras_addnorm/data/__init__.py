@@ -18,7 +18,6 @@ from keras_addnorm.data.held_out import hold_out
 from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.loading import line_reports, load_translation
 from keras_addnorm.data.named_sets import demo_builder
-from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.piece_ids import PieceIds
 from keras_addnorm.data.pipeline import make_training_dataset
 from keras_addnorm.data.pipeline_report import PipelineReport
@@ -44,7 +43,6 @@ __all__ = [
     "ByteLevelBPETokenizer",
     "ByteTokenizer",
     "LineReport",
-    "Pairs",
     "Piece",
     "PieceIds",
     "PipelineReport",

@@ -6,16 +6,18 @@ import dataclasses
 import logging
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_addnorm.data.demo.demo_set import open_demo
 from keras_addnorm.data.line_report import LineReport
 from keras_addnorm.data.named_sets import open_builder, open_name
 from keras_addnorm.data.open_files import looks_like_path, open_path
-from keras_addnorm.data.pairs import Pairs
 from keras_addnorm.data.request import ReaderChoice, Request
 from keras_addnorm.data.row_sets import Rows, are_rows, open_rows
 from keras_addnorm.data.translation_set import TranslationSet
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ def load_translation(
     max_chars: int = 1000,
     reader: ReaderChoice = None,
     keep_every_pair: bool = False,
-) -> Pairs | dict[str, Pairs]:
+) -> tf.data.Dataset | dict[str, tf.data.Dataset]:
     """Loads pairs of sentences, each a source text and a target text.
 
     They come from one of these places:
@@ -50,9 +52,10 @@ def load_translation(
     - **The built-in demo set**: ``"demo/en-de"``, ``"demo/en-fr"``, ``"demo/en-es"`` (``"demo"`` is
       the first), or with the languages the other way round. It is generated in seconds.
 
-    The pairs are read as a stream, anew in each iteration, in their own order; shuffle for
-    training. Those with an empty side or with more than `max_chars` characters on one side are left
-    out, and so are lines that are not UTF-8. `line_reports` counts what is left out.
+    The pairs are read in their own order, anew in each iteration, and are counted once before the
+    first one; shuffle for training. Those with an empty side or with more than `max_chars`
+    characters on one side are left out, and so are lines that are not UTF-8. `line_reports` counts
+    what is left out.
 
     Args:
         name_or_folder: A name, a path, rows, or a TensorFlow Datasets builder of your own (such as
@@ -74,8 +77,8 @@ def load_translation(
             many pairs as its file has lines.
 
     Returns:
-        The `Pairs` of the split, which give ``(source, target)`` strings and `as_dataset`; or a
-        dictionary with those of each split if `split` is `None`.
+        A `tf.data.Dataset` of ``(source, target)`` string scalars, or a dictionary with the one of
+        each split if `split` is `None`.
 
     Raises:
         ImportError: If the package that reads the format is not installed; for named sets,
@@ -92,10 +95,9 @@ def load_translation(
         >>> test = load_translation("demo/en-de", split="test")
         >>> len(test)
         1000
-        >>> next(iter(test))[0]
-        'Thomas will travel from Belgium to Greece on September 22, 2036.'
-        >>> test.as_dataset().element_spec[0].dtype.name
-        'string'
+        >>> source, target = next(iter(test))
+        >>> source.dtype.name, source.shape.rank
+        ('string', 0)
     """
     corpus = open_translation(
         Request(
@@ -113,8 +115,8 @@ def load_translation(
     for note in corpus.notes:
         _LOGGER.warning("%s", note)
     if split is not None:
-        return corpus.read(split)
-    return {name: corpus.read(name) for name in corpus.splits}
+        return corpus.read(split).as_dataset()
+    return {name: corpus.read(name).as_dataset() for name in corpus.splits}
 
 
 def line_reports(

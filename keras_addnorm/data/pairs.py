@@ -6,7 +6,7 @@ import abc
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -18,17 +18,7 @@ class Pairs(abc.ABC):
     """Pairs `(source text, target text)`, two strings each, in an order that is always the same.
 
     Each iteration reads them anew; nothing is kept in memory. `len(pairs)` counts them, which may
-    read them once. What else a `tf.data.Dataset` offers (`take`, `batch`, `map`, ...) is that of
-    `as_dataset()`.
-
-    Example:
-        >>> from keras_addnorm.data import load_translation
-        >>> rows = [{"en": "a dog", "de": "ein Hund"}, {"en": "a cat", "de": "eine Katze"}]
-        >>> pairs = load_translation(rows, source="en", target="de", split="train")
-        >>> list(pairs)
-        [('a dog', 'ein Hund'), ('a cat', 'eine Katze')]
-        >>> len(pairs.as_dataset().batch(2))
-        1
+    read them once.
     """
 
     @abc.abstractmethod
@@ -44,7 +34,7 @@ class Pairs(abc.ABC):
         return sum(1 for _ in self)
 
     def as_dataset(self) -> tf.data.Dataset:
-        """The pairs as a `tf.data.Dataset` of two string scalars, whose length is known."""
+        """The pairs as a `tf.data.Dataset` of two string scalars, which are counted for it."""
         import tensorflow as tf
 
         def batches() -> Iterator[tuple[list[bytes], ...]]:
@@ -55,12 +45,3 @@ class Pairs(abc.ABC):
         texts = tf.TensorSpec((None,), tf.string)
         dataset = tf.data.Dataset.from_generator(batches, output_signature=(texts, texts))
         return dataset.unbatch().apply(tf.data.experimental.assert_cardinality(len(self)))
-
-    def as_numpy_iterator(self) -> Iterator[tuple[bytes, bytes]]:
-        """The pairs as UTF-8, as a `tf.data.Dataset` gives them."""
-        return ((source.encode(), target.encode()) for source, target in self)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
-        return getattr(self.as_dataset(), name)

@@ -39,7 +39,6 @@ LEFT_OUT = {
     "data.BaseTokenizer": ABSTRACT,
     "data.BatchesOfManySizes": ABSTRACT,
     "data.LineReport": RESULT,
-    "data.Pairs": RESULT,
     "data.Piece": RESULT,
     "data.PipelineReport": RESULT,
     "data.TrainingBatches": RESULT,

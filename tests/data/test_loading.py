@@ -228,7 +228,7 @@ def test_demo_choices_that_cannot_be(choices, message):
 
 
 def test_loading_says_nothing_on_the_console(capfd):
-    list(load_translation("demo/en-fr", split="train[:3]"))
+    _texts(load_translation("demo/en-fr", split="train[:3]"))
     out, err = capfd.readouterr()
     assert out == ""
     assert "WARNING" not in err
@@ -239,7 +239,7 @@ def test_only_named_sets_need_tensorflow_datasets(tmp_path, monkeypatch):
     for language, text in (("en", "a dog"), ("fr", "un chien")):
         (tmp_path / f"train.{language}").write_text(f"{text}\n")
     (pairs,) = load_translation(tmp_path, source="en", target="fr").values()
-    assert list(pairs) == [("a dog", "un chien")]
+    assert _texts(pairs) == [("a dog", "un chien")]
     assert len(load_translation("demo/en-fr", split="test")) == 1_000
     with pytest.raises(ImportError, match=r"'tensorflow_datasets', .* 'keras-addnorm\[tfds\]"):
         load_translation("ted_hrlr_translate/pt_to_en")
