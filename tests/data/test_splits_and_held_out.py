@@ -3,7 +3,9 @@
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.data import hold_out, load_translation
+from keras_addnorm.data import hold_out
+from keras_addnorm.data.loading import open_translation
+from keras_addnorm.data.request import Request
 from keras_addnorm.data.splits import intervals, names_in, resolve_split, without
 
 SIZES = {"train": 100, "validation": 10}
@@ -92,7 +94,7 @@ def test_m3_a_data_set_is_divided_into_two_of_known_size():
 def test_pairs_of_a_file_are_divided_as_they_are_read(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
-    pairs = load_translation(path, source="en", target="de", split="train")
+    pairs = open_translation(Request(path, "en", "de")).read("train")
     training, held = hold_out(pairs)
     assert (list(training), list(held)) == hold_out(PAIRS)
     assert (len(training), len(held)) == (360, 40)
