@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -192,7 +194,7 @@ class Search:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for a card: of a shortlist its size, of the rest all."""
         prefix: Prefix | None = self.target_prefix
-        return {
+        found = {
             "strategy": strategies.serialize(self.chosen),
             "max_length": self.max_length,
             "constraints": [rules.serialize(rule) for rule in rules.get_all(self.constraints)],
@@ -200,6 +202,9 @@ class Search:
             "shortlist": None if self.shortlist is None else self.shortlist.size,
             "splitting": ways.serialize(ways.get(self.splitting)),
         }
+        # As JSON has them: lists, and plain numbers where NumPy's were given.
+        plain: dict[str, Any] = json.loads(json.dumps(found, default=operator.index))
+        return plain
 
 
 @dataclasses.dataclass(frozen=True)

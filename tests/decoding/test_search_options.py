@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 
 import keras
 import numpy as np
@@ -73,3 +74,15 @@ def test_a_fitted_search_says_each_option(model):
     assert (fitted.strategy, fitted.max_length) == (Beam(3), 6)
     assert (fitted.num_beams, fitted.length_penalty) == (None, None)
     assert Search().fitted(DecoderInfo.of(model)).strategy == Greedy()
+
+
+def test_the_numbers_of_a_card_are_plain():
+    rules = [{"name": "min_length", "length": np.int64(2)}]
+    prefix = np.array([3, 4])
+    search = Search(
+        num_beams=np.int64(4), max_length=np.int32(7), constraints=rules, target_prefix=prefix
+    )
+    found = json.loads(json.dumps(search.to_dict()))
+    assert found == search.to_dict()
+    assert (found["strategy"]["num_beams"], found["max_length"]) == (4, 7)
+    assert (found["constraints"][0]["length"], found["target_prefix"]["tokens"]) == (2, [3, 4])
