@@ -180,8 +180,8 @@ def test_a_step_under_xla_changes_every_weight(scheme, norm):
     is_for_encoders = norm == "batch_norm"
     kind = TransformerEncoderLayer if is_for_encoders else TransformerDecoderLayer
     layer = kind(
-        HEADS,
-        5,
+        num_heads=HEADS,
+        intermediate_dim=5,
         scheme=FIELDS.get(scheme, scheme),
         norm=norm,
         drop_path=0.1,

@@ -240,7 +240,7 @@ _MISTAKES = [
     (("translate", "--model", "VERSIONS", "a"), "no translation model"),
     (("translate", "--model", "EMPTY", "a"), "There is no exported model"),
     (("serve", "EMPTY"), "There is no exported model"),
-    (("serve", "VERSIONS", "--port", "70000"), "Expected --port from 0 to 65535"),
+    (("serve", "VERSIONS", "--port", "70000"), "--port must be at least 0 and at most"),
     (("serve", "VERSIONS", "--workers", "-2"), "--workers must be at least 1"),
     ((*_TRAIN, "--set", "model.scheme=foo"), "Unknown residual scheme 'foo'"),
     ((*_TRAIN, "--set", "model.scheme={name='rezero', foo=1}"), "no such field"),
