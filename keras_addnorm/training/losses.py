@@ -58,7 +58,8 @@ class TokenLoss(keras.losses.Loss, abc.ABC):
             labels, logits = checked_labels_and_logits(
                 y_true, y_pred, where, self.pad_id, sample_weight
             )
-            values = self._real_values(labels, logits)
+            own_call = type(self).call is not TokenLoss.call  # A subclass may replace `call`.
+            values = (self.call if own_call else self._real_values)(labels, logits)
             dtype = accumulation_dtype(values)
             weights = token_weights(labels, self.pad_id, sample_weight, dtype)
             if sample_weight is not None:  # 0 times a value that is not finite would be NaN.
