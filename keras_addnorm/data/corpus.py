@@ -27,20 +27,20 @@ _SAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Sentences:
+class TokenRows:
     """The ids of all sentences of one language, one after the other."""
 
     ids: np.ndarray  # (tokens,) int32
     offsets: np.ndarray  # (sentences + 1,) int64
 
     @classmethod
-    def from_rows(cls, rows: list[np.ndarray]) -> Sentences:
+    def from_rows(cls, rows: list[np.ndarray]) -> TokenRows:
         """Concatenates the ids of each sentence."""
         sizes = [len(row) for row in rows]
         ids = np.concatenate([np.zeros(0, np.int32), *rows])
         return cls(ids, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
 
-    def replaced(self, rows: Sequence[Sequence[int]], where: np.ndarray) -> Sentences:
+    def replaced(self, rows: Sequence[Sequence[int]], where: np.ndarray) -> TokenRows:
         """Other ids for the sentences `where`, the same ids for the rest."""
         own = np.split(self.ids, self.offsets[1:-1])
         return self.from_rows(
@@ -93,7 +93,7 @@ class Resampler:
     sampling: SubwordSampling
 
     def sample(
-        self, sides: tuple[Sentences, Sentences], seed: tuple[int, ...]
+        self, sides: tuple[TokenRows, TokenRows], seed: tuple[int, ...]
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Samples other ids for both sides; the same seed gives the same ids."""
         seeds = np.random.SeedSequence(seed).generate_state(2)
@@ -121,8 +121,8 @@ class Corpus:
         resampler: How each epoch samples its pieces; `None` if it samples none.
     """
 
-    source: Sentences
-    target: Sentences
+    source: TokenRows
+    target: TokenRows
     buckets: tuple[Bucket, ...]
     bucket_of: np.ndarray
     num_batches: int
@@ -135,7 +135,7 @@ class Corpus:
     ) -> Corpus:
         """Tokenises sentence pairs and divides them into buckets."""
         around = tokenizers.bound_format
-        source, target = (Sentences.from_rows(rows) for rows in _encode(pairs, tokenizers, around))
+        source, target = (TokenRows.from_rows(rows) for rows in _encode(pairs, tokenizers, around))
         # What a text itself begins with stands among its tokens.
         around = around.without_leading_piece()
         sampling = batching.sampling

@@ -10,7 +10,7 @@ import numpy as np
 from keras_addnorm.basics.argument_checks import is_whole
 from keras_addnorm.data.batching import Batch
 from keras_addnorm.data.buckets import TOKENS_PER_BATCH, Bucket, Bucketing, bucket_of
-from keras_addnorm.data.corpus import Corpus, Sentences
+from keras_addnorm.data.corpus import Corpus, TokenRows
 from keras_addnorm.data.strings import describe
 from keras_addnorm.data.text_format import BoundFormat
 from keras_addnorm.data.vocabulary import END_ID, PAD_ID, START_ID
@@ -94,7 +94,7 @@ def bucket_by_length(
     around = BoundFormat((), (), (end_id,), (), False, None, pad_id, start_id, end_id, None)
 
     def batch(bucket: Bucket, pairs: list[Any]) -> Batch:
-        source, target = (Sentences.from_rows([*side]) for side in zip(*pairs, strict=True))
+        source, target = (TokenRows.from_rows([*side]) for side in zip(*pairs, strict=True))
         rows = np.arange(len(pairs))
         return Corpus(source, target, (bucket,), rows, 1, around, None).batch(bucket, rows)
 

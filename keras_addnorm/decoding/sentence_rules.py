@@ -143,7 +143,7 @@ LONGEST_CHARACTER = 4
 """Bytes of a character in UTF-8 at most."""
 
 
-class Rule(NamedTuple):
+class Substitution(NamedTuple):
     """Each match of `pattern` is replaced by `rewrite`, which may use its groups.
 
     Args:
@@ -168,7 +168,7 @@ class Rules(NamedTuple):
         ending: A pattern of what a single sentence may end with.
     """
 
-    substitutions: tuple[Rule, ...]
+    substitutions: tuple[Substitution, ...]
     breaks: str
     ending: str
 
@@ -216,45 +216,47 @@ def _sentence_rules(language: str | None) -> Rules:
     word_begins = f"(?:^|[^{_LOWER}{_UPPER}0-9])"
     number_begins = f"(?:^|[^{_LOWER}{_UPPER}0-9.,])"
     protect = [
-        Rule(f"({word_begins}(?:{words})\\.)", rf"\1{_PROTECTED}"),
-        Rule(f"({word_begins}(?:{numbered})\\.)([{_BLANKS}]?[0-9])", rf"\1{_PROTECTED}\2"),
+        Substitution(f"({word_begins}(?:{words})\\.)", rf"\1{_PROTECTED}"),
+        Substitution(f"({word_begins}(?:{numbered})\\.)([{_BLANKS}]?[0-9])", rf"\1{_PROTECTED}\2"),
         # Initials, and letters with a dot each: "J. S. Bach", "the U.S. Army".
-        Rule(f"((?:^|[{_WHITE}{_OPENING}.])(?:[{_UPPER}]\\.)+)", rf"\1{_PROTECTED}"),
+        Substitution(f"((?:^|[{_WHITE}{_OPENING}.])(?:[{_UPPER}]\\.)+)", rf"\1{_PROTECTED}"),
         # "z. B."
-        Rule(
+        Substitution(
             f"((?:^|[{_WHITE}{_OPENING}])[{_LOWER}]\\.)([{_BLANKS}][{_LOWER}{_UPPER}]\\.)",
             rf"\1{_PROTECTED}\2",
         ),
         # "1. An item".
-        Rule(f"((?:^|[{LINE_BREAKS}])[{_BLANKS}]{{0,20}}[0-9]{{1,3}}\\.)", rf"\1{_PROTECTED}"),
+        Substitution(
+            f"((?:^|[{LINE_BREAKS}])[{_BLANKS}]{{0,20}}[0-9]{{1,3}}\\.)", rf"\1{_PROTECTED}"
+        ),
     ]
     if known.has_ordinals:
         protect.append(
-            Rule(f"({number_begins}(?:[0-9]{{1,3}}|[IVX]{{1,6}})\\.)", rf"\1{_PROTECTED}")
+            Substitution(f"({number_begins}(?:[0-9]{{1,3}}|[IVX]{{1,6}})\\.)", rf"\1{_PROTECTED}")
         )
     substitutions = (
-        Rule(f"[{MARK}{_PROTECTED}]", ""),
-        Rule(f"^[{_WHITE}]+", ""),
+        Substitution(f"[{MARK}{_PROTECTED}]", ""),
+        Substitution(f"^[{_WHITE}]+", ""),
         *protect,
         # In French a space stands before the closing mark of a quotation.
-        Rule(f"([{ends}](?:[{_CLOSING}]|[{_BLANKS}]»){_AT_MOST}[{_WHITE}]+)", rf"\1{MARK}"),
+        Substitution(f"([{ends}](?:[{_CLOSING}]|[{_BLANKS}]»){_AT_MOST}[{_WHITE}]+)", rf"\1{MARK}"),
         # No sentence begins in lower case after a dot or a quotation, unless the word before is too
         # long for an abbreviation or the dot stands alone, as in text that is split into tokens.
-        Rule(
+        Substitution(
             f"((?:[.…][{_CLOSING}]{_AT_MOST}|[{ends}][{_CLOSING}]{{1,8}})[{_WHITE}]+){MARK}"
             f"([{_OPENING}]{_AT_MOST}[{_LOWER}])",
             r"\1\2",
         ),
-        Rule(f"([{_LOWER}]{{6}}\\.[{_WHITE}]+)([{_LOWER}])", rf"\1{MARK}\2"),
-        Rule(f"([{_WHITE}]\\.[{_WHITE}]+)([{_LOWER}])", rf"\1{MARK}\2"),
-        Rule(
+        Substitution(f"([{_LOWER}]{{6}}\\.[{_WHITE}]+)([{_LOWER}])", rf"\1{MARK}\2"),
+        Substitution(f"([{_WHITE}]\\.[{_WHITE}]+)([{_LOWER}])", rf"\1{MARK}\2"),
+        Substitution(
             f"([{_STRONG_ENDS}][{_STRONG_ENDS}{ends}]*[{_CLOSING}]*[{_WHITE}]*){MARK}?",
             rf"\1{MARK}",
         ),
         # Chinese and Japanese whose full-width marks were normalised.
-        Rule(f"([!?][{_CLOSING}]{_AT_MOST})([{_HAN}])", rf"\1{MARK}\2"),
-        Rule(f"([{LINE_BREAKS}][{_WHITE}]*){MARK}?", rf"\1{MARK}"),
-        Rule(_PROTECTED, ""),
+        Substitution(f"([!?][{_CLOSING}]{_AT_MOST})([{_HAN}])", rf"\1{MARK}\2"),
+        Substitution(f"([{LINE_BREAKS}][{_WHITE}]*){MARK}?", rf"\1{MARK}"),
+        Substitution(_PROTECTED, ""),
     )
     all_ends = ends + _STRONG_ENDS
     return Rules(
@@ -266,13 +268,13 @@ def _sentence_rules(language: str | None) -> Rules:
 
 JOIN_RULES = (
     # A line break that stood between two segments stays as it was.
-    Rule(f"{MARK}([{_BLANKS}]*[{LINE_BREAKS}])", r"\1"),
+    Substitution(f"{MARK}([{_BLANKS}]*[{LINE_BREAKS}])", r"\1"),
     # Nothing was said in between, or at the beginning of a line.
-    Rule(f"({MARK}[{_BLANKS}]*)(?:{MARK}[{_BLANKS}]*)+", r"\1"),
-    Rule(f"([{LINE_BREAKS}]){MARK}[{_BLANKS}]*", r"\1"),
-    Rule(f"([{_NO_SPACE_AFTER}][{_ENDS},;:{_CLOSING}]{{0,4}}){MARK}[{_BLANKS}]*", r"\1"),
-    Rule(f"{MARK}([{_BLANKS}])", r"\1"),
-    Rule(MARK, " "),
+    Substitution(f"({MARK}[{_BLANKS}]*)(?:{MARK}[{_BLANKS}]*)+", r"\1"),
+    Substitution(f"([{LINE_BREAKS}]){MARK}[{_BLANKS}]*", r"\1"),
+    Substitution(f"([{_NO_SPACE_AFTER}][{_ENDS},;:{_CLOSING}]{{0,4}}){MARK}[{_BLANKS}]*", r"\1"),
+    Substitution(f"{MARK}([{_BLANKS}])", r"\1"),
+    Substitution(MARK, " "),
 )
 """What becomes of the joints of a translated text: a mark and the white space of the source."""
 
@@ -283,7 +285,7 @@ def sentence_rules(language: str | None) -> Rules:
     return _sentence_rules(language)
 
 
-def substitute(text: str, rules: Iterable[Rule]) -> str:
+def substitute(text: str, rules: Iterable[Substitution]) -> str:
     """Apply rules to a text, one after the other."""
     for pattern, rewrite in rules:
         text = _compiled(pattern).sub(rewrite, text)

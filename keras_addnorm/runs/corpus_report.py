@@ -126,7 +126,7 @@ class CorpusReport:
 
 
 @dataclass
-class Corpus:
+class CorpusSplits:
     """Data from one or several places, in splits of the same name.
 
     Attributes:
@@ -153,7 +153,7 @@ class Corpus:
         target: str | None = None,
         max_chars: int = 1000,
         reader: ReaderChoice = None,
-    ) -> Corpus:
+    ) -> CorpusSplits:
         """Opens all inputs.
 
         Args:
@@ -171,7 +171,7 @@ class Corpus:
             UserError: If something is not there, or has other languages than the first one.
         """
         with as_user_errors():
-            corpus: Corpus | None = None
+            corpus: CorpusSplits | None = None
             for name, is_test in [*((n, False) for n in inputs), *((n, True) for n in tests)]:
                 if not (looks_like_path(name) or is_built_in(name)):
                     import_tensorflow_quietly()
@@ -199,7 +199,7 @@ class Corpus:
         return OtherPairs(HeldOutTexts(pair.texts for split in splits for pair in split.placed()))
 
 
-def examine(corpus: Corpus) -> CorpusReport:
+def examine(corpus: CorpusSplits) -> CorpusReport:
     """Reads all pairs once, and the held-out ones twice.
 
     Args:
@@ -224,7 +224,7 @@ def examine(corpus: Corpus) -> CorpusReport:
 
 
 def _examine_split(
-    name: str, parts: Sequence[Split], corpus: Corpus, others: OtherPairs
+    name: str, parts: Sequence[Split], corpus: CorpusSplits, others: OtherPairs
 ) -> SplitReport:
     counter = FaultCounter(others)
     sides = SideReport(corpus.source), SideReport(corpus.target)
@@ -268,7 +268,7 @@ def require_faults(names: Iterable[str]) -> None:
 
 
 def write_clean(
-    corpus: Corpus, report: CorpusReport, folder: str | Path, keep: Sequence[str] = ()
+    corpus: CorpusSplits, report: CorpusReport, folder: str | Path, keep: Sequence[str] = ()
 ) -> str:
     """Writes a folder of parallel text without the training pairs that have a fault.
 
@@ -307,7 +307,7 @@ def write_clean(
 
 
 def _write_training(
-    corpus: Corpus, statistics: CorpusStatistics, folder: Path, keep: Sequence[str]
+    corpus: CorpusSplits, statistics: CorpusStatistics, folder: Path, keep: Sequence[str]
 ) -> str:
     others = corpus.other_pairs()
     dropped: Counter[str] = Counter()
@@ -338,7 +338,7 @@ def _write_training(
     return f"{_TRAINING}: {count:,} of {total:,} pairs ({reasons})"
 
 
-def _write(pairs: Iterable[tuple[str, str]], folder: Path, stem: str, corpus: Corpus) -> int:
+def _write(pairs: Iterable[tuple[str, str]], folder: Path, stem: str, corpus: CorpusSplits) -> int:
     count = 0
     paths = [folder / f"{stem}.{language}" for language in (corpus.source, corpus.target)]
     with (

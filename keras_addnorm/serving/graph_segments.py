@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer
 from keras_addnorm.decoding.length_penalties import LengthPenalty
-from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, Rule, Rules
+from keras_addnorm.decoding.sentence_rules import JOIN_RULES, MARK, Rules, Substitution
 from keras_addnorm.decoding.splitting import Boundaries, Splitting, require_room
 from keras_addnorm.serving.graph_vocabulary import (
     OUTER_SPACE,
@@ -29,7 +29,7 @@ from keras_addnorm.serving.sorted_search import lower_bounds, upper_bounds
 _ENDS_CLAUSE, _ENDS_WORD, _STARTS_WORD, _STARTS_CLAUSE = 1, 2, 4, 8
 
 
-class Segments(NamedTuple):
+class GraphSegments(NamedTuple):
     """The segments of several texts.
 
     Args:
@@ -75,7 +75,7 @@ class GraphSplitter:
             + _STARTS_CLAUSE * np.array(found.starts_clause, np.int32)
         )
 
-    def __call__(self, texts: tf.Tensor) -> Segments:
+    def __call__(self, texts: tf.Tensor) -> GraphSegments:
         """Splits texts, (B,)."""
         rules = self._splitting.rules
         if rules is None:
@@ -85,7 +85,7 @@ class GraphSplitter:
             pieces, joints, first_rows = tf.cond(
                 are_sentences, lambda: _whole(texts), lambda: self._split(texts, rules)
             )
-        segments = Segments(self._tokenizer.tokenize_bare(pieces), joints, first_rows)
+        segments = GraphSegments(self._tokenizer.tokenize_bare(pieces), joints, first_rows)
         return segments if self._splitting.cuts_off else self._divided(segments)
 
     def _split(self, texts: tf.Tensor, rules: Rules) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -105,7 +105,7 @@ class GraphSplitter:
         first_rows = lower_bounds(tf.gather(text, kept), tf.range(tf.size(marked, tf.int64) + 1))
         return pieces, tf.strings.join([MARK, gaps]), first_rows
 
-    def _divided(self, segments: Segments) -> Segments:
+    def _divided(self, segments: GraphSegments) -> GraphSegments:
         """Divides the segments that are longer than the model."""
         too_long = segments.tokens.row_lengths() > self._longest
         values, splits, joints, first_rows = tf.cond(
@@ -119,9 +119,9 @@ class GraphSplitter:
             ),
         )
         tokens = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-        return Segments(tokens, joints, first_rows)
+        return GraphSegments(tokens, joints, first_rows)
 
-    def _divide(self, segments: Segments, too_long: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _divide(self, segments: GraphSegments, too_long: tf.Tensor) -> tuple[tf.Tensor, ...]:
         tokens, joints, first_rows = segments
         values, splits = tokens.values, tokens.row_splits
         table = tf.gather(tf.constant(self._boundaries), values)
@@ -188,7 +188,7 @@ def join(
     translations: tf.Tensor,
     scores: tf.Tensor,
     num_tokens: tf.Tensor,
-    rows: Segments,
+    rows: GraphSegments,
     penalty: LengthPenalty,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Joins the k-th hypotheses of all segments of each text, for each k.
@@ -217,7 +217,7 @@ def _join(
     translations: tf.Tensor,
     scores: tf.Tensor,
     num_tokens: tf.Tensor,
-    rows: Segments,
+    rows: GraphSegments,
     penalty: LengthPenalty,
     is_alone: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -291,7 +291,7 @@ def text_of_rows(first_rows: tf.Tensor) -> tf.Tensor:
     return upper_bounds(first_rows, tf.range(first_rows[-1])) - 1
 
 
-def _substitute(texts: tf.Tensor, rules: Iterable[Rule]) -> tf.Tensor:
+def _substitute(texts: tf.Tensor, rules: Iterable[Substitution]) -> tf.Tensor:
     for pattern, rewrite in rules:
         texts = tf.strings.regex_replace(texts, pattern, rewrite)
     return texts

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import Splitting
-from keras_addnorm.serving.graph_segments import GraphSplitter, Segments, text_of_rows
+from keras_addnorm.serving.graph_segments import GraphSegments, GraphSplitter, text_of_rows
 from keras_addnorm.serving.graph_text_format import GraphTextFormat, Languages
 from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
 from keras_addnorm.serving.ragged_characters import meaningful
@@ -53,7 +53,7 @@ class TextEncoder:
         tables = [*self.source.tables, *self.target.tables, *self.text_format.tables]
         return list(dict.fromkeys(tables))
 
-    def segments(self, texts: tf.Tensor, languages: Languages) -> tuple[Segments, tf.Tensor]:
+    def segments(self, texts: tf.Tensor, languages: Languages) -> tuple[GraphSegments, tf.Tensor]:
         """Splits texts, (B,), into R segments.
 
         Args:

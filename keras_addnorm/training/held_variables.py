@@ -36,7 +36,7 @@ _SEED = "seed_generator_state"
 
 
 @dataclass(frozen=True)
-class Place:
+class VariablePlace:
     """Where in a checkpoint the value of a variable is.
 
     Attributes:
@@ -88,7 +88,9 @@ def write_variables(file: h5py.File, model: keras.Model, folder: Path) -> None:
             saved[digest] = f"{VARIABLES_NAME}/{index}"
             missing[saved[digest]] = variable
         places.append(
-            Place(_path(variable), value.shape, _dtype(variable), saved[digest], of_optimizer)
+            VariablePlace(
+                _path(variable), value.shape, _dtype(variable), saved[digest], of_optimizer
+            )
         )
     table = json.dumps([vars(place) for place in places]).encode()
     numbers = sum(math.prod(variable.shape) for variable in missing.values())
@@ -99,17 +101,19 @@ def write_variables(file: h5py.File, model: keras.Model, folder: Path) -> None:
     file.create_dataset(_TABLE, data=np.frombuffer(table, np.uint8))
 
 
-def read_places(file: h5py.File) -> list[Place] | None:
+def read_places(file: h5py.File) -> list[VariablePlace] | None:
     """Reads where the variables are; None in a file of a version that did not write it."""
     if _TABLE not in file:
         return None
     return [
-        Place(**{**place, "shape": tuple(place["shape"])})
+        VariablePlace(**{**place, "shape": tuple(place["shape"])})
         for place in parse_json(bytes(file[_TABLE][()]))
     ]
 
 
-def matched(places: Sequence[Place], model: keras.Model, path: Any) -> list[tuple[Place, Any]]:
+def matched(
+    places: Sequence[VariablePlace], model: keras.Model, path: Any
+) -> list[tuple[VariablePlace, Any]]:
     """Finds the variable of each place.
 
     Args:
@@ -140,7 +144,7 @@ def matched(places: Sequence[Place], model: keras.Model, path: Any) -> list[tupl
     return [(place, variable) for place, (variable, _) in zip(chosen, variables, strict=True)]
 
 
-def assign(pairs: Iterable[tuple[Place, Any]], file: h5py.File) -> None:
+def assign(pairs: Iterable[tuple[VariablePlace, Any]], file: h5py.File) -> None:
     """Gives variables the values that they had."""
     for place, variable in pairs:
         # Keras counts steps and random numbers in another type on each backend.
@@ -224,7 +228,7 @@ def _distinct(paths: Iterable[str]) -> list[tuple[str, int]]:
     return found
 
 
-def _difference(places: Sequence[Place], model: keras.Model) -> str:
+def _difference(places: Sequence[VariablePlace], model: keras.Model) -> str:
     """What only one of the two has."""
     before = Counter(f"{place.path} {place.shape}" for place in places)
     now = Counter(f"{_path(v)} {tuple(v.shape)}" for v, _ in _variables(model))

@@ -31,7 +31,7 @@ _COUNTER_STRIDE = 2**24
 _SHIFT_AFTER_WRAP = 2**20
 
 
-class Epochs(Protocol):
+class StartableData(Protocol):
     """What a training needs of its data.
 
     `make_training_dataset(...).epochs` is one, and so is `make_training_batches(...)` itself.
@@ -76,7 +76,7 @@ class TrainingPosition(keras.callbacks.Callback):
 
     def __init__(
         self,
-        epochs: Epochs,
+        epochs: StartableData,
         batches_per_epoch: int,
         state: TrainingState | None = None,
         remembering: Mapping[str, keras.callbacks.Callback] | None = None,

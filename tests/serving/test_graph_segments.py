@@ -19,8 +19,8 @@ from keras_addnorm.decoding.sentence_rules import (
 from keras_addnorm.decoding.splitting import join as python_join
 from keras_addnorm.decoding.splitting import make_segments, split
 from keras_addnorm.serving.graph_segments import (
+    GraphSegments,
     GraphSplitter,
-    Segments,
     concat_rows,
     join,
     mean_of_rows,
@@ -191,7 +191,7 @@ def test_translations_and_scores_are_joined(all_scripts):
 def test_scores_of_thousands_of_segments_add_up_exactly():
     count = 5000
     tokens = tf.RaggedTensor.from_uniform_row_length(tf.ones([count], tf.int32), 1)
-    segments = Segments(tokens, tf.fill([count], MARK), tf.constant([0, count], tf.int64))
+    segments = GraphSegments(tokens, tf.fill([count], MARK), tf.constant([0, count], tf.int64))
     scores = np.full((count, 1), -3.1456745, "float32")
     lengths = tf.fill([count, 1], 7)
     _, found = join(tf.fill([count, 1], "ba"), scores, lengths, segments, GNMTPenalty(0.6))

@@ -27,7 +27,7 @@ from keras_addnorm.interop.tensor_files.stored_tensor import (
     require_file_of_tensors,
     require_intact,
 )
-from keras_addnorm.interop.tensor_files.zip_members import Place, member_place
+from keras_addnorm.interop.tensor_files.zip_members import MemberSpan, member_place
 
 _ZIP = b"PK\x03\x04"
 
@@ -72,7 +72,7 @@ class _Storage(_Fixed):
 
     path: Path
     dtype: np.dtype
-    place: Place
+    place: MemberSpan
 
 
 class _RebuildTensor(_Fixed):
@@ -220,7 +220,7 @@ def require_intact_files(tensors: Mapping[str, StoredTensor]) -> None:
 class _RestrictedUnpickler(pickle.Unpickler):
     """Reads a pickle that may name nothing but what stands in the list."""
 
-    def __init__(self, file: io.BytesIO, path: Path, places: Mapping[str, Place]) -> None:
+    def __init__(self, file: io.BytesIO, path: Path, places: Mapping[str, MemberSpan]) -> None:
         super().__init__(file)
         self._path = path
         self._places = places

@@ -13,7 +13,7 @@ _SIGNATURE = b"PK\x03\x04"
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class MemberSpan:
     """Where a member's content stands.
 
     Attributes:
@@ -25,7 +25,7 @@ class Place:
     end: int
 
 
-def member_place(file: BinaryIO, info: zipfile.ZipInfo) -> Place:
+def member_place(file: BinaryIO, info: zipfile.ZipInfo) -> MemberSpan:
     """Return where a member's content stands in the file.
 
     Args:
@@ -53,7 +53,7 @@ def member_place(file: BinaryIO, info: zipfile.ZipInfo) -> Place:
             f"its member '{info.filename}' does not begin where its directory says"
         )
     start = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
-    return Place(start, start + info.file_size)
+    return MemberSpan(start, start + info.file_size)
 
 
 def _name(info: zipfile.ZipInfo) -> bytes:

@@ -79,10 +79,10 @@ def _nothing_to_prepare() -> None:
 
 
 def _run(options: argparse.Namespace, config: RunConfig) -> None:
-    from keras_addnorm.runs.corpus_report import Corpus, examine, write_clean
+    from keras_addnorm.runs.corpus_report import CorpusSplits, examine, write_clean
     from keras_addnorm.runs.text_data import reader_choice
 
-    corpus = Corpus.opened(
+    corpus = CorpusSplits.opened(
         options.inputs,
         options.test,
         source=options.source,
