@@ -5,6 +5,7 @@ Keras gives a whole number without a dtype the width of floatx: 16 or 64 bits.
 
 import ast
 import json
+import math
 import os
 import subprocess
 import sys
@@ -91,7 +92,8 @@ def test_f8_a_model_of_that_type_searches_scores_and_fits(name, floatx):
         jit_compile=False,
     )
     history = model.fit(batch(), LABELS, epochs=2, verbose=0).history
-    assert all(np.isfinite(values).all() for values in history.values())
+    # Under bfloat16 Keras keeps tensors of some of them.
+    assert all(math.isfinite(float(value)) for values in history.values() for value in values)
 
 
 ON_BACKENDS = [
