@@ -52,10 +52,10 @@ def load_translation(
     - **The built-in demo set**: ``"demo/en-de"``, ``"demo/en-fr"``, ``"demo/en-es"`` (``"demo"`` is
       the first), or with the languages the other way round. It is generated in seconds.
 
-    The pairs are read in their own order, anew in each iteration, and are counted once before the
-    first one; shuffle for training. Those with an empty side or with more than `max_chars`
-    characters on one side are left out, and so are lines that are not UTF-8. `line_reports` counts
-    what is left out.
+    The pairs are read in their own order, anew in each iteration; those of files and of the demo
+    set are counted once before. Shuffle for training. Those with an empty side or with more than
+    `max_chars` characters on one side are left out, and so are lines that are not UTF-8.
+    `line_reports` counts what is left out.
 
     Args:
         name_or_folder: A name, a path, rows, or a TensorFlow Datasets builder of your own (such as

@@ -62,6 +62,11 @@ class NamedSource(PairSource):
         count: int = self.builder.info.splits[self.split].num_examples
         return count
 
+    @property
+    def is_counted(self) -> bool:
+        """There may be millions of them, and how many can be used, nobody has counted."""
+        return getattr(self.builder, "is_counted", False)
+
     def raw_pairs(self) -> Iterator[RawPair]:
         """In the order on disk."""
         import tensorflow as tf
@@ -134,6 +139,7 @@ def demo_builder(
         """Generated sentence pairs about people, places, prices, dates and times."""
 
         VERSION = tfds.core.Version("1.0.0")
+        is_counted = True  # It is small.
 
         def _info(self) -> Any:
             return tfds.core.DatasetInfo(

@@ -16,6 +16,12 @@ class PairSource(abc.ABC):
 
     split: str
     numbers_every_pair: ClassVar[bool] = False
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a data set of the pairs has a length, for which they are read when it is made."""
+        return True
+
     """Whether parts of the split count the pairs that cannot be used as well."""
 
     def check(self) -> None:  # noqa: B027

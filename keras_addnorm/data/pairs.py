@@ -33,8 +33,13 @@ class Pairs(abc.ABC):
     def _count(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether a data set of the pairs has a length, for which they may be read at once."""
+        return True
+
     def as_dataset(self) -> tf.data.Dataset:
-        """The pairs as a `tf.data.Dataset` of two string scalars, which are counted for it."""
+        """The pairs as a `tf.data.Dataset` of two string scalars."""
         import tensorflow as tf
 
         def batches() -> Iterator[tuple[list[bytes], ...]]:
@@ -44,4 +49,7 @@ class Pairs(abc.ABC):
 
         texts = tf.TensorSpec((None,), tf.string)
         dataset = tf.data.Dataset.from_generator(batches, output_signature=(texts, texts))
-        return dataset.unbatch().apply(tf.data.experimental.assert_cardinality(len(self)))
+        dataset = dataset.unbatch()
+        if not self.is_counted:
+            return dataset
+        return dataset.apply(tf.data.experimental.assert_cardinality(len(self)))

@@ -49,6 +49,11 @@ class RowSource(PairSource):
         )
 
     @property
+    def is_counted(self) -> bool:
+        """There may be more of them than anybody waits for."""
+        return False
+
+    @property
     def note(self) -> str:
         """How the fields were chosen, if their names do not say."""
         return self.columns.note

@@ -126,6 +126,13 @@ class Split:
         return (self.size() if end is None else end) - start
 
     @property
+    def is_counted(self) -> bool:
+        """Whether a data set of the pairs has a length: what is needed for it is there or small."""
+        if self.keep_every_pair and all(source.size is not None for source in self.sources):
+            return True
+        return all(source.is_counted for source in self.sources)
+
+    @property
     def _numbers_every_pair(self) -> bool:
         return all(source.numbers_every_pair for source in self.sources)
 
@@ -256,6 +263,10 @@ class _Parts(Pairs):
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for split, start, end in self._parts:
             yield from split.texts(start, end)
+
+    @property
+    def is_counted(self) -> bool:
+        return all(split.is_counted for split, _, _ in self._parts)
 
     @functools.cached_property
     def _count(self) -> int:

@@ -1,12 +1,14 @@
 """Named sets through the real TFDS code, the demo set by name, and failures without a network."""
 
 import io
+import itertools
 import re
 import sys
 import time
 
 import pytest
 import requests
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
@@ -232,6 +234,16 @@ def test_loading_says_nothing_on_the_console(capfd):
     out, err = capfd.readouterr()
     assert out == ""
     assert "WARNING" not in err
+
+
+def test_rows_are_read_when_they_are_asked_for():
+    class Endless:
+        def __iter__(self):
+            return ({"en": f"word {n}", "de": f"Wort {n}"} for n in itertools.count())
+
+    pairs = load_translation(Endless(), source="en", target="de", split="train")
+    assert pairs.cardinality() == tf.data.UNKNOWN_CARDINALITY
+    assert _texts(pairs.take(2)) == [("word 0", "Wort 0"), ("word 1", "Wort 1")]
 
 
 def test_only_named_sets_need_tensorflow_datasets(tmp_path, monkeypatch):
