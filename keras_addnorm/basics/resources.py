@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 
 
-def read_text(package: str | None, *place: str) -> str:
-    """Return the text of a file in a package's folder, such as `read_text(__package__, "a.md")`."""
+def read_resource(package: str | None, *place: str) -> str:
+    """Return the text of a file in a package's folder: `read_resource(__package__, "a.md")`."""
     assert package is not None
     return resources.files(package).joinpath(*place).read_text(encoding="utf-8")

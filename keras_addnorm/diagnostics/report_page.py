@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.resources import read_text
+from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.diagnostics.page_style import (
     AXIS,
     DIVERGING,
@@ -96,11 +96,11 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         "frames": _frames(report, log),
         "heads": [_heads(item, report) for item in heads],
     }
-    template = string.Template(read_text(__package__, "page", "page.html"))
+    template = string.Template(read_resource(__package__, "page", "page.html"))
     return template.substitute(
         title=html.escape(title),
         summary=f"Loss of the batch {report.loss:.4g} · {len(report.sublayers)} sublayers",
-        style=read_text(__package__, "page", "page.css"),
+        style=read_resource(__package__, "page", "page.css"),
         verdicts="\n".join(map(_verdict, report.verdicts)),
         stream=_boxes("stream", stacks),
         gradients=_boxes("gradients", stacks),
@@ -116,7 +116,7 @@ def page(report: ReportData, log: Sequence[ResidualRow], title: str) -> str:
         table=_table(report.sublayers),
         data=_json(data),
         plotly=plotly,
-        script=read_text(__package__, "page", "page.js"),
+        script=read_resource(__package__, "page", "page.js"),
     )
 
 

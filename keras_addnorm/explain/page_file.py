@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_addnorm import schemes
-from keras_addnorm.basics.resources import read_text
+from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.explain.described_model import describe_model
 from keras_addnorm.explain.described_tokenizer import describe_tokenizer
@@ -206,7 +206,7 @@ def _short(value: float | None) -> float | None:
 
 
 def _resource(name: str) -> str:
-    return read_text(__package__, "page", name).rstrip("\n")
+    return read_resource(__package__, "page", name).rstrip("\n")
 
 
 def _json(data: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.resources import read_text
+from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.data.text_format import language_names
 from keras_addnorm.interop.folders import never_generated, require_new, write_manifest
@@ -223,7 +223,7 @@ def _readme(tokenizers: TokenizerPair, name: str, max_length: int) -> str:
         f"{side}={next(iter(language_names(text_format, tokenizers.source, side)), '...')!r}"
         for side in text_format.languages
     ]
-    return read_text(__package__, "templates", "ctranslate2.md").format(
+    return read_resource(__package__, "templates", "ctranslate2.md").format(
         name=name,
         max_length=max_length,
         languages=f".with_languages({', '.join(languages)})" if languages else "",

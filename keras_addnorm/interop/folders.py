@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
 from keras_addnorm.basics.paths import to_path
-from keras_addnorm.basics.resources import read_text
+from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
 from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
@@ -43,7 +43,7 @@ def write_readme(folder: Path, name: str, runtime: str, about: str, set_up: str)
         set_up: Code that defines `encoder` and `decoder_step`, functions from named arrays to a
             dict of arrays, and `ids` and `card` from `model.json`. `FOLDER` stands for the name.
     """
-    template = string.Template(read_text(__package__, "templates", "graphs.md"))
+    template = string.Template(read_resource(__package__, "templates", "graphs.md"))
     code = set_up.replace("FOLDER", name)
     text = template.substitute(runtime=runtime, about=about, name=name, code=code)
     (folder / "README.md").write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_addnorm import __version__
-from keras_addnorm.basics.resources import read_text
+from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.models import Seq2SeqTransformer
@@ -25,7 +25,7 @@ from keras_addnorm.serving.request_batches import Buckets
 FOLDER = "assets.extra"
 _LIBRARIES = ("keras", "tensorflow", "sentencepiece")
 _DEFAULT = "serving_default"
-_template = functools.partial(read_text, __package__, "templates")
+_template = functools.partial(read_resource, __package__, "templates")
 _MOST_WARMUP_RECORDS = 1000  # TensorFlow Serving refuses a version with more of them
 
 _SPLITTINGS = {

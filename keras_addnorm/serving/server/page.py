@@ -7,7 +7,7 @@ import hashlib
 import html
 import re
 
-from keras_addnorm.basics.resources import read_text
+from keras_addnorm.basics.resources import read_resource
 
 _MODEL = "{{model}}"
 
@@ -24,7 +24,7 @@ class Page:
     """
 
     def __init__(self, model: str) -> None:
-        template = read_text(__package__, "page.html")
+        template = read_resource(__package__, "page.html")
         self.html = template.replace(_MODEL, html.escape(model))
         policy = {
             "default-src": "'none'",
