@@ -1,6 +1,6 @@
 """Attention in separate steps or as the backend's fused operation: which is faster?
 
-`keras_addnorm.layers.fused_attention` takes the fused operation where it is at least as fast. Run
+`keras_addnorm.layers.masks` takes the fused operation where it is at least as fast. Run
 with KERAS_BACKEND=tensorflow, jax or torch; forward and backward, with a padding mask.
 """
 

@@ -50,7 +50,7 @@ HOUSE = {
         backend_files=frozenset(
             {
                 "decoding/tensor_ops.py",
-                "decoding/engine/xla.py",
+                "decoding/engine/base.py",
                 "decoding/engine/tf_graph.py",
                 "decoding/engine/tf_ops.py",
             }

@@ -1,10 +1,12 @@
-"""Checks of arguments: numbers of the right kind and size, and names of the right type."""
+"""Checks of arguments: numbers of the right kind and size, names of the right type, paths."""
 
 from __future__ import annotations
 
 import math
 import numbers
+import os
 import struct
+from pathlib import Path
 from typing import Any
 
 _SMALLEST_NORMAL = 2.0**-126
@@ -63,19 +65,8 @@ def require_int(what: str, *, least: int = 1, **values: Any) -> None:
             raise ValueError(f"{what} Expected an int {name} >= {least}. Received: {value!r}")
 
 
-def require_text(what: str, **values: Any) -> None:
-    """Raise unless every value is a string that is not empty."""
-    for name, value in values.items():
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"{what} Expected a str {name}. Received: {value!r:.80}")
-
-
 def require_share(**values: Any) -> None:
-    """Raise a `ValueError` unless every value is a share that may be dropped: 0 or more, below 1.
-
-    Args:
-        **values: The shares by the names of the arguments.
-    """
+    """Raise a `ValueError` unless every value is a share to be dropped: 0 or more, below 1."""
     for name, value in values.items():
         if not is_number(value, least=0, below=1):
             raise ValueError(
@@ -84,11 +75,7 @@ def require_share(**values: Any) -> None:
 
 
 def require_gain(**values: Any) -> None:
-    """Raise a `ValueError` unless every value is a factor: a finite number of 0 or more.
-
-    Args:
-        **values: The factors by the names of the arguments.
-    """
+    """Raise a `ValueError` unless every value is a factor: a finite number of 0 or more."""
     for name, value in values.items():
         if not is_number(value, least=0):
             raise ValueError(
@@ -98,11 +85,7 @@ def require_gain(**values: Any) -> None:
 
 
 def require_epsilon(epsilon: Any) -> None:
-    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more.
-
-    Args:
-        epsilon: The number.
-    """
+    """Raise a `ValueError` unless a norm's epsilon is a finite number of 0 or more."""
     if not is_number(epsilon, least=0):
         raise ValueError(
             "`epsilon` keeps norms from dividing by 0. Expected a number >= 0, finite in float32. "
@@ -118,14 +101,34 @@ def require_size(**values: Any) -> None:
 
 
 def require_finite(what: str, **values: Any) -> None:
-    """Raise a `ValueError` unless every value is a finite number.
-
-    Args:
-        what: What the numbers are for, as a sentence.
-        **values: The numbers by the names of the arguments.
-    """
+    """Raise a `ValueError` unless every value is a finite number; `what` says what they are for."""
     for name, value in values.items():
         if not is_number(value):
             raise ValueError(
                 f"{what} Expected a number {name}, finite in float32. Received: {value!r}"
             )
+
+
+def to_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path that a user has given.
+
+    Args:
+        path: The path of a file or a folder.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If it is empty. `Path("")` is the current folder, which nobody has named.
+
+    Example:
+        >>> from keras_addnorm.basics.argument_checks import to_path
+        >>> to_path("runs/mine").name
+        'mine'
+    """
+    if os.fspath(path) == "":
+        raise ValueError(
+            "A path is empty. Expected the name of a file or a folder, '.' for the current one. "
+            "Received: ''"
+        )
+    return Path(path)

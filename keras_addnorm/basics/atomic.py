@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.locks import lock
-from keras_addnorm.basics.paths import to_path
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 # The temporary names of `atomic_folder`: eight random characters of `tempfile`.
@@ -167,11 +167,7 @@ def require_space(folder: str | os.PathLike[str], *sizes: int) -> None:
 
 
 def flush_to_disk(path: str | os.PathLike[str]) -> None:
-    """Wait until a closed file's content, or the names in a folder, are on the disk.
-
-    Args:
-        path: A file or a folder.
-    """
+    """Wait until a closed file's content, or the names in a folder, are on the disk."""
     if os.path.isdir(path):
         # Some file systems cannot flush a folder, and some need not.
         with contextlib.suppress(OSError):

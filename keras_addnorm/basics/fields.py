@@ -1,6 +1,7 @@
 """A setting is one dataclass field: its default, its help text and its limits are written there.
 
 The checks of a configuration, the TOML reader and the command line's flags follow from the fields.
+`from_fields` makes an object of any dataclass from a dict that a Python program gives.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from keras_addnorm.basics.argument_checks import in_float32, is_number, is_whole
 from keras_addnorm.basics.errors import SettingsError, UserError, unknown_name
+from keras_addnorm.basics.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,7 @@ def setting(
 
 
 def check_types(config: Any, table: str) -> None:
-    """Checks the types of a configuration that was made by a call; an int becomes a float there.
-
-    Args:
-        config: An instance of a configuration dataclass.
-        table: The name of its table, for messages.
-
-    Raises:
-        SettingsError: If a setting has another type; it names all that have.
-    """
+    """Checks the types of a configuration that was made by a call; an int becomes a float there."""
     kinds, wrong = typing.get_type_hints(type(config)), []
     for item in dataclasses.fields(config):
         key, value = f"{table}.{item.name}", getattr(config, item.name)
@@ -331,3 +325,51 @@ def convert(key: str, value: Any, kind: Any) -> Any:
 
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+T = TypeVar("T")
+
+
+def from_fields(cls: type[T], identifier: Any, subject: str) -> T | None:
+    """Return an object as it is, or made of a dict of its fields; `None` stays.
+
+    Args:
+        cls: Its class, a dataclass.
+        identifier: An instance, a dict of its fields, or `None`.
+        subject: What the object describes, for messages: `"The attention"`.
+
+    Returns:
+        The object, or `None`.
+
+    Raises:
+        ValueError: If it is something else, or a field is unknown, missing or does not fit.
+
+    Example:
+        >>> import dataclasses
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Window:
+        ...     size: int
+        >>> from_fields(Window, {"size": 3}, "The window")
+        Window(size=3)
+    """
+    if identifier is None or isinstance(identifier, cls):
+        return identifier
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if not isinstance(identifier, dict):
+        raise ValueError(
+            f"{subject} is described by a {cls.__name__}. Expected one, or a dict of its fields: "
+            f"{', '.join(fields)}. Received: {identifier!r:.80}"
+        )
+    if unknown := sorted(map(str, identifier.keys() - fields.keys())):
+        raise ValueError(
+            f"{subject} has no such field. Expected fields among {', '.join(fields)}. Received: "
+            f"{', '.join(unknown)}.{did_you_mean(unknown[:1], fields)}"
+        )
+    absent = dataclasses.MISSING
+    needed = [name for name, one in fields.items() if one.default is one.default_factory is absent]
+    if missing := [name for name in needed if name not in identifier]:
+        raise ValueError(
+            f"{subject} is not complete. Expected a dict with {', '.join(needed)}. Missing: "
+            f"{', '.join(missing)}. Received: {identifier!r:.80}"
+        )
+    return cls(**identifier)

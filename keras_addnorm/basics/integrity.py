@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import atomic_file
-from keras_addnorm.basics.json_text import parse_json
 from keras_addnorm.basics.locks import alone
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.text import parse_json
 
 if TYPE_CHECKING:
     import h5py
@@ -158,11 +158,7 @@ class Manifest:
         self._change(lambda files: files.update(self._digests(paths)))
 
     def forget(self, *paths: str | os.PathLike[str]) -> None:
-        """Takes files off the list; call it before they are removed.
-
-        Args:
-            *paths: Files, or folders with all that is in them.
-        """
+        """Takes files, or folders with all that is in them, off the list, before they go."""
 
         def leave_out(files: dict[str, str]) -> None:
             for path in paths:
@@ -290,14 +286,7 @@ def has_weights_digest(file: h5py.File) -> bool:
 
 
 def require_intact_weights(file: h5py.File) -> None:
-    """Checks an open weight file; one without a digest counts as whole.
-
-    Args:
-        file: The file.
-
-    Raises:
-        DamagedFileError: If its content is not what was written.
-    """
+    """Raises a `DamagedFileError` if an open weight file is not what its digest, if any, says."""
     is_checkpoint = STATE_NAME in file
     if not has_weights_digest(file):
         if is_checkpoint:  # Both are written, or none.
@@ -316,17 +305,7 @@ def require_intact_weights(file: h5py.File) -> None:
 
 @contextlib.contextmanager
 def open_weights(path: str | os.PathLike[str]) -> Iterator[h5py.File]:
-    """Opens a weight file; whatever goes wrong in the block says that the file is damaged.
-
-    Args:
-        path: The file.
-
-    Yields:
-        The open file.
-
-    Raises:
-        DamagedFileError: If it cannot be read.
-    """
+    """Opens a weight file; whatever goes wrong in the block is a `DamagedFileError`."""
     import h5py  # Like NumPy not at the top: the command's help needs neither.
 
     try:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import to_path
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:

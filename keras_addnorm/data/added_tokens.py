@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_addnorm.basics.unicode_text import meaningful_text
+from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.data.long_words import LONGEST_WORD
 from keras_addnorm.data.strings import describe
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.atomic import atomic_file
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data.added_tokens import AddedToken, Cutter
 from keras_addnorm.data.normalization import utf8_text
 from keras_addnorm.data.piece_ids import is_filler

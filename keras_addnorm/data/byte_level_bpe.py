@@ -11,9 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_addnorm.basics.json_text import read_json
-from keras_addnorm.basics.paths import to_path
-from keras_addnorm.basics.text_file import read_text
+from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.text import read_json, read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import LONGEST_WORD, parts_of_word
 from keras_addnorm.data.piece_ids import PieceIds

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from keras_addnorm.basics.languages import fold, tidy
-from keras_addnorm.basics.unicode_text import printable
+from keras_addnorm.basics.text import printable
 from keras_addnorm.data.line_report import LineChecker
 from keras_addnorm.data.pair_sources import PairSource
 from keras_addnorm.data.scripts import script_of

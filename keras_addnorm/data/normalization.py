@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
-from keras_addnorm.basics.unicode_text import meaningful_text
+from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.data.characters import (
     BRAILLE_BLANK,
     JOINERS,

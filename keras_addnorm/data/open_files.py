@@ -18,7 +18,7 @@ from keras_addnorm.basics.languages import (
     note_unknown,
     require_code,
 )
-from keras_addnorm.basics.unicode_text import printable
+from keras_addnorm.basics.text import printable
 from keras_addnorm.data.file_names import (
     NAMING,
     VALIDATION_NAMES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from keras_addnorm.basics.unicode_text import printable
+from keras_addnorm.basics.text import printable
 from keras_addnorm.data.file_names import (
     NAMING,
     SideFile,

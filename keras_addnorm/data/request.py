@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.data.readers import Reader
 
 ReaderChoice = str | Mapping[str, Any] | Reader | None

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
-from keras_addnorm.basics.argument_checks import is_number, require_int
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import is_number, require_int, to_path
 from keras_addnorm.data.added_tokens import Cutter
 from keras_addnorm.data.base_tokenizer import BaseTokenizer, SpecialPieces
 from keras_addnorm.data.long_words import has_long_word, parts_of_text

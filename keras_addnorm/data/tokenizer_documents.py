@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.text import parse_json
 
 _DAMAGED = "The file is damaged. Expected what save wrote. Save the tokenizer again."
 

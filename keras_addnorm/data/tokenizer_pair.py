@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import atomic_file
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
-from keras_addnorm.basics.json_text import parse_json
-from keras_addnorm.basics.paths import to_path
-from keras_addnorm.basics.text_file import read_text
+from keras_addnorm.basics.text import parse_json, read_text
 from keras_addnorm.data.base_tokenizer import BaseTokenizer
 from keras_addnorm.data.strings import describe, string_pairs
 from keras_addnorm.data.text_format import (
@@ -28,6 +27,8 @@ from keras_addnorm.data.tokenizer_files import load_tokenizer
 
 _FORMAT_FILE = "text_format.json"
 _FILES = ("tokenizer.model", "source.model", "target.model")
+FILES = (*_FILES, _FORMAT_FILE)
+"""All that a pair may be saved as."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ class TokenizerPair:
         directory = to_path(directory)
         if verify:
             digests = Manifest(directory, IN_EXPORTS)
-            for name in (*_FILES, _FORMAT_FILE):
+            for name in FILES:
                 digests.check(directory / name)
         text_format = _load_format(directory / _FORMAT_FILE)
         if (directory / "tokenizer.model").is_file():

@@ -10,12 +10,12 @@ from keras_addnorm.decoding.constraints import (
     MinLength,
     NoRepeatNgram,
 )
-from keras_addnorm.decoding.coverage import CoveragePenalty
 from keras_addnorm.decoding.decoder import Decoder
 from keras_addnorm.decoding.generate import Details, Generation, decode, generate
 from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import (
     AveragePenalty,
+    CoveragePenalty,
     GNMTPenalty,
     LengthPenalty,
     NoPenalty,

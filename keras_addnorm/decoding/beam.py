@@ -10,8 +10,7 @@ from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number, require_int
 from keras_addnorm.decoding import length_penalties
-from keras_addnorm.decoding.coverage import CoverageLike
-from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
+from keras_addnorm.decoding.length_penalties import CoverageLike, LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs, SearchResult
 from keras_addnorm.decoding.strategy import (
     NextTokens,
@@ -111,17 +110,7 @@ _RULES: dict[EarlyStopping, StoppingRule] = {
 
 
 def rule_of(early_stopping: EarlyStopping) -> StoppingRule:
-    """Return the rule that a strategy names.
-
-    Args:
-        early_stopping: See `Beam`.
-
-    Returns:
-        The rule.
-
-    Raises:
-        ValueError: If there is no such rule.
-    """
+    """Return the rule that a strategy names by its `early_stopping`; see `Beam`."""
     try:
         return _RULES[early_stopping]
     except (KeyError, TypeError):
@@ -134,16 +123,7 @@ def rule_of(early_stopping: EarlyStopping) -> StoppingRule:
 def are_done(
     early_stopping: EarlyStopping, progress: Progress, length_penalty: LengthPenalty
 ) -> Tensor:
-    """Return which beams are done, `(B,)`: by the rule, or because nothing better can come.
-
-    Args:
-        early_stopping: See `Beam`.
-        progress: What they have found.
-        length_penalty: What sums are divided by.
-
-    Returns:
-        Booleans.
-    """
+    """Return which beams are done, `(B,)`: by the rule, or because nothing better can come."""
     rules = dict.fromkeys([rule_of(False), rule_of(early_stopping)])
     done, *others = (rule.is_done(progress, length_penalty) for rule in rules)
     for other in others:

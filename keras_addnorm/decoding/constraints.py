@@ -23,7 +23,7 @@ from keras import ops
 
 from keras_addnorm.basics import Table
 from keras_addnorm.basics.argument_checks import is_number, is_whole, require_int
-from keras_addnorm.basics.arrays import to_tensor
+from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import listed
 from keras_addnorm.decoding.decoder import SpecialIds
 

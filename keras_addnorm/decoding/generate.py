@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_addnorm.decoding import coverage
+from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.checks import (
     check_ids,
     check_layer,
@@ -106,7 +106,7 @@ def run_search(
         strategy.rows_per_sentence,
         strategy.rows_per_beam,
         engine,
-        coverage.get(strategy.coverage_penalty),
+        length_penalties.get_coverage(strategy.coverage_penalty),
         listed,
     )
     inputs = SearchInputs(
@@ -202,6 +202,18 @@ def generate(
         FloatingPointError: If the model computed something that is no number.
     """
     info = DecoderInfo.of(require_decoder(model), pad_id, start_id, end_id)
+    return generate_with(model, source_ids, search, return_details, jit_compile, info)
+
+
+def generate_with(
+    model: Decoder,
+    source_ids: Any,
+    search: Search,
+    return_details: bool | Details,
+    jit_compile: bool,
+    info: DecoderInfo,
+) -> Any:
+    """Do what `generate` does, with a decoder of which is known what there is to know."""
     fitted = search.fitted(info)
     if source_ids is None and fitted.target_prefix is not None:
         source_ids = fitted.target_prefix.tokens
@@ -210,57 +222,41 @@ def generate(
     details = _details(return_details)
     if details:
         _check_details(details, model, info.config)
-    ids, scores = _search(model, source_ids, prefix, fitted, engine_for(jit_compile), info)
-    if details:
-        return _describe(model, source_ids, prefix, ids, scores, details, jit_compile)
-    return (ids[:, 0], scores[:, 0]) if fitted.strategy.num_return == 1 else (ids, scores)
-
-
-def _search(
-    model: Any,
-    source_ids: np.ndarray,
-    prefix: Prefix,
-    search: FittedSearch,
-    engine: Engine,
-    info: DecoderInfo,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids `(B, N, T)` and scores `(B, N)`."""
-    batch_size, length = source_ids.shape
-    if batch_size == 0:
-        shape = (0, search.strategy.num_return)
-        return np.zeros((*shape, search.max_length), "int32"), np.zeros(shape, "float32")
     # What another call may change without a new compilation: the seed, the prefix, the texts.
-    strategy, seed = search.strategy, 0
+    strategy, seed = fitted.strategy, 0
     if isinstance(strategy, Sample):
         strategy, seed = dataclasses.replace(strategy, seed=0), strategy.seed
-    search = dataclasses.replace(
-        search, strategy=strategy, target_prefix=None, splitting=NoSplitting()
+    kept = dataclasses.replace(
+        fitted, strategy=strategy, target_prefix=None, splitting=NoSplitting()
     )
-    pad_id, tokens, is_free = info.ids.pad_id, prefix.tokens, prefix.is_free
+    engine, pad_id, is_free = engine_for(jit_compile), info.ids.pad_id, prefix.is_free
 
     def search_with(source_ids: Any, tokens: Any, seed: Any) -> SearchResult:
         begins = Prefix(tokens, is_free) if tokens.shape[1] else None
-        whole = dataclasses.replace(search, target_prefix=begins)
+        whole = dataclasses.replace(kept, target_prefix=begins)
         return run_search(model, source_ids, whole, engine, info.ids, seed)
 
-    found = run_compiled(
-        model,
-        ("search", search, info.ids, is_free),
-        search_with,
-        (
+    (batch_size, length), num_forced = source_ids.shape, prefix.tokens.shape[1]
+    shape = (batch_size, fitted.strategy.num_return)
+    ids, scores = np.zeros((*shape, fitted.max_length), "int32"), np.zeros(shape, "float32")
+    if batch_size:
+        inputs = (
             pad_batch(source_ids, padded_length(length, info), pad_id),
-            pad_batch(tokens, -(-tokens.shape[1] // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE, pad_id),
+            pad_batch(prefix.tokens, -(-num_forced // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE, pad_id),
             np.array(seed, "int32"),
-        ),
-        engine,
-    )
-    if found.bad_step < search.max_length:
-        raise FloatingPointError(
-            f"A logit was NaN or infinite at step {found.bad_step} of the search (the first is 0). "
-            "Expected finite logits. Look for NaN among the weights, which training may have left "
-            "there, and for an overflow if the model computes in float16."
         )
-    return found.ids[:batch_size], found.scores[:batch_size]
+        key = ("search", kept, info.ids, is_free)
+        found = run_compiled(model, key, search_with, inputs, engine)
+        if found.bad_step < fitted.max_length:
+            raise FloatingPointError(
+                f"A logit was NaN or infinite at step {found.bad_step} of the search (the first is "
+                "0). Expected finite logits. Look for NaN among the weights, which training may "
+                "have left there, and for an overflow if the model computes in float16."
+            )
+        ids, scores = found.ids[:batch_size], found.scores[:batch_size]
+    if details:
+        return _describe(model, source_ids, prefix, ids, scores, details, jit_compile)
+    return (ids[:, 0], scores[:, 0]) if fitted.strategy.num_return == 1 else (ids, scores)
 
 
 def _describe(
@@ -307,20 +303,7 @@ def _check_details(details: Details, model: Any, config: Any) -> None:
 def check_prefix(
     prefix: Prefix | None, batch_size: int, max_length: int, info: DecoderInfo
 ) -> Prefix:
-    """Return a checked prefix with tokens `(B, P)`, of P = 0 for none.
-
-    Args:
-        prefix: The prefix, or `None`.
-        batch_size: Number of sentences, B.
-        max_length: Number of tokens to generate at most.
-        info: What is known of the decoder.
-
-    Returns:
-        The prefix.
-
-    Raises:
-        ValueError: If it does not fit.
-    """
+    """Return a checked prefix with tokens `(B, P)`, of P = 0 for none."""
     ids = info.ids
     if prefix is None:
         return Prefix(np.zeros((batch_size, 0), "int32"))

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_addnorm.decoding import length_penalties
-from keras_addnorm.decoding.coverage import CoverageLike
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.length_penalties import CoverageLike, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs, SearchResult
 from keras_addnorm.decoding.strategy import (
     NextTokens,

@@ -8,9 +8,8 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole, require_int
-from keras_addnorm.decoding.coverage import CoverageLike
 from keras_addnorm.decoding.greedy import ChooseTokens, search_rows
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.length_penalties import CoverageLike, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import SearchInputs, SearchResult
 from keras_addnorm.decoding.strategy import StepModel, Strategy
 from keras_addnorm.decoding.tensor_ops import (

@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 
 from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.decoding import constraints as rules
-from keras_addnorm.decoding import coverage, length_penalties, strategies
+from keras_addnorm.decoding import length_penalties, strategies
 from keras_addnorm.decoding import splitting as ways
+from keras_addnorm.decoding.beam import Beam
 from keras_addnorm.decoding.checks import check_layer, id_array, require_type
 from keras_addnorm.decoding.constraints import Constraint, ConstraintLike
 from keras_addnorm.decoding.decoder import DecoderInfo
+from keras_addnorm.decoding.greedy import Greedy
 from keras_addnorm.decoding.length_penalties import LengthPenalty, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import Prefix
 from keras_addnorm.decoding.shortlist import Shortlist
@@ -118,7 +120,21 @@ class Search:
     @property
     def chosen(self) -> Strategy:
         """The strategy, said in either way."""
-        return strategies.choose(self.strategy, self.num_beams, self.length_penalty)
+        num_beams, length_penalty = self.num_beams, self.length_penalty
+        if num_beams is not None:
+            require_int("A search needs hypotheses.", num_beams=num_beams)
+        if self.strategy is None:
+            penalty = 0.0 if length_penalty is None else length_penalty
+            width = num_beams or 1
+            return Greedy(penalty) if width == 1 else Beam(width, penalty)
+        if num_beams is not None or length_penalty is not None:
+            raise ValueError(
+                "The search is described twice. Expected either `strategy` or the short way with "
+                f"`num_beams` and `length_penalty`. Received: strategy={self.strategy!r}, "
+                f"num_beams={num_beams!r}, length_penalty={length_penalty!r}. Put them into the "
+                "strategy, such as Beam(num_beams=4, length_penalty=0.6)."
+            )
+        return strategies.get(self.strategy)
 
     def fitted(self, model: DecoderInfo, *, may_compute: bool = True) -> FittedSearch:
         """Return the search of a model, each option of which is said and fits.
@@ -147,7 +163,7 @@ class Search:
             )
         strategy = self.chosen
         length_penalties.require_scores(self.penalty, max_length, may_compute=may_compute)
-        if (penalty := coverage.get(strategy.coverage_penalty)) is not None:
+        if (penalty := length_penalties.get_coverage(strategy.coverage_penalty)) is not None:
             check_layer(penalty.layer, model.config)
         constraints = rules.get_all(self.constraints)
         rules.require_possible(constraints, model.target_vocabulary_size, max_length, model.ids)

@@ -33,15 +33,7 @@ class Cache(NamedTuple):
 
 
 def reorder_rows(cache: Cache, rows: Tensor) -> Cache:
-    """Return the cache of the hypotheses that are continued.
-
-    Args:
-        cache: A cache of N rows.
-        rows: `(N,)` int32: the row that each hypothesis continues.
-
-    Returns:
-        The cache.
-    """
+    """Return the cache of the hypotheses that continue the given rows, `(N,)` int32."""
 
     def reordered(node: Any) -> Any:
         if hasattr(node, "reorder_rows"):

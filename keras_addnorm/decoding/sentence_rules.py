@@ -111,15 +111,7 @@ for _code, _like in {"nn": "no", "bs": "hr"}.items():
 
 
 def abbreviations_of(language: str | None) -> Abbreviations:
-    """Return the abbreviations of a language, those that all languages share among them.
-
-    Args:
-        language: A code or name such as `"de"`, `"de-AT"` or `"deu"`; `None`, or one without a
-            list, for those that all share.
-
-    Returns:
-        The abbreviations.
-    """
+    """Return the abbreviations of a language, those that all languages share among them."""
     own = _LANGUAGES.get(fold(language or ""), Abbreviations())
     return dataclasses.replace(
         own,

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole, require_int
-from keras_addnorm.basics.arrays import to_tensor
+from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.checks import require_type
 from keras_addnorm.decoding.decoder import SpecialIds
 

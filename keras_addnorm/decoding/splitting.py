@@ -273,15 +273,7 @@ def make_segments(
 
 
 def require_room(way: Splitting, longest: int) -> None:
-    """Raise a `ValueError` if nothing can be divided into parts that a model reads.
-
-    Args:
-        way: How texts are split.
-        longest: Number of tokens that the model reads at most, without the end token.
-
-    Raises:
-        ValueError: If that is none.
-    """
+    """Raise a `ValueError` if the model reads no tokens of a text that are to be divided."""
     if longest < 1 and not way.cuts_off:
         raise ValueError(
             "The model reads the end token and no other, so that no text can be divided for it. "

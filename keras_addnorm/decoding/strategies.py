@@ -15,12 +15,10 @@ import dataclasses
 from typing import Any
 
 from keras_addnorm.basics import Table
-from keras_addnorm.basics.argument_checks import require_int
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.beam import Beam, DiverseBeam
-from keras_addnorm.decoding.coverage import CoveragePenalty
 from keras_addnorm.decoding.greedy import Greedy
-from keras_addnorm.decoding.length_penalties import LengthPenalty
+from keras_addnorm.decoding.length_penalties import CoveragePenalty, LengthPenalty
 from keras_addnorm.decoding.sample import Sample
 from keras_addnorm.decoding.strategy import Strategy
 
@@ -52,39 +50,6 @@ def serialize(strategy: Strategy) -> dict[str, Any]:
     """
     plain: dict[str, Any] = _plain(_TABLE.serialize(strategy))
     return plain
-
-
-def choose(
-    strategy: StrategyLike | None,
-    num_beams: int | None,
-    length_penalty: length_penalties.LengthPenaltyLike | None,
-) -> Strategy:
-    """Return the strategy that the short way or the long way of `generate` asks for.
-
-    Args:
-        strategy: What `get` takes, or `None` for the short way.
-        num_beams: The short way: number of hypotheses; 1, as `None`, is greedy search.
-        length_penalty: The short way: what scores are divided by; `None` for nothing.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        ValueError: If both ways are used at once, or an option does not fit.
-    """
-    if num_beams is not None:
-        require_int("A search needs hypotheses.", num_beams=num_beams)
-    if strategy is None:
-        penalty = 0.0 if length_penalty is None else length_penalty
-        return Greedy(penalty) if num_beams is None or num_beams == 1 else Beam(num_beams, penalty)
-    if num_beams is not None or length_penalty is not None:
-        raise ValueError(
-            "The search is described twice. Expected either `strategy` or the short way with "
-            f"`num_beams` and `length_penalty`. Received: strategy={strategy!r}, "
-            f"num_beams={num_beams!r}, length_penalty={length_penalty!r}. Put them into the "
-            "strategy, such as Beam(num_beams=4, length_penalty=0.6)."
-        )
-    return get(strategy)
 
 
 def _plain(value: Any) -> Any:

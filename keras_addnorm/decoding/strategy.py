@@ -11,15 +11,14 @@ from typing import Any, Protocol
 import keras
 from keras import ops
 
-from keras_addnorm.decoding import coverage, length_penalties
+from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.constraints import View
-from keras_addnorm.decoding.coverage import CoverageLike, CoveragePenalty
 from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.decoding.engine import Engine, engine_for
 from keras_addnorm.decoding.engine.base import AnyState, Grow, GrowingLoop, Loop
 from keras_addnorm.decoding.engine.beam_cache import is_shared
 from keras_addnorm.decoding.engine.views import ListedTokens
-from keras_addnorm.decoding.length_penalties import LengthPenaltyLike
+from keras_addnorm.decoding.length_penalties import CoverageLike, CoveragePenalty, LengthPenaltyLike
 from keras_addnorm.decoding.search_inputs import (
     Cache,
     Hypotheses,
@@ -336,7 +335,8 @@ class Strategy(abc.ABC):
     def resolve_penalties(self) -> None:
         """Replace what stands for a penalty by the penalty, in `__post_init__`."""
         object.__setattr__(self, "length_penalty", length_penalties.get(self.length_penalty))
-        object.__setattr__(self, "coverage_penalty", coverage.get(self.coverage_penalty))
+        coverage = length_penalties.get_coverage(self.coverage_penalty)
+        object.__setattr__(self, "coverage_penalty", coverage)
 
     @abc.abstractmethod
     def search(self, model: StepModel, inputs: SearchInputs) -> SearchResult:

@@ -14,15 +14,7 @@ Tensor = Any
 
 
 def select(rows: Tensor, order: Tensor) -> Tensor:
-    """Return some entries of each row.
-
-    Args:
-        rows: `(N, M, ...)`.
-        order: `(N, m)`, which ones, from 0 to M - 1.
-
-    Returns:
-        `(N, m, ...)`.
-    """
+    """Return some entries of each row: `(N, M, ...)`, `(N, m)` -> `(N, m, ...)`."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -34,15 +26,7 @@ def select(rows: Tensor, order: Tensor) -> Tensor:
 
 
 def take(x: Tensor, indices: Tensor) -> Tensor:
-    """Return some entries of the first axis.
-
-    Args:
-        x: `(N, ...)`.
-        indices: `(n, ...)`, which ones, from 0 to N - 1.
-
-    Returns:
-        `(n, ...)`.
-    """
+    """Return some entries of the first axis: `(N, ...)`, `(n, ...)` -> `(n, ...)`."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.text import meaningful_text
 from keras_addnorm.basics.translation import Translation
-from keras_addnorm.basics.unicode_text import meaningful_text
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.search import Search, takes_search
 from keras_addnorm.decoding.splitting import EndOnly, join, make_segments

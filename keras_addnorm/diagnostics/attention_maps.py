@@ -12,10 +12,10 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.diagnostics.label_fonts import fitting_fonts
-from keras_addnorm.models.checks import require_model
-from keras_addnorm.models.id_checks import check_inputs
+from keras_addnorm.models.checks import check_inputs
+from keras_addnorm.models.seq2seq import require_model
 
 _INK = "#333f4b"
 

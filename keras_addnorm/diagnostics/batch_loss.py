@@ -10,8 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.models import Seq2SeqTransformer
-from keras_addnorm.models.id_checks import check_data
-from keras_addnorm.models.loss_checks import require_loss_of_logits
+from keras_addnorm.models.checks import check_data, require_loss_of_logits
 from keras_addnorm.training import MaskedSparseCategoricalCrossentropy
 
 Tensor = Any

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics.batch_loss import Batch, BatchLoss, LossLike
 from keras_addnorm.diagnostics.observe import observe, require_places
 from keras_addnorm.layers.sublayers import named_sublayers

@@ -12,8 +12,8 @@ from keras import ops
 from keras_addnorm.diagnostics.attention_maps import attention_scores
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.head_diversity import HeadDiversity
-from keras_addnorm.models.checks import require_model
-from keras_addnorm.models.id_checks import check_ids, check_inputs, id_array
+from keras_addnorm.models.checks import check_ids, check_inputs, id_array
+from keras_addnorm.models.seq2seq import require_model
 
 
 @dataclasses.dataclass(frozen=True)

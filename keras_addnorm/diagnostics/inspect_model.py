@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics import statistics
 from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of
 from keras_addnorm.diagnostics.effective_depth import EffectiveDepth

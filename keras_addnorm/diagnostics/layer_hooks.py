@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.feed_forward import FeedForward
-from keras_addnorm.layers.outputs import pack
+from keras_addnorm.layers.shapes import pack
 from keras_addnorm.layers.sublayers import named_add_norms, named_sublayers
 
 Tensor = Any

@@ -11,7 +11,7 @@ from keras_addnorm.diagnostics.batch_loss import LossLike, require_loss
 from keras_addnorm.diagnostics.report import Report
 from keras_addnorm.layers.pruned import require_sublayers
 from keras_addnorm.models import Seq2SeqTransformer, rebuild
-from keras_addnorm.models.checks import require_model
+from keras_addnorm.models.seq2seq import require_model
 from keras_addnorm.training import (
     MaskedSparseCategoricalCrossentropy,
     Perplexity,

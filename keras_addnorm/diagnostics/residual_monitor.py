@@ -11,9 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.arrays import to_numpy
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import is_whole, to_path
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics.batch_loss import BatchLoss, LossLike, parts_of, require_loss
 from keras_addnorm.diagnostics.compiled import compiled
 from keras_addnorm.diagnostics.gradients import differentiate

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_addnorm import schemes
 from keras_addnorm.basics.argument_checks import is_number, is_whole, require_gain, require_int
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics.gradients import loss_gradients
 from keras_addnorm.diagnostics.observe import Observation, observe
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.diagnostics.observe import SublayerRecord
 from keras_addnorm.diagnostics.report_data import StreamStatistics
 

@@ -11,7 +11,7 @@ from keras_addnorm.explain.steps import require_steps, steps_of
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.attention_config import Learned
 from keras_addnorm.layers.feed_forward import get_activation
-from keras_addnorm.layers.positions.sinusoids import Sinusoids
+from keras_addnorm.layers.positions.absolute import Sinusoids
 from keras_addnorm.models import Seq2SeqTransformer
 
 MOST_WEIGHTS = 3_000_000

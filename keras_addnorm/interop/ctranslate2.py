@@ -23,7 +23,8 @@ from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.positions import is_learned
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
-from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
+from keras_addnorm.models.checks import require_finite, require_vocabularies
+from keras_addnorm.models.seq2seq import require_model
 
 # CTranslate2 reads positions from a table, and ours have no end. It cuts sources at 1024 tokens
 # itself, unless told otherwise.

@@ -7,12 +7,13 @@ import string
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.integrity import IN_EXPORTS, Manifest
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.basics.resources import read_resource
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.models import Seq2SeqConfig
-from keras_addnorm.models.checks import require_finite, require_model, require_vocabularies
+from keras_addnorm.models.checks import require_finite, require_vocabularies
+from keras_addnorm.models.seq2seq import require_model
 
 
 def require_new(directory: str | os.PathLike[str]) -> Path:

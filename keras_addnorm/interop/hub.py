@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.paths import to_path
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # Seconds until a hub that does not answer counts as out of reach.

@@ -24,7 +24,8 @@ from keras_addnorm.interop.folders import require_intact, require_new, write_man
 from keras_addnorm.interop.hub import find_checkpoint
 from keras_addnorm.interop.tensor_files import StoredTensor, write_safetensors
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, merge_lora
-from keras_addnorm.models.checks import require_finite, require_model, require_tokenizers
+from keras_addnorm.models.checks import require_finite, require_tokenizers
+from keras_addnorm.models.seq2seq import require_model
 
 OF_THE_FOLDER = "folder"
 """`tokenizers=` of `load_pretrained`: those of the folder."""

@@ -16,8 +16,8 @@ from keras_addnorm.basics.argument_checks import require_epsilon, require_share
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
-from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.projection import require_hidden_dim
+from keras_addnorm.layers.shapes import ShapeOfInput
 
 Tensor = Any
 

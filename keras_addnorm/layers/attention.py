@@ -11,27 +11,34 @@ from keras import ops
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
-from keras_addnorm.basics.by_name import OtherOrder
+from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, takes
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.arguments import KerasArguments, takes
 from keras_addnorm.layers.attention_config import AttentionConfig, Learned, LearnedOrFixed
 from keras_addnorm.layers.dropout import Dropout
-from keras_addnorm.layers.fused_attention import fused_attention, has_fused_attention
-from keras_addnorm.layers.head_diversity import HeadDiversity
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
-from keras_addnorm.layers.inner_norm import InnerNorm, get_inner_norm
 from keras_addnorm.layers.kv_cache import KeyValueCache, KeyValues, as_key_values
 from keras_addnorm.layers.masks import (
     combine_masks,
     explicit_or_implicit,
+    fused_attention,
+    has_fused_attention,
     masked_softmax,
     position_mask,
 )
-from keras_addnorm.layers.output_shape import ShapeOfInput
-from keras_addnorm.layers.outputs import pack
 from keras_addnorm.layers.positions import PositionsLike, RelativePositions
-from keras_addnorm.layers.projection import Projection, require_hidden_dim
-from keras_addnorm.layers.shapes import leading_sizes, require_sequences, size_of
+from keras_addnorm.layers.projection import (
+    InnerNorm,
+    Projection,
+    get_inner_norm,
+    require_hidden_dim,
+)
+from keras_addnorm.layers.shapes import (
+    ShapeOfInput,
+    leading_sizes,
+    pack,
+    require_sequences,
+    size_of,
+)
 
 Tensor = Any
 Shape = tuple[int | None, ...]
@@ -299,7 +306,7 @@ class MultiHeadAttention(ShapeOfInput, abc.ABC):
         training: bool | None,
     ) -> None:
         """Add the loss on heads that agree, while training; diagnostics watch this call."""
-        diversity = HeadDiversity.get(self.attention.head_diversity)
+        diversity: Any = self.attention.head_diversity
         if training and diversity is not None:
             loss = diversity.loss(values, weights, context, key_mask, query_mask)
             # Keras adds it to a loss of this type, which TensorFlow does with no other.

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import is_number, is_whole
-from keras_addnorm.basics.described import from_fields
-from keras_addnorm.layers.arguments import checked
+from keras_addnorm.basics.arguments import checked
+from keras_addnorm.basics.fields import from_fields
 from keras_addnorm.layers.head_diversity import HeadDiversity
 
 _LEARNED = "learned"
@@ -105,7 +105,11 @@ class AttentionConfig:
             _check_norm(name, getattr(self, name))
         for name in ("scale", "sink"):
             object.__setattr__(self, name, _learned_or_fixed(name, getattr(self, name)))
-        object.__setattr__(self, "head_diversity", HeadDiversity.get(self.head_diversity))
+        object.__setattr__(
+            self,
+            "head_diversity",
+            from_fields(HeadDiversity, self.head_diversity, "The head diversity"),
+        )
 
     @classmethod
     def get(cls, identifier: AttentionConfig | dict[str, Any] | None) -> AttentionConfig:

@@ -10,16 +10,15 @@ from typing import Any, ClassVar
 import keras
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.basics.by_name import OtherOrder
+from keras_addnorm.basics.arguments import KerasArguments, OtherOrder, document, takes
 from keras_addnorm.layers.add_norm import AddNorm
-from keras_addnorm.layers.arguments import KerasArguments, document, takes
 from keras_addnorm.layers.attention import MultiHeadAttention
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.feed_forward import FeedForward
 from keras_addnorm.layers.initializers import scaled
-from keras_addnorm.layers.output_shape import ShapeOfInput
 from keras_addnorm.layers.pruned import PRUNED, require_sublayers
+from keras_addnorm.layers.shapes import ShapeOfInput
 
 Shape = tuple[int | None, ...]
 

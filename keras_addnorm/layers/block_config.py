@@ -10,8 +10,8 @@ import keras
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.argument_checks import require_epsilon, require_share, require_size
+from keras_addnorm.basics.arguments import checked
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.arguments import checked
 from keras_addnorm.layers.attention_config import AttentionConfig
 from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.layers.initializers import InitializerLike, seeds_kept

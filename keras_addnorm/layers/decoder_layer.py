@@ -6,12 +6,11 @@ from typing import Any
 
 import keras
 
-from keras_addnorm.basics.by_name import OtherOrder
+from keras_addnorm.basics.arguments import OtherOrder
 from keras_addnorm.layers.attention import MultiHeadCrossAttention, MultiHeadSelfAttention
 from keras_addnorm.layers.block import TransformerBlock
 from keras_addnorm.layers.masks import explicit_or_implicit
-from keras_addnorm.layers.outputs import pack, unpack
-from keras_addnorm.layers.shapes import require_sequences
+from keras_addnorm.layers.shapes import pack, require_sequences, unpack
 
 Tensor = Any
 Shape = tuple[int | None, ...]

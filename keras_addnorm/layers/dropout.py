@@ -45,15 +45,7 @@ class Dropout(keras.layers.Dropout):
     """
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
-        """Drop elements while training.
-
-        Args:
-            inputs: Any tensor of floats.
-            training: Whether to drop elements.
-
-        Returns:
-            A tensor of the same shape.
-        """
+        """Drop elements while training."""
         is_plain = self.noise_shape is None and keras.backend.backend() != "torch"
         if not (training and self.rate and is_plain):
             return super().call(inputs, training=training)

@@ -16,7 +16,7 @@ from keras_addnorm.basics.argument_checks import (
     require_share,
     require_size,
 )
-from keras_addnorm.basics.arrays import inside_vocabulary, values_of
+from keras_addnorm.basics.tensors import inside_vocabulary, values_of
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.masks import token_mask

@@ -12,8 +12,12 @@ from keras import ops
 from keras_addnorm.basics.argument_checks import require_gain, require_share, require_size
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.initializers import InitializerLike, fresh_initializer
-from keras_addnorm.layers.inner_norm import InnerNorm, get_inner_norm
-from keras_addnorm.layers.projection import Projection, require_hidden_dim
+from keras_addnorm.layers.projection import (
+    InnerNorm,
+    Projection,
+    get_inner_norm,
+    require_hidden_dim,
+)
 
 Tensor = Any
 

@@ -9,7 +9,6 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
-from keras_addnorm.basics.described import from_fields
 
 Tensor = Any
 
@@ -48,21 +47,6 @@ class HeadDiversity:
                 "The head diversity needs factors. Expected subspaces, positions and outputs of 0 "
                 f"or more, not all of them 0. Received: {self}"
             )
-
-    @classmethod
-    def get(cls, identifier: HeadDiversity | dict[str, float] | None) -> HeadDiversity | None:
-        """Return an instance from its fields, or as it is.
-
-        Args:
-            identifier: An instance, a dict of its fields, or `None`.
-
-        Returns:
-            The instance, or `None`.
-
-        Raises:
-            ValueError: If it is something else, or a field is unknown or does not fit.
-        """
-        return from_fields(cls, identifier, "The head diversity")
 
     def loss(
         self,

@@ -1,7 +1,8 @@
-"""Attention masks as pure functions. True means "attend" (or "a real token") everywhere."""
+"""Masks and attention under them, as pure functions. True means "attend", or "a real token"."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
-from keras_addnorm.basics.arrays import to_tensor
+from keras_addnorm.basics.tensors import to_tensor
 
 Tensor = Any
 
@@ -35,28 +36,6 @@ def token_mask(token_ids: Tensor, pad_id: int, is_first_real: bool = False) -> T
     if not is_first_real:
         return is_real
     return ops.concatenate([ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1)
-
-
-def causal_mask(
-    num_queries: int | Tensor, num_keys: int | Tensor, offset: int | Tensor = 0
-) -> Tensor:
-    """Let each query see the keys up to its own position.
-
-    Args:
-        num_queries: Number of query positions, T.
-        num_keys: Number of key positions, S.
-        offset: Position of the first query among the keys; in cached decoding, the number of
-            positions that are in the cache already.
-
-    Returns:
-        Booleans of shape `(T, S)`: entry `(t, s)` is `s <= t + offset`.
-
-    Example:
-    ```python
-    causal_mask(2, 3, offset=1)  # [[True, True, False], [True, True, True]]
-    ```
-    """
-    return key_distances(num_queries, num_keys, offset) <= 0
 
 
 def position_mask(
@@ -221,3 +200,37 @@ def _check_rank(name: str, mask: Tensor, shapes: dict[int, str]) -> None:
             f"`{name}` has the wrong number of axes. Expected {' or '.join(shapes.values())}. "
             f"Received shape: {tuple(mask.shape)}"
         )
+
+
+@functools.cache
+def has_fused_attention() -> bool:
+    """Return whether the backend has an attention that is at least as fast as its steps.
+
+    Measured with benchmarks/attention.py: torch has kernels of its own on every device and JAX
+    (flash attention) on accelerators. JAX on CPUs and TensorFlow go through the same steps, a
+    little slower.
+    """
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return not keras.distribution.list_devices()[0].startswith("cpu")
+    return backend == "torch"
+
+
+def fused_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return `softmax(q k^T) v`, zeros where there is nothing to attend to.
+
+    Args:
+        queries: Scaled queries, `(B, T, H, K)`.
+        keys: `(B, S, G, K)`.
+        values: `(B, S, G, K)`.
+        mask: Booleans that broadcast to `(B, H, T, S)`, or `None`.
+
+    Returns:
+        `(B, T, H, K)`.
+    """
+    context = ops.dot_product_attention(queries, keys, values, mask=mask, scale=1.0)
+    if mask is None:
+        return context
+    # The backends make an even average of a row with nothing to attend to.
+    has_key = ops.any(mask, axis=-1)  # (B, 1, T)
+    return ops.where(ops.swapaxes(has_key, 1, 2)[..., None], context, 0.0)

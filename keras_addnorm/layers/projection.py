@@ -1,17 +1,43 @@
-"""The dense layer that every sublayer is made of."""
+"""What every sublayer is made of: the dense layer, and a norm before its output projection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
 
-from keras_addnorm.layers.adaptable import AdaptableLayer
+from keras_addnorm import norms
+from keras_addnorm.layers.lora import lora_variables, redraw
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any
+
+
+class AdaptableLayer(keras.layers.Layer):
+    """A base, before that of Keras, of a layer of ours with LoRA and quantisation.
+
+    ```python
+    class Projection(AdaptableLayer, keras.layers.Dense): ...
+    ```
+    """
+
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, config: Any = None
+    ) -> None:
+        """Quantise the weights, as the layer of Keras does."""
+        # The check of Keras would refuse this class, too, as a subclass of its own layer.
+        if type_check and AdaptableLayer not in type(self).__bases__:
+            raise self._not_implemented_error(self.quantize)
+        super().quantize(mode, type_check=False, config=config)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the weights; LoRA, whose matrices a saved weight contains, begins anew."""
+        super().load_own_variables(store)
+        if self.lora_enabled:
+            first, _ = lora_variables(self)
+            redraw(first)
 
 
 @keras.saving.register_keras_serializable(package="keras_addnorm")
@@ -56,3 +82,19 @@ def require_hidden_dim(shape: tuple[int | None, ...]) -> int:
             "before, with the width D of the stream."
         )
     return shape[-1]
+
+
+InnerNorm: TypeAlias = "norms.Norm | dict[str, Any] | None"
+"""A norm that some schemes want inside a sublayer (Sub-LN), not built; its config, or `None`."""
+
+
+def get_inner_norm(identifier: InnerNorm) -> norms.Norm | None:
+    """Return the norm, from itself or from its config."""
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if not isinstance(identifier, keras.layers.Layer | None):
+        raise ValueError(
+            "A norm inside a sublayer is a layer. Expected one, its config, or None. "
+            f"Received: {identifier!r:.80}"
+        )
+    return identifier

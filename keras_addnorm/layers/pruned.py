@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.suggestions import near_names
-from keras_addnorm.layers.outputs import pack
+from keras_addnorm.layers.shapes import pack
 
 Tensor = Any
 
@@ -105,18 +105,7 @@ PRUNED: dict[str, type[PrunedSublayer]] = {
 
 
 def require_sublayers(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Return sublayers' names in the order in which they run, each once.
-
-    Args:
-        names: Names of sublayers.
-        known: All that there are, in their order.
-
-    Returns:
-        Those of `known` that are among `names`.
-
-    Raises:
-        ValueError: If there is no sublayer of such a name.
-    """
+    """Return those of the known sublayers that are named, in the order in which they run."""
     known = tuple(known)
     if isinstance(names, str):
         names = (names,)

@@ -1,4 +1,8 @@
-"""Sizes of tensors whose shape is only partly known while they are traced."""
+"""Shapes and return values of layers.
+
+A shape may be only partly known while it is traced. A layer returns its output, then attention
+weights and cache where these are asked for.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,7 @@ Tensor = Any
 
 
 def require_sequences(name: str, **inputs: Tensor) -> None:
-    """Raise a `ValueError` unless inputs of a layer have three axes.
-
-    Args:
-        name: The layer's name.
-        **inputs: Tensors, or trees of them, by the names of the arguments; `None` for none.
-    """
+    """Raise a `ValueError` unless inputs of a layer, or trees of them, have three axes."""
     named = [(name, x) for name, tree in inputs.items() for x in keras.tree.flatten(tree)]
     for argument, x in named:
         if x is not None and len(x.shape) != 3:
@@ -55,3 +54,32 @@ def pad_axis(x: Tensor, axis: int, size: int | Tensor) -> Tensor:
     sizes = [size_of(x, i) for i in range(len(x.shape))]
     sizes[axis] = size - sizes[axis]
     return ops.concatenate([x, ops.zeros(sizes, dtype=x.dtype)], axis=axis)
+
+
+def pack(y: Tensor, scores: Any = None, cache: Any = None) -> Any:
+    """Return `y` alone, or a tuple of `y` and whatever else is not `None`, in this order."""
+    outputs = tuple(item for item in (y, scores, cache) if item is not None)
+    return y if len(outputs) == 1 else outputs
+
+
+def unpack(outputs: Any, has_scores: bool, has_cache: bool) -> tuple[Tensor, Any, Any]:
+    """Return output, scores and cache, `None` for what was not asked for."""
+    if not (has_scores or has_cache):
+        return outputs, None, None
+    y, *rest = outputs
+    scores = rest.pop(0) if has_scores else None
+    return y, scores, rest.pop() if has_cache else None
+
+
+class ShapeOfInput(keras.layers.Layer):
+    """A layer whose output has the shape of its first input; `TimeDistributed` asks for it."""
+
+    def compute_output_shape(
+        self, x_shape: tuple[int | None, ...], *other_shapes: Any, **named_shapes: Any
+    ) -> tuple[int | None, ...]:
+        """Return the shape of `x`."""
+        return tuple(x_shape)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace the call: caches, attention weights and states are outputs, too."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)

@@ -13,8 +13,8 @@ import keras
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.arguments import KerasArguments, takes
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.arguments import KerasArguments, takes
 from keras_addnorm.layers.block import ConfiguredLayer, TransformerBlock
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.checkpointing import checkpointed
@@ -23,10 +23,9 @@ from keras_addnorm.layers.encoder_layer import TransformerEncoderLayer
 from keras_addnorm.layers.initializers import seeds_kept
 from keras_addnorm.layers.learned_arrays import LearnedArrays
 from keras_addnorm.layers.masks import explicit_or_implicit
-from keras_addnorm.layers.outputs import pack, unpack
 from keras_addnorm.layers.positions import PositionsLike
 from keras_addnorm.layers.pruned import require_sublayers, within
-from keras_addnorm.layers.shapes import require_sequences
+from keras_addnorm.layers.shapes import pack, require_sequences, unpack
 
 Tensor = Any
 Shape = tuple[int | None, ...]

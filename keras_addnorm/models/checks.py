@@ -1,12 +1,24 @@
-"""Checks of models, and of the tokenizers that belong to them."""
+"""What a model is given: token ids, a loss, tokenizers; and whether its weights are numbers.
+
+A compiled graph cannot refuse ids. What is looked at before costs next to nothing: arrays and eager
+tensors, once, and what a data set of ours says of itself. Data sets of others are not read for it:
+the embedding gives NaN for a wrong id.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from keras_addnorm.basics.arrays import not_finite
+import keras
+import numpy as np
+from keras import ops
+
+from keras_addnorm.basics.tensors import not_finite, values_of
+from keras_addnorm.decoding.checks import check_ids, check_length, check_padding, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
-from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 
 
 class _Tokenizer(Protocol):
@@ -26,25 +38,8 @@ class _Tokenizers(Protocol):
     def target(self) -> _Tokenizer: ...
 
 
-def require_model(model: Any) -> Seq2SeqTransformer:
-    """Return the model, or raise a `TypeError` if it is no `Seq2SeqTransformer`."""
-    if not isinstance(model, Seq2SeqTransformer):
-        raise TypeError(
-            "This needs a model that can be described by a Seq2SeqConfig. Expected a "
-            f"Seq2SeqTransformer; received a {type(model).__name__}."
-        )
-    return model
-
-
-def require_finite(model: Seq2SeqTransformer) -> None:
-    """Check that all weights of a model are numbers, before it is written for others.
-
-    Args:
-        model: The model.
-
-    Raises:
-        ValueError: If one is NaN or infinite; the message names the weights.
-    """
+def require_finite(model: keras.Model) -> None:
+    """Raise a `ValueError` if weights of a model are no numbers, before others get it."""
     if found := not_finite(model.weights):
         raise ValueError(
             "The model has weights that are NaN or infinite, and would translate nothing. Expected "
@@ -55,15 +50,7 @@ def require_finite(model: Seq2SeqTransformer) -> None:
 
 
 def require_vocabularies(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
-    """Check that tokenizers have as many pieces as a model.
-
-    Args:
-        config: The model's config.
-        tokenizers: A `TokenizerPair`, or whatever has two tokenizers as `source` and `target`.
-
-    Raises:
-        ValueError: If they do not.
-    """
+    """Raise a `ValueError` unless tokenizers have as many pieces as a model."""
     for side, tokenizer, expected in (
         ("source", tokenizers.source, config.source_vocabulary_size),
         ("target", tokenizers.target, config.target_vocabulary_size),
@@ -78,15 +65,7 @@ def require_vocabularies(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None
 
 
 def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
-    """Check that tokenizers belong to a model: sizes of the vocabularies and special ids.
-
-    Args:
-        config: The model's config.
-        tokenizers: As for `require_vocabularies`.
-
-    Raises:
-        ValueError: If they do not.
-    """
+    """Raise a `ValueError` unless tokenizers have a model's vocabulary sizes and special ids."""
     require_vocabularies(config, tokenizers)
     for tokenizer in (tokenizers.source, tokenizers.target):
         ids = (config.pad_id, config.start_id, config.end_id)
@@ -96,3 +75,124 @@ def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
                 "The model has other special ids than the tokenizer: expected pad, start and end "
                 f"{own}; received {ids}. Leave them at their defaults in Seq2SeqConfig."
             )
+
+
+__all__ = ["check_data", "check_ids", "check_inputs", "id_array", "narrowed"]
+
+_SIDES = ("source", "target")
+
+
+def check_inputs(inputs: Any, config: Seq2SeqConfig) -> None:
+    """Raise a `ValueError` if ids that can be looked at are none that the model can read.
+
+    Args:
+        inputs: What a model is called with: ids by the side that they are of, or both in a row.
+        config: The model's config.
+
+    Raises:
+        ValueError: If an id is negative, fractional or too large, or if padding stands before or
+            between the tokens of a row.
+    """
+    if isinstance(inputs, list | tuple) and len(inputs) == len(_SIDES):
+        inputs = dict(zip(_SIDES, inputs, strict=True))
+    if not isinstance(inputs, Mapping):
+        return
+    for side in _SIDES:
+        values = values_of(inputs.get(side))
+        if values is not None:
+            check_ids(side, _whole(side, values), getattr(config, f"{side}_vocabulary_size"))
+            # The start token may be padding, too.
+            is_start = side == "target" and config.start_id == config.pad_id
+            check_padding(side, values, config.pad_id, num_real=int(is_start))
+
+
+def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
+    """Check what a model is trained or evaluated on, as far as that costs nothing.
+
+    Args:
+        x: Inputs as arrays, or a data set.
+        y: Labels, if inputs are arrays.
+        config: The model's config.
+        loss: What the model was compiled with; labels are looked at if it has a `pad_id`.
+
+    Raises:
+        ValueError: If an id is negative, fractional or too large, if padding stands before or
+            between the tokens of a row, or if rows are longer than a table of positions.
+    """
+    # A data set of `keras_addnorm.data` says how large its ids are, and how long its rows.
+    data = getattr(x, "epochs", x)
+    largest = getattr(data, "largest_ids", None) or {}
+    for side, found in largest.items():
+        size = getattr(config, f"{side}_vocabulary_size")
+        if found >= size:
+            raise ValueError(
+                f"The data set does not belong to the model. Expected {side} ids below {size}, "
+                f"the size of its vocabulary. Received ids up to {found}. Make it with the model's "
+                "own tokenizer."
+            )
+    check_length("data set's", getattr(data, "longest_row", 0), config.num_positions)
+    check_inputs(x, config)
+    labels = values_of(y) if hasattr(loss, "pad_id") else None
+    if labels is not None and labels.dtype.kind in "iu":
+        check_ids("label", labels[labels != loss.pad_id], config.target_vocabulary_size)
+
+
+def narrowed(inputs: Any) -> Any:
+    """Return ids as the int32 that Keras makes of them; what int32 cannot hold becomes -1."""
+    return keras.tree.map_structure(_narrowed, inputs)
+
+
+def _narrowed(ids: Any) -> Any:
+    # Not a symbolic tensor, which `is_tensor` does not take for one.
+    dtype = ops.dtype(ids) if ops.is_tensor(ids) else "int32"
+    if dtype not in ("int64", "uint32", "uint64") and "float" not in dtype:
+        return ids
+    fits = ops.logical_and(ops.greater_equal(ids, 0), ops.less_equal(ids, 2**31 - 1))
+    if "float" in dtype:
+        fits = ops.logical_and(fits, ops.equal(ids, ops.floor(ids)))
+    return ops.where(fits, ops.cast(ids, "int32"), -1)
+
+
+def _whole(side: str, values: np.ndarray) -> np.ndarray:
+    """Return ids as integers; Keras would cut fractions off."""
+    if values.dtype.kind != "f":
+        return values
+    fractional = values[values != np.floor(values)] if values.size else values
+    if fractional.size or not np.isfinite(values).all():
+        raise ValueError(
+            f"A {side} id is no whole number. Expected a dtype such as int32. Received: "
+            f"{fractional.ravel()[:4].tolist() or 'infinity'}"
+        )
+    return values.astype("int64")
+
+
+def require_loss_of_logits(loss: Any) -> None:
+    """Raise a `ValueError` if a loss takes probabilities, which logits are not."""
+    for one in keras.tree.flatten(loss):
+        if _takes_probabilities(one):
+            name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
+            raise ValueError(
+                "The model gives logits, and this loss takes probabilities. Expected "
+                "MaskedSparseCategoricalCrossentropy of keras_addnorm.training, which leaves "
+                f"padding out, or a loss with from_logits=True. Received: {name!r}"
+            )
+
+
+def _takes_probabilities(loss: Any) -> bool:
+    if isinstance(loss, str):
+        if loss.lower() in _CHOSEN_BY_SHAPE:
+            return True
+        loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        return getattr(loss, "from_logits", None) is False
+    given = loss.keywords if isinstance(loss, functools.partial) else {}
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    if getattr(function, "__module__", None) != _KERAS_FUNCTIONS:
+        return False
+    default = inspect.signature(function).parameters.get("from_logits")
+    return default is not None and not given.get("from_logits", default.default)
+
+
+_CHOSEN_BY_SHAPE = ("crossentropy", "ce")
+"""Names that Keras takes for one of three losses of probabilities."""
+_KERAS_FUNCTIONS = keras.losses.mean_squared_error.__module__

@@ -8,11 +8,11 @@ from typing import Any
 
 from keras_addnorm import norms
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.arguments import checked, document
 from keras_addnorm.basics.suggestions import did_you_mean
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.decoding.decoder import SpecialIds
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.arguments import checked, document
 from keras_addnorm.layers.attention import divide_heads
 from keras_addnorm.layers.block_config import BlockConfig
 from keras_addnorm.layers.embedding_side import SideArguments

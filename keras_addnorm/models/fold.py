@@ -8,12 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_addnorm import norms, schemes
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.sublayers import named_add_norms
-from keras_addnorm.models.checks import require_model
 from keras_addnorm.models.rebuild import rebuild
-from keras_addnorm.models.seq2seq import Seq2SeqTransformer
+from keras_addnorm.models.seq2seq import Seq2SeqTransformer, require_model
 from keras_addnorm.schemes import Folding
 
 _SIDES: tuple[Literal["encoder", "decoder"], ...] = ("encoder", "decoder")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.layers.lora import lora_layers, lora_variables, merged_weight
 from keras_addnorm.layers.quantization import quantized_layers
-from keras_addnorm.models.checks import require_model
-from keras_addnorm.models.seq2seq import Seq2SeqTransformer
+from keras_addnorm.models.seq2seq import Seq2SeqTransformer, require_model
 
 
 def rebuild(model: Seq2SeqTransformer, **changes: Any) -> Seq2SeqTransformer:
@@ -47,14 +46,7 @@ def _values(model: Seq2SeqTransformer) -> dict[str, Any]:
 
 
 def require_floats(model: Seq2SeqTransformer) -> None:
-    """Raise a `ValueError` if some layers of a model are quantised.
-
-    Args:
-        model: The model.
-
-    Raises:
-        ValueError: If there are such layers.
-    """
+    """Raise a `ValueError` if some layers of a model are quantised."""
     if found := quantized_layers(model):
         name, layer = next(iter(found.items()))
         raise ValueError(

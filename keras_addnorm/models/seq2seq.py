@@ -10,17 +10,18 @@ import keras
 
 from keras_addnorm import decoding, norms, schemes
 from keras_addnorm.basics.garbage import old_objects_exempt
+from keras_addnorm.decoding.decoder import DecoderInfo
+from keras_addnorm.decoding.generate import generate_with
 from keras_addnorm.decoding.search import takes_search
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers import positions as position_kinds
 from keras_addnorm.layers.chosen import chosen_layers
+from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.layers.pruned import within
 from keras_addnorm.layers.quantization import quantize_layers, quantized_policies
-from keras_addnorm.layers.shared_table_embedding import SharedTableEmbedding
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
+from keras_addnorm.models.checks import check_data, check_inputs, narrowed, require_loss_of_logits
 from keras_addnorm.models.config import Seq2SeqConfig
-from keras_addnorm.models.id_checks import check_data, check_inputs, narrowed
-from keras_addnorm.models.loss_checks import require_loss_of_logits
 
 Tensor = Any
 
@@ -364,13 +365,8 @@ class Seq2SeqTransformer(keras.Model):
                 tokens, or more positions than the model, or if an option does not fit.
             FloatingPointError: If logits are not finite; names the step.
         """
-        return decoding.generate(
-            self,
-            source_ids,
-            search=search,
-            return_details=return_details,
-            jit_compile=jit_compile,
-        )
+        info = DecoderInfo.of(self)
+        return generate_with(self, source_ids, search, return_details, jit_compile, info)
 
     def score(
         self,
@@ -541,3 +537,13 @@ def _side_arguments(config: Seq2SeqConfig, side: Literal["encoder", "decoder"]) 
         "norm": None if norm is None else norms.for_side(norm, side),
         "epsilon": config.epsilon,
     }
+
+
+def require_model(model: Any) -> Seq2SeqTransformer:
+    """Return the model, or raise a `TypeError` if it is no `Seq2SeqTransformer`."""
+    if not isinstance(model, Seq2SeqTransformer):
+        raise TypeError(
+            "This needs a model that can be described by a Seq2SeqConfig. Expected a "
+            f"Seq2SeqTransformer; received a {type(model).__name__}."
+        )
+    return model

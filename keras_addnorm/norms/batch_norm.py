@@ -9,7 +9,7 @@ from keras import ops
 from keras.src.backend import get_keras_mask  # Keras offers no public way to read a tensor's mask.
 
 from keras_addnorm.basics.argument_checks import require_share
-from keras_addnorm.basics.by_name import OtherOrder, by_name
+from keras_addnorm.basics.arguments import OtherOrder, by_name
 from keras_addnorm.norms.norm import Norm, Shape, Tensor
 
 

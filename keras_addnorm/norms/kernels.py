@@ -12,7 +12,7 @@ for each row. For a row `x` with `c = x - mean(x)` (RMS: `c = x`),
 The array that is kept is `n`; or `x`, where `x` has 16 bits and `n` would have 32: the backward
 pass then computes `n` again.
 
-On processors, sums over a row are matrix products with a vector (`basics/row_sums.py` has the
+On processors, sums over a row are matrix products with a vector (`basics/tensors.py` has the
 reasons), and so are sums down the columns of each matrix in a stack. But the columns of a single
 matrix are summed plainly, because XLA makes a loop of that product that strides through memory, ten
 times as slow. On torch, Keras calls torch's own kernels.
@@ -25,7 +25,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_addnorm.basics.row_sums import row_means, row_sums, sums_are_products
+from keras_addnorm.basics.tensors import row_means, row_sums, sums_are_products
 from keras_addnorm.norms.norm import Tensor
 
 Gradient = Callable[[Tensor], tuple[Tensor, ...]]
@@ -48,7 +48,7 @@ def layer_normalize(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> T
         wide = ops.cast(x, gamma.dtype)
         y = ops.layer_normalization(wide, gamma, beta, axis=-1, epsilon=epsilon)
         return ops.cast(y, x.dtype)
-    return _with_gradient(_layer_normalize, epsilon, x, gamma, beta)
+    return _with_gradient(_layer_normalizer(epsilon), x, gamma, beta)
 
 
 def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
@@ -65,7 +65,7 @@ def rms_normalize(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
     if _backend_has_kernels(scale):
         y = ops.rms_normalization(ops.cast(x, scale.dtype), scale, axis=-1, epsilon=epsilon)
         return ops.cast(y, x.dtype)
-    return _with_gradient(_rms_normalize, epsilon, x, scale)
+    return _with_gradient(_rms_normalizer(epsilon), x, scale)
 
 
 def _backend_has_kernels(weight: Tensor) -> bool:
@@ -78,51 +78,48 @@ def _differentiates_twice() -> bool:
     return keras.backend.backend() in ("tensorflow", "jax")
 
 
-def _with_gradient(
-    normalize: NormWithGradient, epsilon: float, x: Tensor, *weights: Tensor
-) -> Tensor:
+def _with_gradient(normalize: NormWithGradient, x: Tensor, *weights: Tensor) -> Tensor:
     """Call a function of `x` and weights that returns its gradient, too."""
     first, *middle, last = x.shape
     if first is None and middle and None not in middle:
         rows = ops.reshape(x, (-1, last))
-        y = _with_gradient(normalize, epsilon, rows, *weights)
-        return ops.reshape(y, (-1, *middle, last))
-
-    def normalize_rows(x: Tensor, *weights: Tensor) -> tuple[Tensor, Gradient]:
-        return normalize(epsilon, x, *weights)
-
+        return ops.reshape(_with_gradient(normalize, rows, *weights), (-1, *middle, last))
     # TensorFlow requires that variables are read outside of a function with a custom gradient.
     read = [ops.copy(weight) for weight in weights]
     if _differentiates_twice():
-        return ops.custom_gradient(normalize_rows)(x, *read)
-    y, _ = normalize_rows(x, *read)
+        return ops.custom_gradient(normalize)(x, *read)
+    y, _ = normalize(x, *read)
     return y
 
 
-def _layer_normalize(
-    epsilon: float, x: Tensor, gamma: Tensor, beta: Tensor
-) -> tuple[Tensor, Gradient]:
-    mean = row_means(ops.cast(x, gamma.dtype))
-    y, reciprocal, normal = _divided_by_deviation(x, mean, gamma, epsilon)
+def _layer_normalizer(epsilon: float) -> NormWithGradient:
+    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Gradient]:
+        mean = row_means(ops.cast(x, gamma.dtype))
+        y, reciprocal, normal = _divided_by_deviation(x, mean, gamma, epsilon)
 
-    def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        upstream = ops.cast(upstream, gamma.dtype)
-        scaled = upstream * gamma - row_sums(upstream, _shares(gamma))
-        dx, dgamma = _gradients(upstream, scaled, normal(), reciprocal, gamma)
-        return ops.cast(dx, x.dtype), dgamma, _column_sums(upstream)
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            upstream = ops.cast(upstream, gamma.dtype)
+            scaled = upstream * gamma - row_sums(upstream, _shares(gamma))
+            dx, dgamma = _gradients(upstream, scaled, normal(), reciprocal, gamma)
+            return ops.cast(dx, x.dtype), dgamma, _column_sums(upstream)
 
-    return ops.cast(y * gamma + beta, x.dtype), gradient
+        return ops.cast(y * gamma + beta, x.dtype), gradient
+
+    return normalize
 
 
-def _rms_normalize(epsilon: float, x: Tensor, scale: Tensor) -> tuple[Tensor, Gradient]:
-    y, reciprocal, normal = _divided_by_deviation(x, None, scale, epsilon)
+def _rms_normalizer(epsilon: float) -> NormWithGradient:
+    def normalize(x: Tensor, scale: Tensor) -> tuple[Tensor, Gradient]:
+        y, reciprocal, normal = _divided_by_deviation(x, None, scale, epsilon)
 
-    def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
-        upstream = ops.cast(upstream, scale.dtype)
-        dx, dscale = _gradients(upstream, upstream * scale, normal(), reciprocal, scale)
-        return ops.cast(dx, x.dtype), dscale
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            upstream = ops.cast(upstream, scale.dtype)
+            dx, dscale = _gradients(upstream, upstream * scale, normal(), reciprocal, scale)
+            return ops.cast(dx, x.dtype), dscale
 
-    return ops.cast(y * scale, x.dtype), gradient
+        return ops.cast(y * scale, x.dtype), gradient
+
+    return normalize
 
 
 def _divided_by_deviation(

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_epsilon
-from keras_addnorm.basics.by_name import OtherOrder, by_name
+from keras_addnorm.basics.arguments import OtherOrder, by_name
 
 Tensor = Any
 Shape = tuple[int | None, ...]

@@ -18,6 +18,7 @@ from keras_addnorm.runs.prepare import Prepared
 from keras_addnorm.runs.progress import epoch_line
 from keras_addnorm.runs.resuming import last_checkpoint
 from keras_addnorm.runs.settings import TrainingConfig
+from keras_addnorm.runs.text_data import digest_of_tokenizers
 from keras_addnorm.training import StopRequest, TranslationScore
 from keras_addnorm.training.guard import NonFiniteGuard
 from keras_addnorm.training.resume import Checkpoints, TrainingPosition
@@ -44,15 +45,7 @@ class TrainingCallbacks:
 
 
 def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> TrainingCallbacks:
-    """Makes the callbacks of a training.
-
-    Args:
-        prepared: The training.
-        says_how_far: Whether to say it within an epoch, each minute, where no bar does.
-
-    Returns:
-        The callbacks.
-    """
+    """Makes the callbacks of a training; `says_how_far` within an epoch where no bar does."""
     training, directory, say = prepared.config.training, prepared.directory, prepared.say
     best = BestEpochs(training.best_metric, BEST_METRICS[training.best_metric], training.keep_best)
     recorder = RunRecorder(directory, prepared.report, prepared.state.epoch, best)
@@ -63,7 +56,7 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
         prepared.state,
         {"recorder": recorder, **stopping},
         prepared.epochs.plan,
-        directory.tokenizers_digest(),
+        digest_of_tokenizers(directory.tokenizer),
     )
     guard = NonFiniteGuard(
         position,

@@ -158,13 +158,7 @@ class BestEpochs:
     def keep(
         self, model: keras.Model, directory: RunDirectory, rows: Sequence[Mapping[str, float]]
     ) -> None:
-        """Saves the epoch that has just ended if it is one of the best, and drops what was beaten.
-
-        Args:
-            model: The model as that epoch left it.
-            directory: Where to.
-            rows: The log, that epoch's row last.
-        """
+        """Saves the epoch that has just ended if it is among the best; drops what it beat."""
         now, best = int(rows[-1]["epoch"]), self.epochs(rows)
         if now in best[:1]:
             save_best_weights(model, directory)

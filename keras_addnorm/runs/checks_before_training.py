@@ -21,14 +21,7 @@ _DATA_SETTINGS = ("data", "source", "target", *FILE_SETTINGS, *SPLIT_SETTINGS)
 
 
 def require_consistent(training: TrainingConfig) -> None:
-    """Checks settings that need or exclude one another.
-
-    Args:
-        training: The settings.
-
-    Raises:
-        UserError: If two of them cannot be had together.
-    """
+    """Refuses settings that need or exclude one another."""
     if training.ema and training.average_last > 1:
         raise UserError(
             "A moving average and an average of epochs are two ways to one thing. Expected one of "
@@ -43,14 +36,7 @@ def require_consistent(training: TrainingConfig) -> None:
 
 
 def require_sampling(config: RunConfig) -> None:
-    """Checks that sub-word sampling fits the kind of the tokeniser.
-
-    Args:
-        config: What is to be trained.
-
-    Raises:
-        UserError: If merges were dropped with a probability that is none.
-    """
+    """Refuses a probability that is none, with a kind of tokeniser that drops merges."""
     sampling = config.training.subword_sampling
     if config.tokenizer.kind == "bpe" and sampling >= 1:
         raise UserError(
@@ -60,14 +46,9 @@ def require_sampling(config: RunConfig) -> None:
 
 
 def require_start(config: RunConfig, directory: RunDirectory) -> None:
-    """Checks that the run to start from is trained and has the same model.
+    """Refuses a run to start from that is not trained, or has another tokeniser or model.
 
-    Args:
-        config: What is to be trained.
-        directory: Where; a training that has started needs the other run no more.
-
-    Raises:
-        UserError: If there is no such run, or it is of another tokeniser or another model.
+    A training that has started needs the other run no more.
     """
     if not config.training.start_from or directory.has_checkpoints():
         return
@@ -98,14 +79,9 @@ def _difference(key: str, before: Any, now: Any) -> str:
 
 
 def require_place_to_go_on(directory: RunDirectory) -> None:
-    """Checks that a training would not begin anew in the place of trained weights.
+    """Refuses to begin anew in the place of trained weights without a checkpoint.
 
-    Args:
-        directory: Where it is to be.
-
-    Raises:
-        UserError: If there are weights, and no checkpoint of theirs to go on from: they were
-            imported or pruned, or the checkpoints are gone.
+    They were imported or pruned, or the checkpoints are gone.
     """
     if directory.has_checkpoints() or not directory.weight_files():
         return
@@ -121,16 +97,7 @@ def require_place_to_go_on(directory: RunDirectory) -> None:
 
 
 def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
-    """Checks that a second command has the data and the model of the first one.
-
-    Args:
-        config: What is to be trained.
-        directory: Where; a folder without a run agrees with everything.
-
-    Raises:
-        UserError: If the directory holds a run of other data, another tokeniser, another model or
-            an optimiser with other variables.
-    """
+    """Refuses a directory that holds a run of other data, or of another tokeniser or model."""
     if not directory.config.exists():
         return
     if not directory.holds_parts() and not directory.has_tokenizers():
@@ -168,17 +135,7 @@ def _require_same_optimizer(
 
 
 def usable_devices(training: TrainingConfig) -> Devices:
-    """Returns the chosen devices, if the other settings work on them.
-
-    Args:
-        training: The settings.
-
-    Returns:
-        The devices.
-
-    Raises:
-        UserError: If there are no such devices, or a setting does not work on them.
-    """
+    """Returns the chosen devices; refuses settings that do not work on them."""
     with as_user_errors():
         devices = distribution.get(training.distribution, training.devices_per_model)
     if training.monitor_every and training.distribution != "none":
@@ -203,15 +160,7 @@ def usable_devices(training: TrainingConfig) -> Devices:
 
 
 def require_shareable_model(model: Seq2SeqConfig, devices: Devices) -> None:
-    """Checks that the weights divide evenly among the devices of a model.
-
-    Args:
-        model: The model's configuration.
-        devices: The devices.
-
-    Raises:
-        UserError: If a size cannot be divided.
-    """
+    """Refuses a model whose weights do not divide evenly among the devices."""
     groups = AttentionConfig.get(model.attention).key_value_heads(model.num_heads)
     with as_user_errors():
         distribution.require_divisible(
@@ -227,15 +176,7 @@ def require_shareable_model(model: Seq2SeqConfig, devices: Devices) -> None:
 
 
 def require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
-    """Every copy of the weights has to get equally many rows.
-
-    Args:
-        report: What the training data hold.
-        devices: The devices.
-
-    Raises:
-        UserError: If the rows of a bucket cannot be divided.
-    """
+    """Refuses batches that do not give every copy of the weights equally many rows."""
     rows = [size for _, size, _ in report.buckets]
     if any(size % devices.replicas for size in rows):
         raise UserError(
@@ -248,16 +189,7 @@ def require_shareable_batches(report: PipelineReport, devices: Devices) -> None:
 def require_room(
     directory: RunDirectory, model: Seq2SeqTransformer, training: TrainingConfig
 ) -> None:
-    """Checks that the disk has room for all files of the training.
-
-    Args:
-        directory: Where the files will be.
-        model: The model that is trained.
-        training: How many checkpoints are kept, and with what.
-
-    Raises:
-        UserError: If the files will not fit.
-    """
+    """Refuses a disk without room for all files of the training."""
     weights = 4 * model.count_params()
     # The weights, Adam's two moments, the moving average, the accumulated gradients.
     checkpoint = weights * (3 + (training.ema > 0) + (training.batches_per_update > 1))

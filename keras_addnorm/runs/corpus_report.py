@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.basics.languages import require_code
-from keras_addnorm.basics.paths import to_path
-from keras_addnorm.basics.unicode_text import printable
+from keras_addnorm.basics.text import printable
 from keras_addnorm.data.file_names import side_files
 from keras_addnorm.data.line_report import LEFT_OUT, LineReport
 from keras_addnorm.data.loading import is_built_in, open_translation
@@ -200,17 +200,7 @@ class CorpusSplits:
 
 
 def examine(corpus: CorpusSplits) -> CorpusReport:
-    """Reads all pairs once, and the held-out ones twice.
-
-    Args:
-        corpus: The data.
-
-    Returns:
-        The report.
-
-    Raises:
-        UserError: If a file is damaged.
-    """
+    """Reads all pairs once, and the held-out ones twice."""
     with as_user_errors():
         splits = []
         if corpus.training:

@@ -66,11 +66,7 @@ class DataCheck:
         return "; ".join(found) or "no pair has a fault"
 
     def require_clean(self) -> None:
-        """Stops a strict training; hints do not.
-
-        Raises:
-            UserError: If anything certain was counted.
-        """
+        """Stops a strict training; hints do not."""
         if any(self._certain().values()):
             raise UserError(
                 f"The training pairs are not clean: {_listed(self._certain())}. Expected none of "

@@ -167,16 +167,7 @@ def demo(
 
 
 def draw_attention(run: TrainedRun, sentence: str, path: str | Path) -> Path:
-    """Translates a sentence and draws the cross-attention of each piece.
-
-    Args:
-        run: A trained run.
-        sentence: A source sentence.
-        path: The picture to write.
-
-    Returns:
-        The path of the picture.
-    """
+    """Translates a sentence and draws the cross-attention of each piece; returns the path."""
     import numpy as np
 
     end_id = run.model.config.end_id

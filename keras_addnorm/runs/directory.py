@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import is_device
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.integrity import Manifest, digest_of_files
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.integrity import Manifest
 from keras_addnorm.basics.locks import alone
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import RunConfig, missing_settings
 from keras_addnorm.runs.toml_files import read_toml
@@ -31,8 +31,6 @@ _LEFTOVER = re.compile(
     r"|curves\.png|nonfinite-.+\.npz|(tokenizer|source|target)\.model|text_format\.json)"
 )
 
-
-TOKENIZER_FILES = ("tokenizer.model", "source.model", "target.model", "text_format.json")
 
 # What to do about a damaged file, where another copy is not the only help.
 _REMEDIES = {
@@ -65,14 +63,7 @@ def text_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def require_writable(path: str | Path) -> None:
-    """Checks that a file can be written.
-
-    Args:
-        path: The file; it need not exist.
-
-    Raises:
-        UserError: If it is a folder, or its folder cannot be written to.
-    """
+    """Raises a `UserError` unless a file, which need not exist, can be written."""
     path = to_path(path)
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder. Expected the name of a file.")
@@ -438,11 +429,3 @@ class RunDirectory:
         """Writes the scores, by name of the split."""
         with self.manifest.rewriting(self.scores):
             write_text(self.scores, json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
-
-    def tokenizers_digest(self) -> str:
-        """Computes a digest of the tokenizers' files, by which a checkpoint knows them.
-
-        Returns:
-            32 hexadecimal digits.
-        """
-        return digest_of_files(self.tokenizer, TOKENIZER_FILES)

@@ -79,11 +79,7 @@ _NUMBER_IN_HDF5 = re.compile(r"errno = (\d+)")
 def system_errors_as_user_errors(folder: str | Path | None = None) -> Iterator[None]:
     """Turns errors of the disk, and of files that cannot be opened, into a `UserError`.
 
-    Args:
-        folder: The run directory of a training; `None` for any place.
-
-    Yields:
-        Nothing.
+    Of a training, `folder` is its run directory.
     """
     try:
         yield

@@ -129,14 +129,7 @@ def _write(run: TrainedRun, found: Evaluation) -> None:
 
 
 def summary(found: Evaluation) -> str:
-    """Lays out the figures, one a line.
-
-    Args:
-        found: An evaluation.
-
-    Returns:
-        Text of several lines.
-    """
+    """Lays out the figures, one a line."""
     cased, lowercase = found.cased, found.lowercase
     empty = f", {found.empty:,} of them with an empty side" if found.empty else ""
     return "\n".join(
@@ -151,15 +144,7 @@ def summary(found: Evaluation) -> str:
 
 
 def table(found: Evaluation, rows: int) -> str:
-    """Lays out some translations beside source and reference.
-
-    Args:
-        found: An evaluation.
-        rows: How many sentences to show, spread evenly over the split.
-
-    Returns:
-        Text of several lines.
-    """
+    """Lays out `rows` translations, spread evenly, beside source and reference."""
     count = min(rows, len(found.sources))
     chosen = [index * len(found.sources) // count for index in range(count)]
     return "\n\n".join(

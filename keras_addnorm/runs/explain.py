@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm import schemes
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.diagnostics import ResidualLog
 from keras_addnorm.explain import ExplainedRun, page
 from keras_addnorm.runs.directory import require_writable, write_text

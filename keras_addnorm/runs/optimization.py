@@ -77,12 +77,6 @@ def go_on_with_learning_rate(
 
     A schedule that ends with the training then ends with it, however many batches the finished
     epochs had.
-
-    Args:
-        model: A compiled model, its optimiser as the checkpoint has it.
-        training: The training's settings.
-        steps_per_epoch: Batches of an epoch from now on.
-        steps_left: Batches until the end of the training.
     """
     # Of batches; `iterations` counts updates where several share one. Of the two optimisers of
     # float16, the inner one counts.
@@ -100,14 +94,7 @@ def compile_model(
     steps_per_epoch: int,
     devices: Devices = ONE_DEVICE,
 ) -> None:
-    """Compiles a model for training as the configuration says.
-
-    Args:
-        model: The model.
-        training: The training's settings.
-        steps_per_epoch: Batches of an epoch, for schedules that end with the training.
-        devices: Where it is trained.
-    """
+    """Compiles a model for training as the configuration says."""
     together, pad_id = training.batches_per_update, model.config.pad_id
     total_steps = steps_per_epoch * training.epochs
     rate = _learning_rate(training, model.config.hidden_dim, steps_per_epoch, total_steps)
@@ -141,14 +128,7 @@ def _loss(training: TrainingConfig, pad_id: int, weighted_sum: bool) -> keras.lo
 
 @contextlib.contextmanager
 def computing_in(precision: str) -> Iterator[None]:
-    """Sets the precision of the layers that are made within the block.
-
-    Args:
-        precision: A key of `PRECISIONS`.
-
-    Yields:
-        Nothing.
-    """
+    """Sets the precision, a key of `PRECISIONS`, of layers that are made within the block."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(PRECISIONS[precision])
     try:

@@ -8,15 +8,7 @@ from keras_addnorm.data import BaseTokenizer
 
 
 def readable_pieces(tokenizer: BaseTokenizer, ids: Iterable[int]) -> list[str]:
-    """Names each token of a sentence.
-
-    Args:
-        tokenizer: The sentence's tokeniser.
-        ids: Its tokens.
-
-    Returns:
-        The pieces, a space where a word begins, and words in brackets for the special tokens.
-    """
+    """Names each token: its piece with a space where a word begins, or a special token's name."""
     special = {
         tokenizer.start_id: "(start)",
         tokenizer.end_id: "(end)",

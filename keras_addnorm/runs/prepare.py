@@ -84,17 +84,7 @@ def prepare(
 ) -> Prepared:
     """Prepares a training, or the rest of one, and writes down what a second command needs.
 
-    Args:
-        config: The configuration.
-        directory: The run.
-        devices: Where the model is trained.
-        say: Takes lines for the user.
-
-    Returns:
-        The training.
-
-    Raises:
-        UserError: If configuration, data, devices or disk cannot be used.
+    A `UserError` says that configuration, data, devices or disk cannot be used.
     """
     training = config.training
     with early_config(config, directory):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding import (
     Beam,
@@ -43,10 +43,9 @@ def import_pretrained(
     path: str | Path,
     settings: Mapping[str, Any] | None = None,
     *,
-    family: str | dict[str, Any] | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
-    verify: bool = True,
+    **options: Any,
 ) -> Pretrained:
     """Writes a pretrained model as a run.
 
@@ -55,12 +54,10 @@ def import_pretrained(
         path: The run directory to make.
         settings: Settings of the run by dotted key, such as `{"data": "corpus"}`: the sentence
             pairs that it is evaluated and inspected with.
-        family: The family of the checkpoint, as `load_pretrained` takes it; `None` for what its
-            config says.
         source_language: The language of sources, where the model has several, as its vocabulary
             names it.
         target_language: The language to translate into, likewise.
-        verify: Whether files are compared with their digests, if the checkpoint has any.
+        **options: Further arguments of `load_pretrained`, such as `family` and `verify`.
 
     Returns:
         What was loaded, its tokenizers for these languages.
@@ -72,7 +69,7 @@ def import_pretrained(
     if path.exists():
         raise UserError(f"{str(path)!r} exists. Expected the name of a new run directory.")
     with as_user_errors():
-        loaded = load_pretrained(name, family, dtype="float32", verify=verify)
+        loaded = load_pretrained(name, dtype="float32", **options)
         if loaded.tokenizers is None:
             raise UserError(
                 f"{name!r} was read without tokenizers, and a run translates texts. Expected both. "
@@ -109,16 +106,7 @@ def import_pretrained(
 
 
 def summary(name: str, loaded: Pretrained, path: str | Path) -> str:
-    """Lays out what was imported.
-
-    Args:
-        name: The checkpoint.
-        loaded: What it holds.
-        path: The run.
-
-    Returns:
-        Text of several lines.
-    """
+    """Lays out what was imported, in several lines."""
     config = loaded.model.config
     is_said = loaded.generation.has_own_length
     why = "" if is_said else ", as the folder does not say how many: --max-length sets it"

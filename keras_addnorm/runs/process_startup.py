@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.text import parse_json
 
 # With these the allocator keeps large tensors instead of returning them to the system after each
 # step, which saves about a tenth of a training step. It reads them when a process starts.
@@ -106,14 +106,7 @@ def import_tensorflow_quietly() -> None:
 
 @contextlib.contextmanager
 def backend_as_user_error() -> Iterator[None]:
-    """Says which backend of Keras is missing, and who asked for it.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        UserError: If Keras cannot import its backend.
-    """
+    """Says which backend of Keras is missing, and who asked for it."""
     try:
         yield
     except ModuleNotFoundError as error:

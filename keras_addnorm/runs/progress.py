@@ -9,14 +9,7 @@ from keras_addnorm.runs.directory import RunDirectory
 
 
 def duration(seconds: float) -> str:
-    """Writes a duration in words.
-
-    Args:
-        seconds: How long.
-
-    Returns:
-        For instance `2 h 05 min`, `3 min 20 s` or `8 s`.
-    """
+    """Writes a duration in words, such as `2 h 05 min`, `3 min 20 s` or `8 s`."""
     seconds = round(seconds)
     if seconds >= 3600:
         return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
@@ -26,15 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def epoch_line(rows: Sequence[Mapping[str, float]], epochs: int) -> str:
-    """Writes how fast the last epoch was and how long the rest will take.
-
-    Args:
-        rows: The log so far.
-        epochs: How many epochs there are to be.
-
-    Returns:
-        The line.
-    """
+    """Writes how fast the last epoch was and how long the rest will take."""
     row, recent = rows[-1], rows[-3:]
     done = int(row["epoch"]) + 1
     left = (epochs - done) * sum(one["seconds"] for one in recent) / len(recent)
@@ -48,17 +33,7 @@ def epoch_line(rows: Sequence[Mapping[str, float]], epochs: int) -> str:
 def summary(
     directory: RunDirectory, rows: Sequence[Mapping[str, float]], best: int, report: PipelineReport
 ) -> str:
-    """Writes the results of a training on one screen.
-
-    Args:
-        directory: The run.
-        rows: Its whole log.
-        best: The best epoch, counted from 0.
-        report: What an epoch of its data holds.
-
-    Returns:
-        Some lines.
-    """
+    """Writes the results of a training on one screen; `best` is an epoch, counted from 0."""
     chosen = next(row for row in rows if row["epoch"] == best)
     seconds = sum(row["seconds"] for row in rows)
     scores = ", ".join(

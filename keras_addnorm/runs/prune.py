@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import make_training_dataset
 from keras_addnorm.decoding import translate
 from keras_addnorm.diagnostics import PruneResult, Validation
@@ -76,19 +76,7 @@ def _nearly_the_identity(run: TrainedRun, split: str, pairs: int) -> tuple[str, 
 
 
 def save(model: Seq2SeqTransformer, run: TrainedRun, path: str | Path) -> Path:
-    """Writes a pruned model as a run of its own, without checkpoints and scores.
-
-    Args:
-        model: The pruned model.
-        run: The run that it was pruned from.
-        path: The new folder.
-
-    Returns:
-        The folder.
-
-    Raises:
-        UserError: If there is something of that name.
-    """
+    """Writes a pruned model as a run of its own, without checkpoints and scores."""
     changes = {
         "model.pruned_sublayers": list(model.config.pruned_sublayers),
         "training.start_from": "",  # It had the sublayers.

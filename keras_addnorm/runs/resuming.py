@@ -16,26 +16,20 @@ from keras_addnorm.models import Seq2SeqTransformer
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.optimization import go_on_with_learning_rate
 from keras_addnorm.runs.settings import RunConfig, TrainingConfig
-from keras_addnorm.runs.weight_files import load_weights
+from keras_addnorm.runs.trained_run import load_weights
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,
     build_variables,
     load_checkpoint,
     newest_checkpoint,
+    read_checkpoint,
+    read_unverified,
 )
 
 
 @contextlib.contextmanager
 def early_config(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
-    """Writes a new run's configuration before the slow preparation within; removes a refused one.
-
-    Args:
-        config: The configuration.
-        directory: The run; the configuration of an older one stays.
-
-    Yields:
-        Nothing.
-    """
+    """Writes a new run's configuration before the slow preparation; removes a refused one."""
     if not is_first() or directory.config.exists():
         yield
         return
@@ -54,20 +48,13 @@ def early_config(config: RunConfig, directory: RunDirectory) -> Iterator[None]:
 def last_checkpoint(
     directory: RunDirectory, say: Callable[[str], None]
 ) -> tuple[Path | None, TrainingState]:
-    """Finds the newest checkpoint of a run that is whole, and names the damaged ones.
-
-    Args:
-        directory: The run.
-        say: Takes lines for the user.
-
-    Returns:
-        The file, or None, and where the training was.
-    """
+    """Finds the newest checkpoint of a run that is whole, and names the damaged ones."""
 
     def name(path: Path, error: Exception) -> None:
         say(f"Warning: the checkpoint {path} is damaged ({error}); taking the one before it.")
 
-    found = newest_checkpoint(directory.checkpoints, name, verify=directory.verify)
+    read = read_checkpoint if directory.verify else read_unverified
+    found = newest_checkpoint(directory.checkpoints, name, read)
     return found or (None, TrainingState(epoch=0))
 
 
@@ -76,15 +63,7 @@ def place_to_go_on(
 ) -> tuple[Path | None, TrainingState]:
     """Finds where a training goes on: at the newest checkpoint that is whole, if there is any.
 
-    Args:
-        directory: The run.
-        say: Takes lines for the user.
-
-    Returns:
-        The file, or None, and where the training was.
-
-    Raises:
-        UserError: If there are checkpoints, and all of them are damaged.
+    A `UserError` says that there are checkpoints, and all of them are damaged.
     """
     checkpoint, found = last_checkpoint(directory, say)
     if checkpoint is None and directory.has_checkpoints():
@@ -109,21 +88,7 @@ def resume_or_start(
 ) -> TrainingState:
     """Gives a compiled model its weights and optimiser state, and finds its place in the data.
 
-    Args:
-        model: The model.
-        training: The training's settings.
-        directory: The run.
-        place: What `place_to_go_on` found.
-        devices: Where the model is trained.
-        epochs: The training data's epochs.
-        report: What an epoch holds.
-        say: Takes lines for the user.
-
-    Returns:
-        Where the training is.
-
-    Raises:
-        UserError: If the checkpoint does not hold the variables of the model and its optimiser.
+    A `UserError` says that the checkpoint does not hold the variables of model and optimiser.
     """
     checkpoint, found = place
     state = found.with_batches(report.batches, epochs.plan)

@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.fields import Setting, list_settings
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings
@@ -20,15 +20,7 @@ def serve_settings() -> list[Setting]:
 
 
 def serve(directory: str | Path, **settings: Any) -> None:
-    """Serves a folder of versions.
-
-    Args:
-        directory: The folder, such as `saved_models/<name>`.
-        **settings: Fields of `Settings`.
-
-    Raises:
-        UserError: If there is no model, a port is taken, or the server's libraries are missing.
-    """
+    """Serves a folder of versions, with `settings` that are fields of the server's `Settings`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # It says twice that a session is the old way of loading a model; see `LoadedVersion`.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

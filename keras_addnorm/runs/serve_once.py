@@ -10,12 +10,7 @@ import sys
 
 
 def main(folder: str, *texts: str) -> None:
-    """Prints the translations of some texts.
-
-    Args:
-        folder: The folder of an exported version.
-        *texts: What to translate.
-    """
+    """Prints the translations of some texts by the exported version in a folder."""
     for name in ("keras", "keras_addnorm", "sentencepiece"):
         sys.modules[name] = None  # type: ignore[assignment] # An import fails from here on.
     import tensorflow as tf

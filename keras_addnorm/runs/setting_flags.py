@@ -43,11 +43,7 @@ def add_flags(
 ) -> None:
     """Adds a flag for each setting, grouped by table; one that is not given stays out.
 
-    Args:
-        parser: The parser of a command.
-        settings: The settings that the command offers.
-        own_table: The table that the command is about.
-        titles: The headings of the groups, by table.
+    The group of `own_table`, which the command is about, comes first; `titles` are the headings.
     """
     flags = flags_of(settings, own_table)
     parser.set_defaults(flags=flags)
@@ -127,17 +123,9 @@ whole_number.__name__ = "whole number"
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings that were given.
+    """Returns the settings that were given, by dotted key; `--set` wins over the flags.
 
-    Args:
-        options: The parsed command line of a command with `add_flags`.
-
-    Returns:
-        The values by dotted key; `--set` wins over the flags.
-
-    Raises:
-        UserError: If one has the wrong type, or a name that does not exist, or `--set` names one
-            that the command does not have.
+    A `UserError` says that one has the wrong type, or that the command has none of that name.
     """
     settings: dict[str, Setting] = {one.key: one for one in options.flags.values()}
     assignments = dict(map(parse_assignment, getattr(options, "set", ())))
@@ -169,13 +157,6 @@ def in_words_of_a_command(message: str, options: argparse.Namespace) -> str:
 
     `vocabulary_size=600` becomes `--vocabulary-size 600`, `version=None` becomes "no --version".
     The key of a setting, such as `training.epochs`, stays where a file or `--set` gave it.
-
-    Args:
-        message: What a function of the library said.
-        options: The parsed command line.
-
-    Returns:
-        The message for people who have typed a command.
     """
     flags: dict[str, Setting] = getattr(options, "flags", {})
     for flag, one in flags.items():

@@ -595,14 +595,7 @@ _LATER = {
 
 
 def missing_settings(settings: Mapping[str, Any]) -> list[str]:
-    """Finds the settings that the file of a run lacks, in which `to_toml` writes all of them.
-
-    Args:
-        settings: What the file holds.
-
-    Returns:
-        Their dotted keys, without those that an earlier version did not have.
-    """
+    """Lists the dotted keys that `to_toml` writes, and that the file of a run lacks."""
     given = by_dotted_key(settings)
     always = (
         one.key

@@ -37,11 +37,7 @@ class StatusLine:
         return self._stream.isatty()
 
     def show(self, text: str) -> None:
-        """Writes the line over the one before.
-
-        Args:
-            text: What the command is doing.
-        """
+        """Writes what the command is doing over the line before."""
         if self.is_watched:
             self._stream.write(_CLEAR + text)
             self._stream.flush()
@@ -62,16 +58,7 @@ class StatusLine:
 
 
 def bar(done: int, total: int | None, seconds: float) -> str:
-    """Writes how far a translation is.
-
-    Args:
-        done: Number of texts that are translated.
-        total: Number of all texts; None if the end is not known yet.
-        seconds: How long it took so far.
-
-    Returns:
-        One line.
-    """
+    """Writes how far a translation is, of a `total` that may not be known yet."""
     speed = f"{done / seconds:,.0f} texts/s" if done and seconds > 0 else "compiling"
     if total is None:
         return f"Translating: {done:,} texts, {speed}"

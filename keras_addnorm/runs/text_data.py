@@ -14,7 +14,7 @@ from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import digest_of_files
 from keras_addnorm.basics.languages import code_of
-from keras_addnorm.data import LineReport, TokenizerPair, hold_out
+from keras_addnorm.data import LineReport, TokenizerPair, hold_out, tokenizer_pair
 from keras_addnorm.data.file_names import VALIDATION_NAMES
 from keras_addnorm.data.loading import open_translation
 from keras_addnorm.data.open_files import STANDARD_INPUT, save_standard_input
@@ -23,7 +23,7 @@ from keras_addnorm.data.request import Request
 from keras_addnorm.data.splits import intervals, names_in, without
 from keras_addnorm.data.strings import string_pairs
 from keras_addnorm.data.translation_set import TranslationSet
-from keras_addnorm.runs.directory import TOKENIZER_FILES, RunDirectory
+from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 
@@ -178,19 +178,7 @@ def _part_of_validation(config: RunConfig, split: str) -> Any:
 def load_texts(
     config: RunConfig, split: str, *, keep_every_pair: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Loads the texts of a split.
-
-    Args:
-        config: The run's configuration.
-        split: As for `load_pairs`.
-        keep_every_pair: As for `load_pairs`.
-
-    Returns:
-        The sources, and a reference for each.
-
-    Raises:
-        UserError: If the data or the split does not exist, or the split is empty.
-    """
+    """Loads the sources of a split and a reference for each; see `load_pairs`."""
     pairs = list(load_pairs(config, split, keep_every_pair=keep_every_pair))
     if not pairs:
         raise UserError(f"The split {split!r} of {config.data!r} has no sentence pair.")
@@ -199,17 +187,9 @@ def load_texts(
 
 
 def keep_standard_input(config: RunConfig, directory: RunDirectory) -> RunConfig:
-    """Writes the standard input to the run directory, if it is the data, for later commands.
+    """Writes the standard input, if it is the data, to the run directory, for later commands.
 
-    Args:
-        config: The run's configuration.
-        directory: The run.
-
-    Returns:
-        The configuration with the file in its place.
-
-    Raises:
-        UserError: If nothing comes, or the run was trained on something else.
+    Returns the configuration with the file in its place.
     """
     if config.data != STANDARD_INPUT:
         return config
@@ -282,7 +262,7 @@ def load_or_train_tokenizers(
     """
     if directory.has_tokenizers():
         directory.check(directory.tokenizer)
-        if directory.verify and digest and digest != directory.tokenizers_digest():
+        if directory.verify and digest and digest != digest_of_tokenizers(directory.tokenizer):
             raise UserError(
                 f"The tokenizers in {str(directory.tokenizer)!r} are not those that the "
                 "checkpoints of this run belong to: with others their weights mean nothing. "
@@ -310,17 +290,16 @@ def save_tokenizers(tokenizers: TokenizerPair, directory: RunDirectory) -> None:
         tokenizers.save(directory.tokenizer)
 
 
-def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: RunDirectory) -> None:
-    """Refuses tokenizers that were made in the place of lost ones, if they are not equal to them.
+def digest_of_tokenizers(folder: Path) -> str:
+    """Computes a digest of the files of tokenizers, by which a checkpoint knows them."""
+    return digest_of_files(folder, tokenizer_pair.FILES)
 
-    Args:
-        tokenizers: Those that were made.
-        digest: Of those that the checkpoints belong to.
-        directory: The run.
-    """
+
+def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: RunDirectory) -> None:
+    """Refuses tokenizers that were made in the place of lost ones of another digest."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizers.save(folder)
-        is_equal = digest_of_files(Path(folder), TOKENIZER_FILES) == digest
+        is_equal = digest_of_tokenizers(Path(folder)) == digest
     if is_equal or (not digest and not directory.verify):
         return
     what = "others come out, with which the weights of its checkpoints mean nothing"

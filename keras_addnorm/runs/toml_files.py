@@ -10,24 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.text_file import read_text
+from keras_addnorm.basics.text import read_text
 
 # How Python writes bytes of an argument or of a path that are no UTF-8.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Reads a TOML file into nested dictionaries.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its tables.
-
-    Raises:
-        UserError: If the file is missing or is not TOML.
-    """
+    """Reads a TOML file into nested tables; a `UserError` names one that cannot be read."""
     try:
         return tomllib.loads(read_text(path))
     except FileNotFoundError:
@@ -43,15 +33,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def to_toml(settings: Mapping[str, Any], prefix: str = "") -> str:
-    """Writes nested tables as TOML; leaves out what is None, as TOML has no word for it.
-
-    Args:
-        settings: Nested tables.
-        prefix: The dotted key of the table, with the final dot.
-
-    Returns:
-        The text of a TOML file.
-    """
+    """Writes nested tables as TOML; leaves out what is None, as TOML has no word for it."""
     lines = [
         f"{key} = {_value(value)}"
         for key, value in settings.items()
@@ -101,14 +83,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Reads a value as TOML, or else as a plain string.
-
-    Args:
-        text: For instance `64`, `{name = "deep_norm"}` or `deep_norm`.
-
-    Returns:
-        The value.
-    """
+    """Reads a value as TOML, such as `64` or `{name = "deep_norm"}`, or else as a plain string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -116,18 +91,7 @@ def parse_value(text: str) -> Any:
 
 
 def merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Applies changes by dotted key to nested tables.
-
-    Args:
-        settings: Nested tables.
-        changes: New values by dotted key.
-
-    Returns:
-        New nested tables; the arguments are left as they were.
-
-    Raises:
-        UserError: If a key goes through a single value as if it were a table.
-    """
+    """Applies changes by dotted key to nested tables, which are copied."""
     merged = {
         key: merge(value, {}) if isinstance(value, Mapping) else value
         for key, value in settings.items()

@@ -91,15 +91,7 @@ def train(
 
 
 def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
-    """Trains until the last epoch, the end of the patience, or a request to stop.
-
-    Args:
-        prepared: The training.
-        verbose: What `keras.Model.fit` prints.
-
-    Returns:
-        The callbacks, which know what was written.
-    """
+    """Trains until the last epoch, the end of the patience, or a request to stop."""
     training, state = prepared.config.training, prepared.state
     callbacks = training_callbacks(prepared, says_how_far=verbose == 2)
     # Each of several processes would stop at another batch.
@@ -118,12 +110,7 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
 
 
 def finish(prepared: Prepared, callbacks: TrainingCallbacks) -> None:
-    """Writes the average of the last epochs' weights, if asked for, and says how it went.
-
-    Args:
-        prepared: The training.
-        callbacks: Its callbacks.
-    """
+    """Writes the average of the last epochs' weights, if asked for, and says how it went."""
     last, directory = prepared.config.training.average_last, prepared.directory
     recorder = callbacks.recorder
     with distribution.first_before_the_others("everything is written"):

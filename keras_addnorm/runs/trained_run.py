@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from keras_addnorm.basics import atomic_file
 from keras_addnorm.basics.errors import UserError, unknown_name
 from keras_addnorm.data import TokenizerPair
@@ -20,7 +22,6 @@ from keras_addnorm.runs.directory import RunDirectory, write_text
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.text_data import run_pairs
-from keras_addnorm.runs.weight_files import load_weights
 
 # The sizes that follow from the tokenizers.
 _DERIVED = {"source_vocabulary_size", "target_vocabulary_size"}
@@ -31,16 +32,6 @@ def model_config(config: RunConfig, tokenizers: TokenizerPair) -> Seq2SeqConfig:
 
     Two defaults follow from the other settings: a joint vocabulary has one embedding table, and
     there is a position for every token of the longest training pair.
-
-    Args:
-        config: The run's configuration.
-        tokenizers: The tokenizers, for the vocabulary sizes and the special ids.
-
-    Returns:
-        The model's configuration.
-
-    Raises:
-        UserError: If the preset or an override is unknown or wrong.
     """
     sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
     found = _model_config(config, *sizes, is_joint=tokenizers.is_joint)
@@ -100,16 +91,9 @@ class TrainedRun:
 
     @functools.cached_property
     def shortlist(self) -> Shortlist | None:
-        """The target tokens that its searches choose from.
+        """The target tokens that its searches choose from; `None` for all.
 
         The first call estimates the lexicon from the training pairs.
-
-        Returns:
-            The shortlist; `None` for all tokens.
-
-        Raises:
-            UserError: If there are fewer tokens than are asked for, or no training pairs, or the
-                directory holds another model's lexicon.
         """
         if not self.config.evaluation.shortlist:
             return None
@@ -172,6 +156,19 @@ def load_run(directory: str | Path | RunDirectory) -> TrainedRun:
         model = Seq2SeqTransformer(chosen, dtype="float32")
     load_weights(model, weights)
     return TrainedRun(directory, config, tokenizers, model)
+
+
+def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
+    """Loads weights as `keras.Model.load_weights` does; a `UserError` names a damaged file."""
+    try:
+        model.load_weights(path, **options)
+    # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
+    except Exception as error:
+        raise UserError(
+            f"The weights {str(path)!r} cannot be loaded ({type(error).__name__}: {error}). "
+            "Expected a whole file of the model that 'model.json' describes. Copy it again from "
+            "where it is whole."
+        ) from error
 
 
 def _read_model_config(directory: RunDirectory) -> Seq2SeqConfig:

@@ -1,16 +1,14 @@
-"""Translates texts with a trained run or with an export of one."""
+"""Translates texts with a trained run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import keras
 
 from keras_addnorm.decoding import Translation, translate
 from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.trained_run import TrainedRun
-from keras_addnorm.serving import load_translator
 
 
 def translate_texts(
@@ -54,34 +52,3 @@ def n_best_translations(
             batch_size=min(run.config.evaluation.batch_size, max(1, len(texts))),
             done=done,
         ).n_best
-
-
-def load_export(
-    directory: str | Path,
-    source_language: str | None = None,
-    target_language: str | None = None,
-    *,
-    verify: bool = True,
-) -> Callable[[Sequence[str]], list[Translation]]:
-    """Loads an exported model, whose search is part of it.
-
-    Args:
-        directory: The folder of the versions, or of one version.
-        source_language: The language of the texts, of an export whose input it is.
-        target_language: The language to translate into, likewise.
-        verify: Whether the files are compared with the export's digests.
-
-    Returns:
-        A function from texts to the text and score of each translation, in order.
-
-    Raises:
-        UserError: If there is no exported model, or a file of it is damaged.
-    """
-    with as_user_errors():
-        translator = load_translator(directory, verify=verify)
-
-    def translations(texts: Sequence[str]) -> list[Translation]:
-        with as_user_errors():
-            return translator(texts, source_language, target_language)
-
-    return translations

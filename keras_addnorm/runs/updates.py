@@ -24,13 +24,7 @@ def with_warmup(
 ) -> tuple[RunConfig, str | None]:
     """Chooses the warm-up of a run that was given none; a run that goes on keeps its own.
 
-    Args:
-        config: The configuration.
-        directory: The run.
-        report: What an epoch holds.
-
-    Returns:
-        The configuration with it, and a line for the user if it is shorter than usual.
+    Returns the configuration, and a line for the user if the warm-up is shorter than usual.
     """
     training, (_, total) = config.training, _counts(config.training, report)
     if training.warmup_steps is not None:
@@ -44,15 +38,7 @@ def with_warmup(
 
 
 def about_updates(training: TrainingConfig, report: PipelineReport) -> Iterator[str]:
-    """Says how many updates a training will have, and warns of too few or too small ones.
-
-    Args:
-        training: The settings.
-        report: What an epoch holds.
-
-    Yields:
-        A line, and one more for each warning.
-    """
+    """Says how many updates a training will have, and warns of too few or too small ones."""
     an_epoch, total = _counts(training, report)
     yield f"Updates: {total:,}, {an_epoch:,} an epoch."
     warmup = training.warmup(total)

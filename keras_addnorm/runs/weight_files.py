@@ -12,10 +12,9 @@ import h5py
 import keras
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import require_space
-from keras_addnorm.basics.errors import UserError
 from keras_addnorm.basics.integrity import DIGEST_ATTRIBUTE, TRAINING_GROUP
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.runs.directory import RunDirectory
 from keras_addnorm.training import average_checkpoints
@@ -26,10 +25,6 @@ def save_weights(model: keras.Model, path: str | Path) -> None:
     """Writes a model's weights without its optimiser's, whole or not at all.
 
     Keras would save Adam's two moments as well: three times the size.
-
-    Args:
-        model: A built model.
-        path: Where to, ending in `.weights.h5`.
     """
     path = to_path(path)
     with _folder_beside(path) as folder, whole_values(model.variables):
@@ -46,42 +41,12 @@ def save_best_weights(model: keras.Model, directory: RunDirectory) -> None:
         save_weights(model, directory.best_weights)
 
 
-def load_weights(model: keras.Model, path: str | Path, **options: Any) -> None:
-    """Loads weights into a built model.
-
-    Args:
-        model: The model.
-        path: The file.
-        **options: Further arguments of `keras.Model.load_weights`.
-
-    Raises:
-        UserError: If the file is damaged, or of another model.
-    """
-    try:
-        model.load_weights(path, **options)
-    # HDF5 has errors of many kinds for a file without sense, and Keras for one of another model.
-    except Exception as error:
-        raise UserError(
-            f"The weights {str(path)!r} cannot be loaded ({type(error).__name__}: {error}). "
-            "Expected a whole file of the model that 'model.json' describes. Copy it again from "
-            "where it is whole."
-        ) from error
-
-
-def save_average(
-    checkpoints: Sequence[str | Path], path: str | Path, *, verify: bool = True
-) -> None:
-    """Writes the mean of checkpoints' weights, whole or not at all.
-
-    Args:
-        checkpoints: The files, of one model.
-        path: Where to, ending in `.weights.h5`.
-        verify: Whether checkpoints are compared with the digests that they carry.
-    """
+def save_average(checkpoints: Sequence[str | Path], path: str | Path, **options: Any) -> None:
+    """Writes the mean that `average_checkpoints` takes, whole or not at all."""
     path = to_path(path)
     with _folder_beside(path) as folder:
         everything = Path(folder, path.name)
-        average_checkpoints(checkpoints, everything, verify=verify)
+        average_checkpoints(checkpoints, everything, **options)
         _copy_weights(everything, path)
 
 

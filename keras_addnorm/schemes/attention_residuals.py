@@ -7,7 +7,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.row_sums import row_means, row_sums
+from keras_addnorm.basics.tensors import row_means, row_sums
 from keras_addnorm.schemes.mixing import precise, shares, total, weigh
 from keras_addnorm.schemes.plan import (
     LearnedArray,

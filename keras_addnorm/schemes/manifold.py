@@ -6,7 +6,7 @@ import dataclasses
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import require_finite
-from keras_addnorm.basics.row_sums import row_means
+from keras_addnorm.basics.tensors import row_means
 from keras_addnorm.schemes.mixing import (
     basis_vector,
     logit,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_addnorm.basics.row_sums import row_means, sums_are_products
+from keras_addnorm.basics.tensors import row_means, sums_are_products
 from keras_addnorm.schemes.plan import Tensor
 
 _EPSILON = 1e-6

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.described import from_fields
+from keras_addnorm.basics.fields import from_fields
 
 if TYPE_CHECKING:
     import keras

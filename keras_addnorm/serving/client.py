@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole
+from keras_addnorm.basics.text import encodable_text
 from keras_addnorm.basics.translation import Translation
-from keras_addnorm.basics.unicode_text import encodable_text
 from keras_addnorm.serving.errors import ServingError, VersionStatus
 
 _T = TypeVar("_T")

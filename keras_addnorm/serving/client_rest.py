@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.serving.errors import CODES, ServingError, VersionStatus
 
 # Several codes share a status: this is the one that a server of models means by it.

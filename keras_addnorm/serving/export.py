@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from keras_addnorm import schemes
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import remove_leftovers
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.data import BaseTokenizer, TokenizerPair
 from keras_addnorm.decoding import Beam, Search, Strategy
 from keras_addnorm.decoding import strategies as decoding_strategies
@@ -23,7 +23,8 @@ from keras_addnorm.decoding.decoder import DecoderInfo
 from keras_addnorm.decoding.generate import check_prefix
 from keras_addnorm.decoding.search import LENGTH_PENALTY, NUM_BEAMS, takes_search
 from keras_addnorm.models import Seq2SeqTransformer, fold, is_foldable, merge_lora
-from keras_addnorm.models.checks import require_finite, require_model, require_tokenizers
+from keras_addnorm.models.checks import require_finite, require_tokenizers
+from keras_addnorm.models.seq2seq import require_model
 from keras_addnorm.serving.assets_extra import checked_card, write_extras
 from keras_addnorm.serving.optimize_graph import optimize_graph
 from keras_addnorm.serving.request_batches import Buckets

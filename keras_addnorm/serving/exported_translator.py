@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.integrity import DamagedFileError
-from keras_addnorm.basics.json_text import parse_json
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.data.normalization import utf8_text
@@ -27,30 +27,25 @@ from keras_addnorm.serving.versions import (
 
 
 class Translator:
-    """An exported model as a function of texts.
+    """An exported model as a function of texts, as `load_translator` returns it.
 
     Exports normalise texts themselves. Earlier ones, whose card names no normalisation, expect
     Unicode form NFKC, and get it here.
 
     Args:
-        path: The folder of one version, as `export_saved_model` returns it.
-        verify: Whether the files are compared with the digests in the export's manifest.
+        path: The folder of one version, as `export_saved_model` returns it. `load_translator` has
+            compared its files with their digests.
 
     Attributes:
         path: The folder.
         version: The number of the version.
         card: The content of `assets.extra/model.json`.
 
-    Raises:
-        ValueError: If a file is damaged.
-
     Example: see `export_saved_model`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = to_path(path)
-        if verify:
-            require_intact(self.path)
         self.version = version_number(self.path.name)
         card = self.path / "assets.extra" / "model.json"
         self.card: dict[str, Any] = parse_json(card.read_bytes()) if card.is_file() else {}
@@ -161,7 +156,9 @@ def load_translator(directory: str | os.PathLike[str], *, verify: bool = True) -
             )
         path = directory / str(versions[-1])
     try:
-        return Translator(path, verify=verify)
+        if verify:
+            require_intact(path)
+        return Translator(path)
     except DamagedFileError:
         raise
     # TensorFlow has errors of many kinds for files without sense.

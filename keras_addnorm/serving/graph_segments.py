@@ -270,14 +270,7 @@ def concat_rows(values: tf.Tensor, lengths: tf.Tensor, first_rows: tf.Tensor) ->
 
 
 def mean_of_rows(rows: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the mean of what each text has, (B, D); zeros for a text without anything.
-
-    Args:
-        rows: (B, its tokens, D).
-
-    Returns:
-        The means, float32.
-    """
+    """Returns the mean of what each text has, (B, D) float32; zeros for a text without anything."""
     # As of scores: a long text has many tokens.
     sums = tf.math.unsorted_segment_sum(
         tf.cast(rows.values, tf.float64), rows.value_rowids(), rows.nrows()

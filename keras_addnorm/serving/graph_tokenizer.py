@@ -152,15 +152,7 @@ class GraphTokenizer(GraphVocabulary):
         return self._normalizer.finished(texts, self.table)
 
     def _with_marks(self, words: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Puts the marks of spaces into words; one "word" a text where texts are kept whole.
-
-        Args:
-            words: The words of all texts.
-            row_splits: Where the words of each text begin, (B + 1,).
-
-        Returns:
-            Both, of the words with marks.
-        """
+        """Puts the marks of spaces into words; one "word" a text where texts are kept whole."""
         layout = self._layout
         marked = [words, SPACE_MARK] if layout.is_suffix else [SPACE_MARK, words]
         marked = tf.strings.join(marked)
@@ -208,13 +200,7 @@ class GraphTokenizer(GraphVocabulary):
     def _unknown_as_bytes(
         self, ids: tf.Tensor, characters: tf.Tensor, row_splits: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Replaces each unknown character by the ids of its bytes.
-
-        Args:
-            ids: The ids of all words.
-            characters: The last character of each of them.
-            row_splits: Where the ids of each word begin.
-        """
+        """Replaces each unknown character by the ids of its bytes."""
         limits = tf.constant([1 << 7, 1 << 11, 1 << 16])
         more = tf.reduce_sum(tf.cast(characters[:, None] >= limits, tf.int32), 1)
         unknown = tf.equal(ids, _UNKNOWN_CHARACTER)
@@ -228,12 +214,7 @@ class GraphTokenizer(GraphVocabulary):
         return tf.where(is_byte, byte_ids, tf.gather(ids, origin)), row_splits
 
     def _merge_unknown(self, ids: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-        """Replaces each run of unknown characters by one id: that of its name, or the unknown one.
-
-        Args:
-            ids: The ids of all texts; negative at unknown characters.
-            row_splits: Where the ids of each text begin.
-        """
+        """Replaces each run of unknown characters by one id: its name's, or the unknown one."""
         row = row_ids(row_splits, tf.size(ids))
         unknown = ids <= _UNKNOWN_CHARACTER
         repeated = unknown[1:] & unknown[:-1] & tf.equal(row[1:], row[:-1])
@@ -339,11 +320,7 @@ class _Strings(StringNumbers):
 
 
 def _segments(spans: tf.Tensor) -> tf.Tensor:
-    """Numbers the independent segments of the text, (C,), rising from 0.
-
-    Args:
-        spans: The lengths of the pieces that end at each character, (C, W); 1 where none ends.
-    """
+    """Numbers the independent segments of the text, (C,), from the lengths of pieces, (C, W)."""
     longest = tf.reduce_max(spans, 1)
     size = tf.size(longest)
     end = tf.range(size)

@@ -19,17 +19,7 @@ _CLASSES: dict[type[BaseTokenizer], Callable[[Any], GraphVocabulary]] = {
 
 
 def graph_tokenizer_of(tokenizer: BaseTokenizer) -> GraphVocabulary:
-    """Makes the tokenizer of a graph.
-
-    Args:
-        tokenizer: The tokenizer in Python.
-
-    Returns:
-        One with the same results.
-
-    Raises:
-        ValueError: If there is none of its kind.
-    """
+    """Makes the tokenizer of a graph, with the results of one in Python."""
     if type(tokenizer) not in _CLASSES:
         raise ValueError(
             "An export splits texts with TensorFlow's own operations, and does not know this kind "

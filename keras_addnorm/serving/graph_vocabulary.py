@@ -125,15 +125,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
         return self.tokenize(texts)
 
     def cut_lengths(self, tokens: tf.RaggedTensor, longest: int) -> tf.Tensor:
-        """How much is left of rows that are cut off, at a character's end.
-
-        Args:
-            tokens: Ids, a ragged tensor (B, tokens of each).
-            longest: The most tokens that are left.
-
-        Returns:
-            The lengths, (B,) int64.
-        """
+        """The lengths, (B,) int64, of rows of ids that are cut off, at a character's end."""
         lengths = tokens.row_lengths()
         kept = tf.minimum(lengths, longest)
         if not self._is_inside_character.any():
@@ -145,16 +137,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
     def ends_of_characters(
         self, values: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
     ) -> tf.Tensor:
-        """Moves ends of rows that go on back to where a character ends.
-
-        Args:
-            values: Ids of several rows.
-            starts: Where the rows begin.
-            ends: Where they are to end.
-
-        Returns:
-            The ends; as they were where no character ends before.
-        """
+        """Moves ends of rows that go on back to where a character ends, if one ends before."""
         if not self._is_inside_character.any():
             return ends
         # Behind the last one stands no character.
@@ -166,14 +149,7 @@ class GraphVocabulary(tf.Module, abc.ABC):
 
     @traced(_IDS)
     def detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Joins the pieces of each row up to the first end id.
-
-        Args:
-            ids: Token ids, of shape (B, T); padding and start ids are skipped.
-
-        Returns:
-            The texts, of shape (B,), without spaces at their ends.
-        """
+        """Joins the pieces of each row of ids up to the first end id: (B, T) -> (B,)."""
         before_end = tf.equal(tf.cumsum(tf.cast(tf.equal(ids, self._end_id), tf.int32), axis=1), 0)
         surfaces = tf.where(before_end, tf.gather(tf.constant(self._surfaces), ids), "")
         texts = tf.strings.reduce_join(surfaces, 1)

@@ -57,11 +57,7 @@ _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
 def optimize_graph(folder: Path) -> None:
-    """Rewrites the graph of a saved model that has not been loaded yet.
-
-    Args:
-        folder: The folder with `saved_model.pb`.
-    """
+    """Rewrites the graph of a saved model, in a folder, that has not been loaded yet."""
     file = folder / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:

@@ -127,11 +127,7 @@ class TranslationModule(tf.Module):
         )
 
     def signatures(self) -> dict[str, Any]:
-        """Traces the functions.
-
-        Returns:
-            Concrete functions by name.
-        """
+        """Traces the functions: concrete functions by name."""
         strategies = self._decoding.strategies
         functions = {}
         for name, strategy in strategies.items():

@@ -55,11 +55,7 @@ def run_few_rows_in_one_thread(definitions: MutableSequence[function_pb2.Functio
 
 
 def run_named_loops_in_one_thread(definitions: Iterable[function_pb2.FunctionDef]) -> None:
-    """Makes all loops that are named `SINGLE_THREADED` single-threaded.
-
-    Args:
-        definitions: All functions of a graph; changed in place.
-    """
+    """Makes all loops of a graph that are named `SINGLE_THREADED` single-threaded, in place."""
     for function in definitions:
         for node in function.node_def:
             if node.op in _CONDITION_OF and node.name.split("/")[-1].startswith(SINGLE_THREADED):

@@ -107,13 +107,9 @@ def neighbours() -> Iterator[tuple[int, int]]:
 
 
 def decompositions(normalizer: Normalizer) -> dict[int, str]:
-    """What each character becomes before characters are joined; Hangul syllables stay whole.
+    """What each character that does not stay becomes before characters are joined, by code point.
 
-    Args:
-        normalizer: What a vocabulary expects.
-
-    Returns:
-        The characters by code point, without those that stay as they are.
+    Hangul syllables stay whole.
     """
     is_canonical = normalizer.rule.form == "NFC"
     found = {}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.integrity import Manifest
-from keras_addnorm.basics.paths import to_path
 
 _LARGEST = 2**63 - 1  # TensorFlow Serving holds it in 64 bits
 MANIFEST = "assets.extra/manifest.json"

@@ -22,6 +22,7 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.integrity import (
     STATE_NAME,
@@ -30,8 +31,7 @@ from keras_addnorm.basics.integrity import (
     require_intact_weights,
     write_weights_digest,
 )
-from keras_addnorm.basics.json_text import parse_json
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.distribution import whole_values
 from keras_addnorm.training.checkpoints import largest_file
 from keras_addnorm.training.held_variables import (
@@ -50,6 +50,7 @@ __all__ = [
     "newest_checkpoint",
     "place_in_name",
     "read_checkpoint",
+    "read_unverified",
     "save_checkpoint",
 ]
 
@@ -119,23 +120,19 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: Tra
             write_weights_digest(file)
 
 
-def read_checkpoint(path: str | os.PathLike[str], *, verify: bool = True) -> TrainingState:
-    """Checks a checkpoint and reads where the training was.
+def read_checkpoint(path: str | os.PathLike[str]) -> TrainingState:
+    """Reads where the training was from a checkpoint that is what its digest says.
 
-    Args:
-        path: The file. One of `LastCheckpoints` without state will do, too: its name says which
-            epoch it is.
-        verify: Whether the file is compared with the digest that it carries.
-
-    Returns:
-        The state.
-
-    Raises:
-        DamagedFileError: If the file is not what was once written.
+    Of a file of `LastCheckpoints`, without state, the name says which epoch it is.
     """
     with open_weights(path) as file:
-        if verify:
-            require_intact_weights(file)
+        require_intact_weights(file)
+    return read_unverified(path)
+
+
+def read_unverified(path: str | os.PathLike[str]) -> TrainingState:
+    """Does what `read_checkpoint` does with a file that may have changed."""
+    with open_weights(path) as file:
         if STATE_NAME not in file:
             return TrainingState(epoch=place_in_name(path)[0])
         return TrainingState(**parse_json(bytes(file[STATE_NAME][()])))
@@ -144,22 +141,21 @@ def read_checkpoint(path: str | os.PathLike[str], *, verify: bool = True) -> Tra
 def newest_checkpoint(
     directory: str | os.PathLike[str],
     on_damaged: Callable[[Path, Exception], None],
-    *,
-    verify: bool = True,
+    read: Callable[[Path], TrainingState] = read_checkpoint,
 ) -> tuple[Path, TrainingState] | None:
     """Finds the newest checkpoint that is whole.
 
     Args:
         directory: Where the checkpoints are.
         on_damaged: Called with each newer one that is not, and what is wrong with it.
-        verify: Whether files are compared with the digests that they carry.
+        read: Reads one: `read_checkpoint`, or `read_unverified`.
 
     Returns:
         The file and where the training was, or None if there is none.
     """
     for path in reversed(checkpoint_files(directory)):
         try:
-            return path, read_checkpoint(path, verify=verify)
+            return path, read(path)
         except DamagedFileError as error:
             on_damaged(path, error)
     return None

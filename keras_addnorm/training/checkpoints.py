@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.argument_checks import is_whole, to_path
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.integrity import (
     TRAINING_GROUP,
@@ -30,7 +30,6 @@ from keras_addnorm.basics.integrity import (
     require_intact_weights,
     write_weights_digest,
 )
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.training.held_variables import VARIABLES_NAME
 
 _SUFFIX = ".weights.h5"
@@ -176,7 +175,10 @@ def average_checkpoints(
     """
     files = _checked_paths(paths)
     for path in files:
-        _require_intact(path, verify)
+        with _open(path) as file:
+            _tensors(file)
+            if verify:
+                require_intact_weights(file)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(h5py.File(path, "r")) for path in files]
         names = _common_names(opened, files)
@@ -242,13 +244,12 @@ def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     return files
 
 
-def _require_intact(path: Path, verify: bool) -> None:
-    """Refuses a damaged file by its name."""
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[h5py.File]:
+    """Opens a file to check it; a damaged one is refused by its name."""
     try:
         with open_weights(path) as file:
-            _tensors(file)
-            if verify:
-                require_intact_weights(file)
+            yield file
     except DamagedFileError as error:
         raise DamagedFileError(
             f"The checkpoint '{path}' is damaged: {error}. Copy it again from where it is whole, "

@@ -11,7 +11,7 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
-from keras_addnorm.basics.arrays import inside_vocabulary, to_tensor, values_of, wide_ids
+from keras_addnorm.basics.tensors import inside_vocabulary, to_tensor, values_of, wide_ids
 
 
 def checked_labels_and_logits(

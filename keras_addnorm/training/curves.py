@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import to_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

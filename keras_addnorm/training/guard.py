@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.arrays import not_finite
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import to_path
+from keras_addnorm.basics.tensors import not_finite
 from keras_addnorm.distribution import is_first, process_count, whole_values
 from keras_addnorm.training.resume import TrainingPosition
 
@@ -129,15 +129,7 @@ def bad_weights(model: keras.Model) -> list[str]:
 
 
 def first_bad_layer(model: keras.Model, inputs: Any) -> str | None:
-    """Runs a model and finds the first layer whose output is not finite.
-
-    Args:
-        model: A built model.
-        inputs: A batch.
-
-    Returns:
-        The path (or the name) of the innermost such layer, or None if all is finite.
-    """
+    """Returns the path of the innermost layer whose output of a batch is not finite, if any."""
     bad: list[str] = []
     with _watched(model, lambda layer: bad.append(layer.path or layer.name)):
         model(inputs, training=False)

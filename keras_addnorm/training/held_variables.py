@@ -25,7 +25,7 @@ import numpy as np
 
 from keras_addnorm.basics.atomic import require_space
 from keras_addnorm.basics.integrity import TRAINING_GROUP
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.distribution import whole_values
 
 VARIABLES_NAME = f"{TRAINING_GROUP}/variables"
@@ -69,16 +69,7 @@ class VariablePlace:
 
 
 def write_variables(file: h5py.File, model: keras.Model, folder: Path) -> None:
-    """Adds to a weight file what it lacks, and where each variable's value is.
-
-    Args:
-        file: What `model.save_weights` has just written.
-        model: The model, compiled.
-        folder: Where the file is.
-
-    Raises:
-        OSError: If the disk is too full for it.
-    """
+    """Adds to a weight file what Keras left out, and where each variable's value is."""
     saved = {_digest(_bytes(item)): name for name, item in _data_sets(file)}
     places, missing = [], {}
     for index, (variable, of_optimizer) in enumerate(_variables(model)):
@@ -114,19 +105,7 @@ def read_places(file: h5py.File) -> list[VariablePlace] | None:
 def matched(
     places: Sequence[VariablePlace], model: keras.Model, path: Any
 ) -> list[tuple[VariablePlace, Any]]:
-    """Finds the variable of each place.
-
-    Args:
-        places: Where the values are.
-        model: The model, compiled and built.
-        path: The checkpoint, for the message.
-
-    Returns:
-        Each place with its variable: by path, or in order where layers have other names now.
-
-    Raises:
-        ValueError: If the model has other variables.
-    """
+    """Finds the variable of each place, by path, or in order where layers have other names now."""
     variables = list(_variables(model))
     by_path = dict(zip(_distinct(place.path for place in places), places, strict=True))
     paths = _distinct(_path(variable) for variable, _ in variables)

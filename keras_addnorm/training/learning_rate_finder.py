@@ -10,8 +10,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.argument_checks import is_number, is_whole
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import is_number, is_whole, to_path
 
 _SMOOTHING = 0.9
 # The test ends when the loss exceeds the lowest one by this factor.

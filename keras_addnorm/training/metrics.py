@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_addnorm.basics.arrays import inside_vocabulary
+from keras_addnorm.basics.tensors import inside_vocabulary
 from keras_addnorm.training.cross_entropy import (
     accumulation_dtype,
     checked_labels_and_logits,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.training.callback_memory import memory_of, remember, require_known
 from keras_addnorm.training.checkpoint_file import (
     TrainingState,

@@ -7,7 +7,7 @@ import pytest
 
 import keras_addnorm
 from keras_addnorm.basics import atomic_file, atomic_folder
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.data import Tokenizer, TokenizerPair, load_tokenizer, load_translation
 from keras_addnorm.interop import load_pretrained
 from keras_addnorm.runs import RunDirectory
@@ -42,7 +42,7 @@ def test_a_path_of_a_user_is_read_in_one_way():
                 for node in ast.walk(function)
                 if isinstance(node, ast.Call) and ast.unparse(node) in calls
             ]
-    assert found == ["basics/paths.py"], "read the path with `basics.paths.to_path`"
+    assert found == ["basics/argument_checks.py"], "read the path with `basics.paths.to_path`"
 
 
 def _tokenizer():

@@ -2,8 +2,7 @@
 
 import pytest
 
-from keras_addnorm.basics.json_text import parse_json
-from keras_addnorm.basics.text_file import read_text
+from keras_addnorm.basics.text import parse_json, read_text
 
 
 @pytest.mark.parametrize(

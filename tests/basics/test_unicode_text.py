@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_addnorm.basics.unicode_text import encodable_text, meaningful_text
+from keras_addnorm.basics.text import encodable_text, meaningful_text
 
 CHARACTERS = st.characters(codec="utf-8")
 HALVES = st.characters(min_codepoint=0xD800, max_codepoint=0xDFFF)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from public_calls import CALLS, config
 
-from keras_addnorm.basics.arrays import not_finite
+from keras_addnorm.basics.tensors import not_finite
 from keras_addnorm.decoding import Greedy
 from keras_addnorm.interop import GenerationSettings, Pretrained, families, save_pretrained
 from keras_addnorm.models import Seq2SeqTransformer

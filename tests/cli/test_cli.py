@@ -482,7 +482,7 @@ def shouting(monkeypatch):
         portions.append(len(texts))
         return [(text.upper(), -1.0) for text in texts]
 
-    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", lambda *_, **__: translator)
+    monkeypatch.setattr("keras_addnorm.serving.load_translator", lambda *_, **__: translator)
     return portions
 
 
@@ -531,7 +531,7 @@ def test_u4_only_a_training_goes_on_after_ctrl_c(capsys, monkeypatch, tmp_path):
 
     monkeypatch.setattr("keras_addnorm.runs.demo.demo", interrupted)
     monkeypatch.setattr("keras_addnorm.runs.train.train", interrupted)
-    monkeypatch.setattr("keras_addnorm.runs.translate.load_translator", interrupted)
+    monkeypatch.setattr("keras_addnorm.serving.load_translator", interrupted)
     for arguments in (["demo"], ["train", "--run-dir", tmp_path]):
         status, _, err = _main(capsys, *arguments)
         assert (status, "goes on at the last checkpoint" in err) == (130, True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_addnorm.decoding import decode, strategies
+from keras_addnorm.decoding import Beam, decode
 from keras_addnorm.decoding.engine import TFGraphEngine, XLAEngine, engine_for, xla
 from keras_addnorm.decoding.engine.tf_ops import transpose
 from keras_addnorm.decoding.engine.views import ListedTokens
@@ -195,7 +195,7 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
     counts = []
     for num_layers in (1, 3):
         model = make_model(num_decoder_layers=num_layers, max_length=300)
-        search = Search(strategies.choose(None, num_beams, 0.0), max_length=300)
+        search = Search(Search(num_beams=num_beams).chosen, max_length=300)
         ids = tf.TensorSpec([2, 5], tf.int32)
         find = functools.partial(run_search, model, search=search, engine=TFGraphEngine())
         body = step_of(tf.function(find, [ids]))
@@ -211,7 +211,7 @@ def test_without_xla_one_loop_serves_all_stages_and_layers_ask_for_its_size_once
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_without_xla_a_step_writes_in_place_and_asks_for_no_size(model, num_beams):
-    search = Search(strategies.choose(None, num_beams, 0.0), max_length=T)
+    search = Search(Search(num_beams=num_beams).chosen, max_length=T)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def find(ids):
@@ -285,7 +285,7 @@ def test_engines_agree_on_columns(columns):
 @pytest.mark.parametrize("under_xla", [True, False])
 def test_sources_without_tokens_keep_their_number(model, under_xla):
     """A reshape finds out no size of an array without numbers."""
-    search = Search(strategies.choose(None, 3, 0.0), max_length=T)
+    search = Search(Beam(3), max_length=T)
     ids = tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(input_signature=[ids], jit_compile=under_xla, autograph=False)

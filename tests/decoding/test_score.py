@@ -10,7 +10,7 @@ from keras_addnorm.decoding import (
     Details,
     Greedy,
     Sample,
-    coverage,
+    length_penalties,
 )
 from keras_addnorm.decoding.decoder import SpecialIds
 
@@ -231,7 +231,7 @@ def coverage_of(model, targets):
     ],
 )
 def test_a_coverage_penalty_is_a_number_or_an_object(identifier, expected):
-    assert coverage.get(identifier) == expected
+    assert length_penalties.get_coverage(identifier) == expected
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_a_coverage_penalty_is_a_number_or_an_object(identifier, expected):
         (1e6, "beta=1000000.0"),
         (1e39, "beta=1e[+]39"),
         (float("nan"), "beta=nan"),
-        ({"layer": 1}, "no such coverage penalty.*{'layer': 1}"),
-        ("gnmt", "no such coverage penalty"),
+        ({"layer": 1}, "coverage penalty.*Missing: beta.*{'layer': 1}"),
+        ("gnmt", "coverage penalty.*Received: 'gnmt'"),
     ],
 )
 def test_what_is_no_coverage_penalty(identifier, message):
     with pytest.raises(ValueError, match=message):
-        coverage.get(identifier)
+        length_penalties.get_coverage(identifier)
 
 
 def test_a_layer_that_cannot_be_asked_is_named(model):

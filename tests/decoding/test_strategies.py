@@ -14,6 +14,7 @@ from keras_addnorm.decoding import (
     Greedy,
     MinLength,
     Sample,
+    Search,
     Strategy,
     strategies,
 )
@@ -78,7 +79,7 @@ def test_equal_choices_are_equal_however_they_are_written():
     ],
 )
 def test_the_short_way_and_the_long_way(arguments, expected):
-    assert strategies.choose(*arguments) == expected
+    assert Search(*arguments).chosen == expected
 
 
 @pytest.mark.parametrize(
@@ -90,9 +91,9 @@ def test_the_short_way_and_the_long_way(arguments, expected):
         ),
         (lambda: strategies.get(4), "no such decoding strategy.*Received: 4"),
         (lambda: strategies.get({"name": "beam", "beams": 3}), r"no such field.*\['beams'\]"),
-        (lambda: strategies.choose("beam", 4, None), "described twice.*'beam', num_beams=4"),
-        (lambda: strategies.choose(Greedy(), None, 0.0), "described twice.*length_penalty=0.0"),
-        (lambda: strategies.choose(None, 0, None), "Expected an int num_beams >= 1. Received: 0"),
+        (lambda: Search("beam", 4), "described twice.*'beam', num_beams=4"),
+        (lambda: Search(Greedy(), length_penalty=0.0), "described twice.*length_penalty=0.0"),
+        (lambda: Search(num_beams=0), "Expected an int num_beams >= 1. Received: 0"),
         (lambda: Beam(2.5), "Expected an int num_beams >= 1. Received: 2.5"),
         (lambda: Beam(True), "Received: True"),
         (lambda: Beam(3, num_return=4), "Expected num_return <= num_beams.*=4, num_beams=3"),

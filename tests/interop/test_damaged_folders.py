@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from keras_addnorm import cli
-from keras_addnorm.basics.arrays import to_numpy
 from keras_addnorm.basics.integrity import IN_EXPORTS, DamagedFileError, Manifest
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.interop import (
     load_pretrained,

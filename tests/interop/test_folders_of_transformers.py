@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.data import TextFormat
 from keras_addnorm.decoding import AveragePenalty, Greedy, Prefix
 from keras_addnorm.interop import (

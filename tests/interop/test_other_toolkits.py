@@ -19,7 +19,7 @@ import torch
 import yaml
 from safetensors.numpy import save_file
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.decoding import Beam, Greedy
 from keras_addnorm.decoding.constraints import ForbiddenTokens
 from keras_addnorm.decoding.length_penalties import GNMTPenalty

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, MinLength, Prefix
 from keras_addnorm.interop import GenerationSettings, families, load_pretrained, save_pretrained
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora

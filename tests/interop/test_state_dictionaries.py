@@ -14,7 +14,7 @@ import sentencepiece.sentencepiece_model_pb2 as spm
 import torch
 from torch import nn
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.data import (
     PieceIds,
     TextFormat,

@@ -16,7 +16,7 @@ from models_reference import array
 from keras_addnorm.decoding import Beam
 from keras_addnorm.diagnostics import Validation, attention_maps, inspect, predict_stability
 from keras_addnorm.layers.masks import token_mask
-from keras_addnorm.layers.shared_table_embedding import SharedTableEmbedding
+from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora, merge_lora
 from keras_addnorm.models.rebuild import rebuild
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.interop import load_pretrained, make_random_folder
 from keras_addnorm.interop.tensor_files import DamagedFileError, find_tensors
 from keras_addnorm.models.first_values import built_with

@@ -200,9 +200,9 @@ def test_nothing_is_looked_at_in_a_trace(model, monkeypatch):
     import tensorflow as tf
 
     seen = []
-    from keras_addnorm.models import id_checks
+    from keras_addnorm.models import checks
 
-    monkeypatch.setattr(id_checks, "check_ids", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(checks, "check_ids", lambda *arguments: seen.append(arguments))
     traced = tf.function(lambda source, target: model({"source": source, "target": target}))
     traced(tf.constant(SOURCE, tf.int32), tf.constant(TARGET, tf.int32))
     assert not seen

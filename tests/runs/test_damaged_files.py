@@ -22,7 +22,11 @@ from keras_addnorm.runs import train as train_module
 from keras_addnorm.runs.checks_before_training import require_place_to_go_on
 from keras_addnorm.runs.errors import as_user_errors, system_errors_as_user_errors
 from keras_addnorm.runs.resuming import place_to_go_on
-from keras_addnorm.runs.text_data import load_or_train_tokenizers, save_tokenizers
+from keras_addnorm.runs.text_data import (
+    digest_of_tokenizers,
+    load_or_train_tokenizers,
+    save_tokenizers,
+)
 from keras_addnorm.runs.train import finish, train
 from keras_addnorm.runs.trained_run import load_run, save_model_config
 from keras_addnorm.runs.weight_files import save_average, save_best_weights
@@ -262,19 +266,19 @@ def tokenizers_of(run, digest, pairs=PAIRS):
 
 
 def test_a_checkpoint_knows_its_tokenizers(run):
-    digest = run.tokenizers_digest()
+    digest = digest_of_tokenizers(run.tokenizer)
     before = tokenizers_of(run, digest)
     assert tokenizers_of(run, "") == tokenizers_of(run, None) == before  # an earlier checkpoint
     others = TokenizerPair.train([(b, a[::-1]) for a, b in PAIRS], vocabulary_size=22)
     save_tokenizers(others, run)
-    assert run.tokenizers_digest() != digest
+    assert digest_of_tokenizers(run.tokenizer) != digest
     with pytest.raises(UserError, match=r"are not those that the checkpoints of this run belong"):
         tokenizers_of(run, digest)
     assert tokenizers_of(RunDirectory(run.path, verify=False), digest) == others
 
 
 def test_lost_tokenizers_are_trained_again_only_to_the_same_ones(run):
-    digest, before = run.tokenizers_digest(), tokenizers_of(run, None)
+    digest, before = digest_of_tokenizers(run.tokenizer), tokenizers_of(run, None)
     shutil.rmtree(run.tokenizer)
     others = [(b, a[::-1]) for a, b in PAIRS]
     for given, words in ((digest, "others come out"), ("", "do not say whether they are the same")):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_addnorm import cli, serving
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.decoding import AveragePenalty, Beam
 from keras_addnorm.interop import load_pretrained, make_random_folder
 from keras_addnorm.runs import RunConfig, UserError

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
+from keras_addnorm import cli
 from keras_addnorm.basics.integrity import DamagedFileError, Manifest
-from keras_addnorm.runs import UserError
-from keras_addnorm.runs.translate import load_export
 from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.server import served_versions
 from keras_addnorm.serving.server.served_versions import Versions
+from keras_addnorm.serving.server.settings import Settings
 from keras_addnorm.serving.versions import MANIFEST, require_intact
 
 LISTED = {
@@ -51,13 +51,13 @@ def test_every_file_that_a_reader_needs_is_listed(version):
 
 @pytest.mark.usefixtures("never_loaded")
 @pytest.mark.parametrize("name", [*sorted(LISTED), MANIFEST])
-def test_a_damaged_file_is_named_before_tensorflow_reads_it(version, name):
+def test_a_damaged_file_is_named_before_tensorflow_reads_it(version, name, capsys):
     flip(version / name)
     with pytest.raises(DamagedFileError, match=rf"{name}' is damaged"):
         load_translator(version.parent)
-    with pytest.raises(UserError, match=rf"{name}' is damaged"):
-        load_export(version)
-    versions = Versions(version.parent, "mine")
+    assert cli.main(["translate", "--model", str(version), "A dog."]) == 2
+    assert f"{name}' is damaged" in capsys.readouterr().err
+    versions = Versions(Settings(version.parent, "mine"))
     versions.refresh()
     (state,) = versions.states("mine")
     assert state.state == "END" and f"mine/1/{name}' is damaged" in state.error_message
@@ -70,13 +70,13 @@ def test_a_damaged_file_is_named_before_tensorflow_reads_it(version, name):
 def test_the_server_goes_on_with_what_it_serves(version, monkeypatch):
     loaded = lambda path, *_: SimpleNamespace(number=int(path.name), session=None)  # noqa: E731
     monkeypatch.setattr(served_versions, "LoadedVersion", loaded)
-    versions = Versions(version.parent, "mine", warm_up=False)
+    versions = Versions(Settings(version.parent, "mine", warm_up=False))
     versions.refresh()
     flip(shutil.copytree(version, version.parent / "2") / "saved_model.pb")
     versions.refresh()
     assert versions.current.number == 1
     assert [state.state for state in versions.states("mine")] == ["END", "AVAILABLE"]
-    unchecked = Versions(version.parent, "mine", warm_up=False, verify=False)
+    unchecked = Versions(Settings(version.parent, "mine", warm_up=False, verify=False))
     unchecked.refresh()
     assert unchecked.current.number == 2
 

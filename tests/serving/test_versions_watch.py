@@ -59,7 +59,7 @@ def test_the_highest_good_version_is_served(directory, templates):
     for name in ("latest", ".4-new", "007x"):
         (directory / name).mkdir()
     (directory / "40").write_text("a file")
-    versions = Versions(directory, "model")
+    versions = Versions(Settings(directory, "model"))
     with pytest.raises(ServingError, match="UNAVAILABLE: Model 'model' is still being loaded"):
         versions.find("model")
     versions.refresh()
@@ -72,7 +72,7 @@ def test_the_highest_good_version_is_served(directory, templates):
 
 
 def test_a_new_version_takes_over_and_the_old_one_is_freed(directory, templates):
-    versions = Versions(directory, "model")
+    versions = Versions(Settings(directory, "model"))
     versions.refresh()
     old = versions.find("model")
     in_flight = old.signatures["serving_default"]
@@ -91,7 +91,7 @@ def test_a_new_version_takes_over_and_the_old_one_is_freed(directory, templates)
 
 
 def test_a_broken_version_is_refused_until_it_changes(directory, templates, caplog):
-    versions = Versions(directory, "model")
+    versions = Versions(Settings(directory, "model"))
     versions.refresh()
     served = versions.current
     write_broken_version(directory, 2)
@@ -111,7 +111,7 @@ def test_a_broken_version_is_refused_until_it_changes(directory, templates, capl
 
 def test_a_version_that_is_taken_away_gives_way(directory, templates):
     copy(templates / "2", directory / "2")
-    versions = Versions(directory, "model")
+    versions = Versions(Settings(directory, "model"))
     versions.refresh()
     remove_version(directory, 2)
     versions.refresh()
@@ -131,7 +131,7 @@ def test_links_that_lead_out_are_refused(directory, templates, what):
         path = directory / "2" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         path.symlink_to(templates / "2" / name)
-    versions = Versions(directory, "model")
+    versions = Versions(Settings(directory, "model"))
     versions.refresh()
     assert versions.current.number == 1
     (refused,) = versions.states("model", 2)
@@ -142,7 +142,7 @@ def test_links_that_lead_out_are_refused(directory, templates, what):
 def test_the_folder_itself_may_be_a_link(directory, tmp_path):
     (tmp_path / "link").symlink_to(directory)
     (directory / "5").symlink_to("1")
-    versions = Versions(tmp_path / "link", "model")
+    versions = Versions(Settings(tmp_path / "link", "model"))
     versions.refresh()
     assert versions.current.number == 5
 
@@ -150,12 +150,12 @@ def test_the_folder_itself_may_be_a_link(directory, tmp_path):
 def test_warm_up(tmp_path):
     write_version(tmp_path, 1, warm_up=["a", "b"])
     write_version(tmp_path, 2, warm_up=["a", "bad"])
-    versions = Versions(tmp_path, "model")
+    versions = Versions(Settings(tmp_path, "model"))
     versions.refresh()
     assert versions.current.number == 1
     (refused,) = versions.states("model", 2)
     assert "a bad text" in refused.error_message
-    cold = Versions(tmp_path, "model", warm_up=False)
+    cold = Versions(Settings(tmp_path, "model", warm_up=False))
     cold.refresh()
     assert cold.current.number == 2
 
@@ -173,7 +173,7 @@ def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):
     monkeypatch.setattr(served_versions._log, "error", lambda *arguments, **options: None)
     (directory / "1" / WARM_UP).parent.mkdir(exist_ok=True)
     (directory / "1" / WARM_UP).write_bytes(b"nonsense" * 9)
-    versions = Versions(directory, "model")
+    versions = Versions(Settings(directory, "model"))
     gc.disable()  # it must not depend on when Python happens to look
     try:
         versions.refresh()
@@ -186,7 +186,7 @@ def test_a_version_that_fails_in_its_warm_up_is_freed(directory, monkeypatch):
 
 def test_a_computation_ends_with_its_time_and_a_warm_up_takes_it(directory):
     write_warm_up(directory / "1", ["a"], "slow")
-    versions = Versions(directory, "model", timeout=0.05)
+    versions = Versions(Settings(directory, "model", timeout=0.05))
     versions.refresh()
     version = versions.current
     assert version is not None and version.number == 1
@@ -205,7 +205,7 @@ def test_nothing_is_unpickled_or_run(directory, tmp_path):
         b"cbuiltins\nexec\n(V" + code.encode() + b"\ntR."  # what pickle would run
     )
     (directory / "1" / "keras_metadata.pb").write_bytes(b"\xff" * 30)
-    versions = Versions(directory, "model")
+    versions = Versions(Settings(directory, "model"))
     versions.refresh()
     assert versions.current.number == 1
     assert not mark.exists()
@@ -318,7 +318,7 @@ def test_ports_that_are_taken(directory):
 
 
 def test_threads_of_an_operation(directory):
-    versions = Versions(directory, "model", intra_op_threads=3)
+    versions = Versions(Settings(directory, "model", intra_op_threads=3))
     versions.refresh()
     # TensorFlow keeps the setting of the process' first session; what this one asked for is here.
     assert versions.current.session._config.intra_op_parallelism_threads == 3

@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.text_file import BYTES_LOOKED_AT, how_to_convert, wide_encoding
-from keras_addnorm.basics.unicode_text import printable
+from keras_addnorm.basics.text import BYTES_LOOKED_AT, how_to_convert, printable, wide_encoding
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BYTES_AT_ONCE = 1 << 20

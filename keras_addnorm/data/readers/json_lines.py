@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.data.readers.columns import Columns, languages_in
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.text_file import is_encoding_of_text
+from keras_addnorm.basics.text import is_encoding_of_text
 from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
 

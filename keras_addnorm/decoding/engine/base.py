@@ -7,13 +7,13 @@ import dataclasses
 import operator
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_addnorm.basics.arrays import to_tensor
+from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.decoding.engine.beam_cache import BeamDecoder, CacheLayout, can_share_caches
 from keras_addnorm.decoding.engine.views import (
     ListedTokens,
@@ -24,6 +24,7 @@ from keras_addnorm.decoding.engine.views import (
     shortlist_projection,
     substitute,
     transposed_embedding,
+    variables_of,
 )
 from keras_addnorm.decoding.search_inputs import Cache, Hypotheses, SearchInputs
 from keras_addnorm.decoding.tensor_ops import take
@@ -130,6 +131,9 @@ class Engine(abc.ABC):
             exists already, else `None`.
     """
 
+    jit_compile: ClassVar[bool | None] = None
+    """Whether TensorFlow compiles with XLA; `None` for what it does by itself."""
+
     transposed_table: Callable[[Any], Tensor | None] | None = None
 
     @property
@@ -226,11 +230,10 @@ class Engine(abc.ABC):
     def argmax(self, x: Tensor) -> Tensor:
         """Return the place of the largest number of each row, the first of equals: `(N,)` int32."""
 
-    @abc.abstractmethod
     def compile(
         self, function: Callable[..., Any], inputs: Any, decoder: Any
     ) -> Callable[..., Any]:
-        """Return a function of tensors, compiled for inputs of one shape.
+        """Return a function of tensors, compiled for inputs of one shape; torch runs it as it is.
 
         Args:
             function: The function.
@@ -240,6 +243,42 @@ class Engine(abc.ABC):
         Returns:
             The compiled function.
         """
+        backend = keras.backend.backend()
+        if backend == "jax":
+            return _compile_with_jax(function, decoder)
+        if backend != "tensorflow":
+            return _without_gradients(function) if backend == "torch" else function
+        import tensorflow as tf
+
+        traced = tf.function(function, jit_compile=self.jit_compile, autograph=False)
+        concrete: Callable[..., Any] = traced.get_concrete_function(
+            *(tf.TensorSpec(array.shape, array.dtype) for array in inputs)
+        )
+        return concrete
+
+
+def _compile_with_jax(function: Callable[..., Any], decoder: Any) -> Callable[..., Any]:
+    import jax
+
+    variables = variables_of(decoder)
+
+    def pure(values: list[Any], *inputs: Any) -> Any:
+        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+            return function(*inputs)
+
+    compiled = jax.jit(pure)
+    # The weights are arguments: as constants they would be frozen at the first call.
+    return lambda *inputs: compiled([variable.value for variable in variables], *inputs)
+
+
+def _without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    def run(*inputs: Any) -> Any:
+        with torch.no_grad():
+            return function(*inputs)
+
+    return run
 
 
 Function = Callable[..., Any]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from keras import ops
@@ -123,12 +122,6 @@ class TFGraphEngine(Engine):
     def argmax(self, x: Tensor) -> Tensor:
         """Return TensorFlow's argmax, one pass over the numbers."""
         return tf_ops.argmax(x)
-
-    def compile(
-        self, function: Callable[..., Any], inputs: Any, decoder: Any
-    ) -> Callable[..., Any]:
-        """Trace the function."""
-        return tf_ops.trace(function, inputs)
 
 
 @dataclasses.dataclass(frozen=True)

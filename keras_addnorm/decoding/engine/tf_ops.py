@@ -1,4 +1,4 @@
-"""TensorFlow's tracing, and its operations that are fastest in loops without XLA.
+"""The operations of TensorFlow that are fastest in loops without XLA.
 
 oneDNN takes over products, softmaxes and transpositions of floating-point numbers. It hands even
 the smallest of them to other threads, and waits. The operations here avoid oneDNN.
@@ -6,7 +6,6 @@ the smallest of them to other threads, and waits. The operations here avoid oneD
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras_addnorm.layers.shapes import leading_sizes
@@ -101,19 +100,6 @@ def hide_static_shape(x: Tensor) -> Tensor:
 
     x = tf.convert_to_tensor(x)
     return tf.raw_ops.PlaceholderWithDefault(input=x, shape=[None] * x.shape.rank)
-
-
-def trace(
-    function: Callable[..., Any], inputs: Any, jit_compile: bool | None = None
-) -> Callable[..., Any]:
-    """Return the concrete function for arrays of these shapes and dtypes."""
-    import tensorflow as tf
-
-    traced = tf.function(function, jit_compile=jit_compile, autograph=False)
-    concrete: Callable[..., Any] = traced.get_concrete_function(
-        *(tf.TensorSpec(array.shape, array.dtype) for array in inputs)
-    )
-    return concrete
 
 
 class StepLoop(NamedTuple):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_addnorm.decoding.engine import tf_ops
 from keras_addnorm.decoding.engine.base import (
     AnyState,
     Engine,
@@ -18,7 +16,7 @@ from keras_addnorm.decoding.engine.base import (
     select_sentences,
 )
 from keras_addnorm.decoding.engine.beam_cache import CacheLayout, TransposedKV
-from keras_addnorm.decoding.engine.views import Substitute, TransposedEmbedding, variables_of
+from keras_addnorm.decoding.engine.views import Substitute, TransposedEmbedding
 from keras_addnorm.decoding.search_inputs import Hypotheses, SearchInputs
 from keras_addnorm.decoding.tensor_ops import take
 from keras_addnorm.layers.projection import Projection
@@ -121,6 +119,8 @@ _SMALLEST_KERNEL = 2**17
 class XLAEngine(Engine):
     """The engine for XLA, JAX and torch."""
 
+    jit_compile = True
+
     @property
     def layout(self) -> CacheLayout:
         """The layout of products without copies."""
@@ -202,17 +202,6 @@ class XLAEngine(Engine):
         best = ops.max(x, axis=-1, keepdims=True)
         places = ops.arange(x.shape[-1], dtype="int32")
         return ops.min(ops.where(ops.equal(x, best), places, x.shape[-1] - 1), axis=-1)
-
-    def compile(
-        self, function: Callable[..., Any], inputs: Any, decoder: Any
-    ) -> Callable[..., Any]:
-        """Compile with XLA on TensorFlow and JAX; torch runs the function as it is."""
-        backend = keras.backend.backend()
-        if backend == "tensorflow":
-            return tf_ops.trace(function, inputs, jit_compile=True)
-        if backend == "jax":
-            return _compile_with_jax(function, decoder)
-        return _without_gradients(function) if backend == "torch" else function
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,27 +358,3 @@ def can_split(layer: Projection) -> bool:
 def _flat(x: Tensor) -> Tensor:
     # (B, G, M, N) -> (B G, M, N)
     return ops.reshape(x, (-1, size_of(x, 2), size_of(x, 3)))
-
-
-def _compile_with_jax(function: Callable[..., Any], decoder: Any) -> Callable[..., Any]:
-    import jax
-
-    variables = variables_of(decoder)
-
-    def pure(values: list[Any], *inputs: Any) -> Any:
-        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-            return function(*inputs)
-
-    compiled = jax.jit(pure)
-    # The weights are arguments: as constants they would be frozen at the first call.
-    return lambda *inputs: compiled([variable.value for variable in variables], *inputs)
-
-
-def _without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    import torch
-
-    def run(*inputs: Any) -> Any:
-        with torch.no_grad():
-            return function(*inputs)
-
-    return run

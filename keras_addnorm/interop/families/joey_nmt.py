@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm import schemes
-from keras_addnorm.basics.text_file import read_text
+from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import TokenizerPair
 from keras_addnorm.decoding.length_penalties import GNMTPenalty
 from keras_addnorm.decoding.strategies import Beam

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics.text_file import read_text
+from keras_addnorm.basics.text import read_text
 from keras_addnorm.data import Tokenizer, TokenizerPair, sentencepiece_pieces
 from keras_addnorm.data.piece_ids import filler
 from keras_addnorm.decoding import Beam, Greedy

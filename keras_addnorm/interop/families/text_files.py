@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics import json_text
+from keras_addnorm.basics import text as basic_text
 from keras_addnorm.basics.optional import require_extra
-from keras_addnorm.basics.text_file import decoded
+from keras_addnorm.basics.text import decoded
 from keras_addnorm.data import PieceIds, Tokenizer, sentencepiece_pieces
 from keras_addnorm.data.byte_level_bpe import merges_of
 from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
@@ -29,7 +29,7 @@ def only_file(folder: Path, ending: str) -> Path:
 
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds; an empty dict if there is none."""
-    return json_text.read_json(path) if path.is_file() else {}
+    return basic_text.read_json(path) if path.is_file() else {}
 
 
 def read_yaml(path: Path, text: str, purpose: str) -> dict[str, Any]:

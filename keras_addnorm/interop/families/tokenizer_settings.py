@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_addnorm.basics import json_text
+from keras_addnorm.basics.text import read_json
 from keras_addnorm.data import AddedToken, PieceIds
 from keras_addnorm.data.piece_ids import filler, is_filler
 from keras_addnorm.interop.families.fields import names
@@ -496,7 +496,7 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: If it holds something else.
     """
-    found = json_text.read_json(path) if path.is_file() else {}
+    found = read_json(path) if path.is_file() else {}
     if not isinstance(found, dict):
         raise ValueError(
             f"'{path}' is not of the form that transformers writes. Expected a JSON object; "

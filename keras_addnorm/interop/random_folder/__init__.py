@@ -18,7 +18,7 @@ import sentencepiece
 
 from keras_addnorm.basics import atomic_folder
 from keras_addnorm.basics.argument_checks import require_int
-from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.data import byte_alphabet, sentencepiece_pieces
 from keras_addnorm.interop import families
 from keras_addnorm.interop.families.family import Checkpoint, Family

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_addnorm.basics import atomic_file
-from keras_addnorm.basics.json_text import parse_json
+from keras_addnorm.basics.text import parse_json
 from keras_addnorm.interop.tensor_files.stored_tensor import (
     DamagedFileError,
     StoredTensor,

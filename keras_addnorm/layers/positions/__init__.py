@@ -24,12 +24,11 @@ from typing import Any, TypeAlias
 import keras
 
 from keras_addnorm.basics import Table
-from keras_addnorm.layers.positions.absolute import LearnedPositions, SinusoidalPositions
+from keras_addnorm.layers.positions.absolute import LearnedPositions, SinusoidalPositions, Sinusoids
 from keras_addnorm.layers.positions.alibi import AlibiPositions, alibi_slopes
 from keras_addnorm.layers.positions.relative import RelativePositions
 from keras_addnorm.layers.positions.rotary import RotaryPositions
 from keras_addnorm.layers.positions.shaw import ShawPositions, shaw_index
-from keras_addnorm.layers.positions.sinusoids import Sinusoids
 from keras_addnorm.layers.positions.t5 import T5Positions, t5_buckets
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
-from keras_addnorm.layers.positions.angles import Angles
+from keras_addnorm.layers.positions.absolute import Angles
 from keras_addnorm.layers.positions.relative import RelativePositions
 
 Tensor = Any

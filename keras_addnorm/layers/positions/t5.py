@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
-from keras_addnorm.basics.arrays import to_tensor
+from keras_addnorm.basics.tensors import to_tensor
 from keras_addnorm.layers.positions.relative import RelativePositions
 
 Tensor = Any

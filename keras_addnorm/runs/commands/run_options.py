@@ -22,12 +22,7 @@ _MAY_STAND_FIRST = RunOption()
 
 
 def add_run_dir(parser: Any, run: RunOption = _MAY_STAND_FIRST) -> None:
-    """Adds `--run-dir`, which has to be given.
-
-    Args:
-        parser: The parser of a command, or a group in it.
-        run: What may stand in its place.
-    """
+    """Adds `--run-dir`, which has to be given, or what `run` says may stand in its place."""
     help = "the run directory"
     if run.may_stand_first:
         help += ", which may also stand before all other arguments, without the flag"

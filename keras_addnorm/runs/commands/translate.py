@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.errors import UserError
-from keras_addnorm.basics.text_file import how_to_convert, wide_encoding
+from keras_addnorm.basics.text import how_to_convert, wide_encoding
 from keras_addnorm.basics.translation import Translation
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.commands.command import Command
@@ -137,10 +137,17 @@ def _translator(
     """Returns the function from texts to the translations of each."""
     languages = {f"{side}_language": getattr(options, f"{side}_language") for side in _SIDES}
     if config is None:
-        from keras_addnorm.runs.translate import load_export
+        from keras_addnorm.runs.errors import as_user_errors
+        from keras_addnorm.serving import load_translator
 
-        translate = load_export(options.model, verify=options.verify, **languages)
-        return lambda texts: [[found] for found in translate(texts)]
+        with as_user_errors():
+            translator = load_translator(options.model, verify=options.verify)
+
+        def translate(texts: Sequence[str]) -> Iterable[Sequence[Translation]]:
+            with as_user_errors():
+                return [[found] for found in translator(texts, **languages)]
+
+        return translate
     run = load(options, config)
 
     from keras_addnorm.runs.translate import n_best_translations

@@ -58,14 +58,7 @@ class Server:
         self.port = settings.port
         self.grpc_port = settings.grpc_port
         metrics = Metrics()
-        versions = Versions(
-            settings.directory,
-            settings.model_name,
-            warm_up=settings.warm_up,
-            timeout=settings.timeout,
-            intra_op_threads=settings.intra_op_threads,
-            verify=settings.verify,
-        )
+        versions = Versions(settings)
         self._scheduler = Scheduler(settings, metrics)
         self.service = Service(settings, versions, self._scheduler, metrics)
         metrics.version.set_function(lambda: versions.current.number if versions.current else 0)

@@ -25,30 +25,14 @@ class Conversions:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="convert")
 
     async def run(self, size: int, function: Callable[..., _T], *arguments: Any) -> _T:
-        """Calls a function.
-
-        Args:
-            size: The bytes that it works on.
-            function: The function.
-            *arguments: Its arguments.
-
-        Returns:
-            What it returns.
-        """
+        """Calls a function that works on `size` bytes."""
         if size <= LARGE:
             return function(*arguments)
         call = functools.partial(function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def each(self, pieces: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
-        """Makes pieces one by one, each when the one before has been taken.
-
-        Args:
-            pieces: Makes them.
-
-        Yields:
-            The pieces.
-        """
+        """Makes pieces one by one, each when the one before has been taken."""
         loop = asyncio.get_running_loop()
         try:
             while piece := await loop.run_in_executor(self._pool, next, pieces, b""):

@@ -37,15 +37,7 @@ _CONNECTION_AGE = 60_000
 
 
 def make_grpc_server(service: Service, health: Health) -> grpc.aio.Server:
-    """Makes the gRPC server, without a port.
-
-    Args:
-        service: Answers the requests.
-        health: Answers the health checks.
-
-    Returns:
-        The server.
-    """
+    """Makes the gRPC server, without a port."""
     calls = _Calls(service)
     handler = functools.partial(_handler, service)
     settings = service.settings

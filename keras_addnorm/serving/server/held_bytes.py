@@ -53,14 +53,7 @@ class Holding:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Takes more bytes.
-
-        Args:
-            size: How many.
-
-        Raises:
-            ServingError: If others hold so much that it would be too much: `RESOURCE_EXHAUSTED`.
-        """
+        """Takes more bytes, or raises `RESOURCE_EXHAUSTED` if others hold too much."""
         held = self._held
         if held.total > self.size and held.total + size > held.limit:
             raise ServingError(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from keras_addnorm.basics.unicode_text import encodable_text
+from keras_addnorm.basics.text import encodable_text
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.limits import TooMuchError
 from keras_addnorm.serving.server.loaded_version import (
@@ -62,18 +62,7 @@ class PredictBody:
 
     @classmethod
     def parse(cls, body: bytes | bytearray, max_values: int) -> PredictBody:
-        """Parses the body of a request.
-
-        Args:
-            body: JSON in UTF-8.
-            max_values: The most values in it.
-
-        Returns:
-            The parsed body.
-
-        Raises:
-            ServingError: If it is no valid body, or has too many values: `INVALID_ARGUMENT`.
-        """
+        """Parses the body of a request; `INVALID_ARGUMENT` if it is no JSON or too large."""
         if _exceeds(body, max_values):
             raise TooMuchError(
                 f"Expected at most {max_values} values in one request; received more. Send several "

@@ -98,14 +98,7 @@ class Signature:
         )
 
     def check_names(self, names: Collection[str]) -> None:
-        """Checks the names of a request's inputs, before the inputs are converted.
-
-        Args:
-            names: The names.
-
-        Raises:
-            ServingError: If they differ from the signature's: `INVALID_ARGUMENT`.
-        """
+        """Raises `INVALID_ARGUMENT` unless inputs, not yet converted, have these names."""
         if set(names) != self.inputs.keys():
             raise ServingError(
                 "INVALID_ARGUMENT",
@@ -114,14 +107,7 @@ class Signature:
             )
 
     def check(self, inputs: Arrays) -> None:
-        """Checks names, types and shapes of a request's inputs.
-
-        Args:
-            inputs: The arrays.
-
-        Raises:
-            ServingError: If they differ from the signature's: `INVALID_ARGUMENT`.
-        """
+        """Raises `INVALID_ARGUMENT` unless inputs have these names, types and shapes."""
         self.check_names(inputs)
         for name, array in inputs.items():
             spec = self.inputs[name]
@@ -140,18 +126,7 @@ class Signature:
                 )
 
     def __call__(self, inputs: Arrays, *, is_large: bool = False) -> Arrays:
-        """Computes the function.
-
-        Args:
-            inputs: The arrays, checked.
-            is_large: Whether it takes long, so that it is computed beside others.
-
-        Returns:
-            The results.
-
-        Raises:
-            ServingError: If TensorFlow raises an error.
-        """
+        """Computes the function of checked inputs; one that is large is computed beside others."""
         try:
             function = (self.function_beside if is_large else None) or self.function
             return dict(function(**inputs))
@@ -191,17 +166,7 @@ class LoadedVersion:
         self.signatures = self._signatures(timeout)
 
     def warm_up(self, path: Path) -> int:
-        """Computes the version's warm-up requests, so that the first user does not wait.
-
-        Args:
-            path: The file of requests.
-
-        Returns:
-            The number of requests.
-
-        Raises:
-            ServingError: If a request fails.
-        """
+        """Computes a file's requests, so that no user waits; returns their number."""
         count = 0
         # No timeout: a warm-up is for what is slow the first time.
         signatures = self._signatures(timeout=None)

@@ -85,18 +85,9 @@ class Scheduler:
     async def run(
         self, signature: Signature, inputs: Arrays, timeout: float | None = None
     ) -> Arrays:
-        """Computes one request.
+        """Computes one request, or raises a `ServingError`.
 
-        Args:
-            signature: The function.
-            inputs: Its inputs, checked.
-            timeout: Seconds that the client waits, if less than the server's limit.
-
-        Returns:
-            The outputs.
-
-        Raises:
-            ServingError: If the queue is full, the time is over, or TensorFlow raises an error.
+        `timeout` is in seconds, where a client waits less than the server's limit.
         """
         if len(self._waiting) >= self._settings.queue:
             raise ServingError(

@@ -6,13 +6,12 @@ import ctypes
 import dataclasses
 import gc
 import logging
-import os
 import weakref
 from pathlib import Path
 
-from keras_addnorm.basics.paths import to_path
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server.loaded_version import WARM_UP, LoadedVersion
+from keras_addnorm.serving.server.settings import Settings
 from keras_addnorm.serving.versions import existing_versions, require_intact
 
 _log = logging.getLogger(__name__)
@@ -43,36 +42,19 @@ class Versions:
     version that cannot be loaded is refused until its files change.
 
     Args:
-        directory: The folder of the versions.
-        name: The model's name.
-        warm_up: Whether a version computes its warm-up requests before it is served.
-        timeout: Seconds after which a computation is cancelled; `None` for never.
-        intra_op_threads: How many threads share one operation; 0 is one for each core.
-        verify: Whether the files of a version are compared with its digests before it is loaded.
+        settings: The server's settings.
 
     Attributes:
         name: The model's name.
         current: The served version; `None` before the first one.
     """
 
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        name: str,
-        *,
-        warm_up: bool = True,
-        timeout: float | None = None,
-        intra_op_threads: int = 0,
-        verify: bool = True,
-    ) -> None:
-        self.name = name
+    def __init__(self, settings: Settings) -> None:
+        self.name = settings.model_name
         self.current: LoadedVersion | None = None
         # Resolved once: the folder itself may be a link, but links in it may not lead out of it.
-        self._directory = to_path(directory).resolve()
-        self._warm_up = warm_up
-        self._timeout = timeout
-        self._intra_op_threads = intra_op_threads
-        self._verify = verify
+        self._directory = settings.directory.resolve()
+        self._settings = settings
         self._states: dict[int, VersionState] = {}
         self._refused: dict[int, _Files] = {}
         self._is_tidy = True
@@ -97,18 +79,7 @@ class Versions:
             self._refused[version] = files
 
     def find(self, name: str, version: int | None = None) -> LoadedVersion:
-        """Finds the version that a request asks for.
-
-        Args:
-            name: The model's name.
-            version: The number; `None` for the served one.
-
-        Returns:
-            The version.
-
-        Raises:
-            ServingError: If the version is not served (`NOT_FOUND`) or still loads (`UNAVAILABLE`).
-        """
+        """Finds a version, or the served one, or raises `NOT_FOUND` or `UNAVAILABLE`."""
         current = self.current
         if name == self.name and current is None:
             raise ServingError("UNAVAILABLE", f"Model '{name}' is still being loaded. Try again.")
@@ -118,18 +89,7 @@ class Versions:
         return current
 
     def states(self, name: str, version: int | None = None) -> list[VersionState]:
-        """Returns the states of the versions.
-
-        Args:
-            name: The model's name.
-            version: The number of one version; `None` for all.
-
-        Returns:
-            The states, the highest version first.
-
-        Raises:
-            ServingError: If there is no such version: `NOT_FOUND`.
-        """
+        """Returns the states of one or all versions, the highest first, or `NOT_FOUND`."""
         states = dict(self._states) if name == self.name else {}
         if version is None:
             found = [states[number] for number in sorted(states, reverse=True)]
@@ -161,10 +121,11 @@ class Versions:
 
     def _load(self, path: Path) -> LoadedVersion:
         _check_inside(path, self._directory)
-        if self._verify:
+        settings = self._settings
+        if settings.verify:
             require_intact(path)
-        version = LoadedVersion(path, self._timeout, self._intra_op_threads)
-        if self._warm_up and (path / WARM_UP).is_file():
+        version = LoadedVersion(path, settings.timeout, settings.intra_op_threads)
+        if settings.warm_up and (path / WARM_UP).is_file():
             _log.info("Version %d answers its warm-up requests first.", version.number)
             count = version.warm_up(path / WARM_UP)
             _log.info("Version %d has answered %d warm-up requests.", version.number, count)

@@ -87,18 +87,7 @@ class Service:
     def metadata(
         self, name: str, version: int | None = None
     ) -> tuple[model_pb2.ModelSpec, get_model_metadata_pb2.SignatureDefMap]:
-        """Describes the signatures of a version.
-
-        Args:
-            name: The model's name.
-            version: The version; `None` for the served one.
-
-        Returns:
-            The name and number of the version, and its signatures.
-
-        Raises:
-            ServingError: If the version is not served: `NOT_FOUND`.
-        """
+        """Returns name and number of a version, or of the served one, and its signatures."""
         loaded = self.versions.find(name, version)
         signatures = get_model_metadata_pb2.SignatureDefMap()
         for key, definition in loaded.signature_defs.items():
@@ -108,18 +97,7 @@ class Service:
     def status(
         self, name: str, version: int | None = None
     ) -> get_model_status_pb2.GetModelStatusResponse:
-        """Describes the states of the versions.
-
-        Args:
-            name: The model's name.
-            version: The version; `None` for all.
-
-        Returns:
-            The states, the highest version first.
-
-        Raises:
-            ServingError: If there is no such version: `NOT_FOUND`.
-        """
+        """Returns the states of one or all versions, the highest first, or `NOT_FOUND`."""
         response = get_model_status_pb2.GetModelStatusResponse()
         for state in self.versions.states(name, version):
             entry = response.model_version_status.add()
@@ -139,19 +117,9 @@ def model_spec(name: str, version: LoadedVersion, signature: str = "") -> model_
 
 
 def find_signature(version: LoadedVersion, name: str, code: str) -> Signature:
-    """Finds a signature by name.
+    """Finds a signature by name, or raises an error with this code.
 
-    Args:
-        version: The version.
-        name: The name.
-        code: The status code of the error: as in TensorFlow Serving, `INVALID_ARGUMENT` over REST
-            and `FAILED_PRECONDITION` over gRPC.
-
-    Returns:
-        The signature.
-
-    Raises:
-        ServingError: If there is no such signature.
+    As in TensorFlow Serving it is `INVALID_ARGUMENT` over REST and `FAILED_PRECONDITION` over gRPC.
     """
     signature = version.signatures.get(name)
     if signature is None:

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.argument_checks import to_path
 from keras_addnorm.basics.fields import Rule, check_settings, check_types, setting
-from keras_addnorm.basics.paths import to_path
 
 _MEBIBYTE = 1024 * 1024
 

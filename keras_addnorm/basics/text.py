@@ -1,11 +1,15 @@
-"""Text files that others wrote."""
+"""Text that others wrote: files, JSON, and the characters that mean nothing in any text."""
 
 from __future__ import annotations
 
 import codecs
+import json
 import os
+import unicodedata
+from pathlib import Path
+from typing import Any
 
-from keras_addnorm.basics.paths import to_path
+from keras_addnorm.basics.argument_checks import to_path
 
 # The mark of UTF-32 in little-endian order begins with that of UTF-16: it comes first.
 _MARKS = {
@@ -36,7 +40,7 @@ def wide_encoding(start: bytes) -> str:
         `UTF-16` or `UTF-32` with a mark, `UTF-16LE` and the like without one; empty for any other.
 
     Example:
-        >>> from keras_addnorm.basics.text_file import wide_encoding
+        >>> from keras_addnorm.basics.text import wide_encoding
         >>> wide_encoding("A dog\n".encode("utf-16-be")), wide_encoding("A dog\n".encode())
         ('UTF-16BE', '')
     """
@@ -93,7 +97,7 @@ def is_encoding_of_text(name: str) -> bool:
         Whether the file can be read so.
 
     Example:
-        >>> from keras_addnorm.basics.text_file import is_encoding_of_text
+        >>> from keras_addnorm.basics.text import is_encoding_of_text
         >>> [is_encoding_of_text(name) for name in ("latin-1", "cp932", "rot13", "klingon")]
         [True, True, False, False]
     """
@@ -104,15 +108,7 @@ def is_encoding_of_text(name: str) -> bool:
 
 
 def how_to_convert(encoding: str, file: str = "") -> str:
-    """What helps with a text in another encoding, as a sentence.
-
-    Args:
-        encoding: The encoding, as `iconv` names it.
-        file: The file; empty for the standard input.
-
-    Returns:
-        The command.
-    """
+    """The command that helps with another encoding, as a sentence; of stdin, as a pipe."""
     command = f"iconv -f {encoding} -t UTF-8"
     if not file:
         return f"Convert it on its way here: {command} | keras-addnorm ..."
@@ -126,18 +122,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def decoded(path: str | os.PathLike[str], content: bytes) -> str:
-    """Decodes the content of a text file in UTF-8.
-
-    Args:
-        path: The file, for messages.
-        content: Its bytes.
-
-    Returns:
-        The text.
-
-    Raises:
-        ValueError: If it is in another encoding, or no text; the message names the file.
-    """
+    """Decodes the content of a file in UTF-8; a `ValueError` names the file and its encoding."""
     if encoding := wide_encoding(content[:BYTES_LOOKED_AT]):
         raise ValueError(
             f"'{path}' is no text in UTF-8: it is {encoding}. {how_to_convert(encoding, str(path))}"
@@ -149,3 +134,85 @@ def decoded(path: str | os.PathLike[str], content: bytes) -> str:
             f"'{path}' is no text in UTF-8: {error.reason} at byte {error.start}. Copy or download "
             "it again."
         ) from error
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Reads JSON, as `json.loads` does.
+
+    Args:
+        content: The text, or its bytes.
+
+    Returns:
+        What it says.
+
+    Raises:
+        ValueError: If it is no JSON, or is nested too deeply to be read.
+
+    Example:
+        >>> parse_json('{"a": [1, 2]}')
+        {'a': [1, 2]}
+        >>> try:
+        ...     parse_json("[" * 100_000)
+        ... except ValueError as error:
+        ...     print(error)
+        it is nested too deeply
+    """
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_json(path: Path) -> Any:
+    """Reads a file of JSON in UTF-8; a `ValueError` names one that is none."""
+    try:
+        return parse_json(read_text(path))
+    except ValueError as error:
+        raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
+
+
+def encodable_text(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which UTF-8 cannot hold.
+
+    Two halves that stand together are the character that they make, as in UTF-16.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+    return text
+
+
+def meaningful_text(text: str) -> str:
+    r"""Return a text without NULs and halves of surrogate pairs, which mean nothing in any text.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> meaningful_text("a\0 house\ud800")
+        'a house'
+    """
+    return encodable_text(text).replace("\0", "")
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes for control characters, which a terminal would follow.
+
+    Args:
+        text: A text or the name of a file; its lines and tabs are escaped as well.
+
+    Returns:
+        The text to be shown.
+
+    Example:
+        >>> print(printable("a\tb\x1b[2J.tsv"))
+        a\tb\x1b[2J.tsv
+    """
+    return "".join(
+        one.encode("unicode_escape").decode() if unicodedata.category(one) in ("Cc", "Cs") else one
+        for one in text
+    )
