@@ -69,15 +69,7 @@ class BatchLoss:
             self._keras.compile(loss=loss)
 
     def __call__(self, batch: Batch, *, training: bool = False) -> Tensor:
-        """Run the model, and return the loss.
-
-        Args:
-            batch: Inputs, labels, and sample weights or `None`.
-            training: Whether dropout works.
-
-        Returns:
-            A scalar.
-        """
+        """Run the model on inputs, labels and sample weights, and return the loss, a scalar."""
         model = self.model
         inputs, labels, weights = batch
         if isinstance(model, Seq2SeqTransformer):

@@ -11,15 +11,7 @@ from keras_addnorm.layers.sublayers import Sublayer
 
 
 def missing_final_norm(model: Any, sublayers: Mapping[str, Sublayer]) -> tuple[Verdict, ...]:
-    """Say that a model lacks a final norm.
-
-    Args:
-        model: A built Keras model or layer.
-        sublayers: Its sublayers by name.
-
-    Returns:
-        One verdict, or none.
-    """
+    """Return the verdict that a model lacks a final norm, or none."""
     last = last_without_final_norm(model)
     if last is None:
         return ()

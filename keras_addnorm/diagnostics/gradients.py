@@ -93,17 +93,7 @@ def loss_gradients(
 def gradients_of(
     batch_loss: BatchLoss, batch: Batch, probes: dict[str, Tensor], *, training: bool = False
 ) -> LossGradients:
-    """Compute a loss, and its gradients at the stream and at the model's weights.
-
-    Args:
-        batch_loss: The loss.
-        batch: Inputs, labels, and sample weights or `None`.
-        probes: As for `loss_gradients`.
-        training: Whether dropout works.
-
-    Returns:
-        Loss and gradients.
-    """
+    """Return a loss, and its gradients at the stream and the weights; see `loss_gradients`."""
     model = batch_loss.model
     variables = list(model.trainable_variables)
 

@@ -103,12 +103,7 @@ def watch_norms(model: Any) -> Iterator[dict[tuple[str, str], tuple[Tensor, Tens
 
 @contextlib.contextmanager
 def gate_branches(model: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
-    """Let the outputs of sublayers through, or put zeros in their place.
-
-    Args:
-        model: A built model; see `observe`.
-        gates: Scalars by sublayer: 0 for zeros, anything else for the output, unchanged.
-    """
+    """Let the outputs of sublayers through, or put zeros in their place where a gate is 0."""
 
     def gated(name: str, call: Call) -> Call:
         def with_gate(state: Any, branch: Tensor, *args: Any) -> Any:
@@ -124,14 +119,7 @@ def gate_branches(model: Any, gates: Mapping[str, Tensor]) -> Iterator[None]:
 
 
 def norms_of(model: Any) -> dict[tuple[str, str], keras.layers.Layer]:
-    """Find the norms of every Add & Norm of a model.
-
-    Args:
-        model: A built model; see `observe`.
-
-    Returns:
-        The norm layers by sublayer and slot.
-    """
+    """Return the norm layers of every Add & Norm of a model, by sublayer and slot."""
     slots = ("pre_norm", "branch_norm", "post_norm")
     return {
         (name, slot): norm

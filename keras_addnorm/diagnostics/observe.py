@@ -135,16 +135,7 @@ def observe(model: Any, *, offsets: Mapping[str, Tensor] | None = None) -> Itera
 
 
 def require_places(what: str, offsets: Any, places: Iterable[str]) -> None:
-    """Raise a `ValueError` unless offsets name places of a model.
-
-    Args:
-        what: The name of the argument.
-        offsets: By the names of sublayers; or `None`.
-        places: All names that there are.
-
-    Raises:
-        ValueError: If they do not.
-    """
+    """Raise a `ValueError` unless offsets, if any, are by the names of sublayers."""
     places = list(places)
     if not isinstance(offsets, Mapping | None):
         raise ValueError(

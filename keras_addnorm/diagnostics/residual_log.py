@@ -76,11 +76,7 @@ class _Log(Generic[Row]):
         self.path = to_path(path)
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Writes the rows of a step behind the others.
-
-        Args:
-            rows: Those of one step.
-        """
+        """Writes the rows of a step behind the others."""
         text = _lines([dataclasses.astuple(row) for row in rows])
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,11 +105,7 @@ class _Log(Generic[Row]):
         return [self._read(line) for line in lines]
 
     def drop_after(self, step: int) -> None:
-        """Removes the rows of later steps, which a training that goes on will see again.
-
-        Args:
-            step: The last step whose rows stay.
-        """
+        """Removes the rows of later steps, which a training that goes on will see again."""
         if not self.path.exists():
             return
         kept: list[tuple[Any, ...]] = [

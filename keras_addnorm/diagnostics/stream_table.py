@@ -20,14 +20,7 @@ _COLUMNS: dict[str, Callable[[StreamStatistics], str]] = {
 
 
 def stream_columns(sublayers: Sequence[SublayerReport]) -> dict[str, list[str]]:
-    """Return columns by title, a cell a sublayer: those that any has, often none.
-
-    Args:
-        sublayers: Those of the report.
-
-    Returns:
-        The columns.
-    """
+    """Return columns by title, a cell a sublayer: those that any has, often none."""
     columns = {
         title: ["" if item.streams is None else show(item.streams) for item in sublayers]
         for title, show in _COLUMNS.items()

@@ -39,14 +39,7 @@ def steps_of(scheme: ResidualScheme, plan: ResidualPlan) -> tuple[Step, ...]:
 
 
 def require_steps(scheme: ResidualScheme) -> None:
-    """Say that a scheme has no steps.
-
-    Args:
-        scheme: Any scheme.
-
-    Raises:
-        ValueError: If it has none.
-    """
+    """Raise a `ValueError` if a scheme has no steps."""
     if not scheme.idea:
         raise ValueError(
             f"it does not know the scheme {_name(scheme)!r}, which has several streams, a memory "

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm import norms
-from keras_addnorm.layers.lora import lora_variables, redraw
+from keras_addnorm.layers.adapted import lora_variables, redraw
 from keras_addnorm.layers.shapes import leading_sizes
 
 Tensor = Any

@@ -7,8 +7,7 @@ from typing import Any
 import keras
 
 from keras_addnorm.basics.argument_checks import is_number, is_whole
-from keras_addnorm.layers.chosen import chosen_layers
-from keras_addnorm.layers.lora import lora_layers, lora_variables
+from keras_addnorm.layers.adapted import chosen_layers, lora_layers, lora_variables
 from keras_addnorm.models.rebuild import rebuild, require_floats
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer, require_model
 

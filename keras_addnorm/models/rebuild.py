@@ -6,8 +6,12 @@ import dataclasses
 from typing import Any
 
 from keras_addnorm.basics.tensors import to_numpy
-from keras_addnorm.layers.lora import lora_layers, lora_variables, merged_weight
-from keras_addnorm.layers.quantization import quantized_layers
+from keras_addnorm.layers.adapted import (
+    lora_layers,
+    lora_variables,
+    merged_weight,
+    quantized_layers,
+)
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer, require_model
 
 

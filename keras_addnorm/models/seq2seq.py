@@ -15,10 +15,9 @@ from keras_addnorm.decoding.generate import generate_with
 from keras_addnorm.decoding.search import takes_search
 from keras_addnorm.layers import PositionalEmbedding, Projection
 from keras_addnorm.layers import positions as position_kinds
-from keras_addnorm.layers.chosen import chosen_layers
+from keras_addnorm.layers.adapted import chosen_layers, quantize_layers, quantized_policies
 from keras_addnorm.layers.positional_embedding import SharedTableEmbedding
 from keras_addnorm.layers.pruned import within
-from keras_addnorm.layers.quantization import quantize_layers, quantized_policies
 from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 from keras_addnorm.models.checks import check_data, check_inputs, narrowed, require_loss_of_logits
 from keras_addnorm.models.config import Seq2SeqConfig

@@ -56,17 +56,7 @@ def vector(
 
 
 def rows(name: str, streams: Sequence[Tensor], parts: ResidualParts, dynamic: bool) -> Tensor:
-    """Return the transpose of a matrix of weights: a row for each stream that is made.
-
-    Args:
-        name: `"read"` or `"mixing"`.
-        streams: The streams.
-        parts: The arrays.
-        dynamic: Whether the weights depend on the streams.
-
-    Returns:
-        The weights, float32.
-    """
+    """Return the transpose of a matrix of weights: a row for each stream that is made."""
     static = ops.transpose(precise(getattr(parts, f"{name}_weights")))
     if not dynamic:
         return static

@@ -56,20 +56,7 @@ class StreamScheme(ResidualScheme):
 
 
 def require_state(state: StreamState, streams: int, memory: int, scheme: str) -> StreamState:
-    """Return a state, or say that it is not of this place.
-
-    Args:
-        state: What the sublayer was given.
-        streams: The number of streams that belong here.
-        memory: The number of memories.
-        scheme: The scheme's name.
-
-    Returns:
-        The state.
-
-    Raises:
-        ValueError: If there are others.
-    """
+    """Return a state, or raise a `ValueError` that it is not of this place."""
     received = len(state.streams), len(state.memory)
     if received != (streams, memory):
         raise ValueError(

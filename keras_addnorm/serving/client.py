@@ -6,7 +6,6 @@ import random
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -186,12 +185,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _try(self, call: Callable[[float], _T]) -> _T:

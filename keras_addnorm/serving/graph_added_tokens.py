@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_addnorm.data import BaseTokenizer
 from keras_addnorm.data.added_tokens import SPACES
-from keras_addnorm.serving.sorted_search import lower_bounds, upper_bounds
+from keras_addnorm.serving.ragged_characters import lower_bounds, upper_bounds
 
 
 class Parts(NamedTuple):

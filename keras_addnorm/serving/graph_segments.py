@@ -23,7 +23,7 @@ from keras_addnorm.serving.graph_vocabulary import (
     SPACE_AT_THE_END,
     GraphVocabulary,
 )
-from keras_addnorm.serving.sorted_search import lower_bounds, upper_bounds
+from keras_addnorm.serving.ragged_characters import lower_bounds, upper_bounds
 
 # What the boundary before and after a token is, in one table: see `Boundaries`.
 _ENDS_CLAUSE, _ENDS_WORD, _STARTS_WORD, _STARTS_CLAUSE = 1, 2, 4, 8

@@ -39,8 +39,7 @@ from keras_addnorm.data.vocabulary import SPACE_MARK
 from keras_addnorm.serving.graph_bpe import NEVER, look_up, merge
 from keras_addnorm.serving.graph_normalizer import GraphNormalizer
 from keras_addnorm.serving.graph_vocabulary import TEXTS, GraphVocabulary, traced
-from keras_addnorm.serving.ragged_characters import expand, row_ids, to_characters
-from keras_addnorm.serving.sorted_search import lower_bounds
+from keras_addnorm.serving.ragged_characters import expand, lower_bounds, row_ids, to_characters
 from keras_addnorm.serving.string_numbers import StringNumbers, match
 
 # Ends a word where a piece could go on into the next one. No text holds it.

@@ -1,4 +1,7 @@
-"""Texts as one row of characters with the places where texts begin, and patterns for RE2."""
+"""Texts as one row of characters with the places where texts begin, which are searched for.
+
+Also patterns for RE2.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from keras_addnorm.serving import unicode_tables as unicode
-from keras_addnorm.serving.sorted_search import upper_bounds
 
 INVALID = 0xFFFD
 """What stands for bytes that are no UTF-8."""
@@ -17,7 +19,7 @@ _MEANINGLESS = r"[\x{0}\x{d800}-\x{dfff}]"
 
 
 def meaningful(texts: tf.Tensor) -> tf.Tensor:
-    """The texts without what means nothing, as `basics.unicode_text.meaningful_text` does it."""
+    """The texts without what means nothing, as `basics.text.meaningful_text` does it."""
     return tf.strings.regex_replace(texts, _MEANINGLESS, "")
 
 
@@ -80,3 +82,13 @@ def look_up_pages(pages: unicode.Pages, codes: tf.Tensor) -> tf.Tensor:
     start = tf.gather(tf.constant(pages.starts), tf.bitwise.right_shift(codes, unicode.PAGE_BITS))
     place = start + tf.bitwise.bitwise_and(codes, unicode.PAGE_SIZE - 1)
     return tf.gather(tf.constant(pages.pages), place)
+
+
+def lower_bounds(rising: tf.Tensor, values: tf.Tensor, dtype: tf.DType = tf.int64) -> tf.Tensor:
+    """For each value, how many elements of a sorted vector are smaller."""
+    return tf.raw_ops.LowerBound(sorted_inputs=rising[None], values=values[None], out_type=dtype)[0]
+
+
+def upper_bounds(rising: tf.Tensor, values: tf.Tensor, dtype: tf.DType = tf.int64) -> tf.Tensor:
+    """For each value, how many elements of a sorted vector are not larger."""
+    return tf.raw_ops.UpperBound(sorted_inputs=rising[None], values=values[None], out_type=dtype)[0]

@@ -121,10 +121,7 @@ def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: Tra
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> TrainingState:
-    """Reads where the training was from a checkpoint that is what its digest says.
-
-    Of a file of `LastCheckpoints`, without state, the name says which epoch it is.
-    """
+    """Reads where the training was, from a checkpoint that is what its digest says."""
     with open_weights(path) as file:
         require_intact_weights(file)
     return read_unverified(path)

@@ -42,7 +42,7 @@ def test_a_path_of_a_user_is_read_in_one_way():
                 for node in ast.walk(function)
                 if isinstance(node, ast.Call) and ast.unparse(node) in calls
             ]
-    assert found == ["basics/argument_checks.py"], "read the path with `basics.paths.to_path`"
+    assert found == ["basics/argument_checks.py"], "read the path with `to_path` of that file"
 
 
 def _tokenizer():

@@ -380,7 +380,7 @@ def test_one_stream_has_nothing_to_mix(scheme):
 
 @pytest.mark.parametrize("case", CASES)
 def test_sums_over_the_width_are_products(case):
-    """XLA computes what a plain sum reads anew in each loop that needs it (`row_sums.py`)."""
+    """XLA computes what a plain sum reads anew in each loop that needs it (`basics/tensors.py`)."""
     stack = Stack(CASES[case], "float32")
     spec = tf.TensorSpec((B, T, D))
     traced = tf.function(stack, (spec,), autograph=False).get_concrete_function()

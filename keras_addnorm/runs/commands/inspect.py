@@ -6,13 +6,14 @@ import argparse
 
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
+    add_pairs,
     add_run_dir,
     add_verification,
     load,
     run_directory,
 )
 from keras_addnorm.runs.directory import require_writable
-from keras_addnorm.runs.setting_flags import some_path, some_text, whole_number
+from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 
@@ -46,19 +47,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sentence", metavar="TEXT", help="draw its attention maps (default: the first pair)"
     )
-    parser.add_argument(
-        "--split",
-        type=some_text,
-        default="validation",
-        help="split of the pairs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=whole_number,
-        default=32,
-        metavar="N",
-        help="number of pairs (default: %(default)s)",
-    )
+    add_pairs(parser, "--batch-size", 32)
 
 
 def _check(options: argparse.Namespace) -> RunConfig:

@@ -7,12 +7,13 @@ import argparse
 from keras_addnorm.basics.errors import UserError
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
+    add_pairs,
     add_run_dir,
     add_verification,
     load,
     run_directory,
 )
-from keras_addnorm.runs.setting_flags import some_path, some_text, whole_number
+from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 
@@ -37,19 +38,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sublayers", nargs="*", metavar="SUBLAYER", help="such as encoder/2/self_attention"
     )
-    parser.add_argument(
-        "--split",
-        type=some_text,
-        default="validation",
-        help="split of the pairs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--pairs",
-        type=whole_number,
-        default=128,
-        metavar="N",
-        help="number of sentence pairs (default: %(default)s)",
-    )
+    add_pairs(parser, "--pairs", 128)
     parser.add_argument(
         "--save", type=some_path, metavar="DIR", help="write the pruned model as a run directory"
     )

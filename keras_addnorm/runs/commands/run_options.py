@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from keras_addnorm.basics.fields import Setting, list_settings
 from keras_addnorm.runs.command_parser import RunOption
 from keras_addnorm.runs.directory import RunDirectory
-from keras_addnorm.runs.setting_flags import add_flags, given, some_path
+from keras_addnorm.runs.setting_flags import add_flags, given, some_path, some_text, whole_number
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
 
@@ -37,6 +37,23 @@ def add_verification(parser: argparse.ArgumentParser) -> None:
         dest="verify",
         action="store_false",
         help="take files as they are, without comparing them with their digests",
+    )
+
+
+def add_pairs(parser: argparse.ArgumentParser, flag: str, default: int) -> None:
+    """Adds `--split`, and a flag for how many of its pairs are looked at."""
+    parser.add_argument(
+        "--split",
+        type=some_text,
+        default="validation",
+        help="split of the pairs (default: %(default)s)",
+    )
+    parser.add_argument(
+        flag,
+        type=whole_number,
+        default=default,
+        metavar="N",
+        help="number of sentence pairs (default: %(default)s)",
     )
 
 

@@ -1,0 +1,115 @@
+"""Layers that Keras adapts (LoRA, low-rank adaptation) or quantises, and how they are chosen.
+
+With LoRA, Keras adds two matrices beside a kernel or a table: the layer computes with
+`W + (alpha / rank) A B`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+Tensor = Any
+
+_WEIGHTS = {"_kernel": "kernel", "_embeddings": "embeddings"}
+"""Attributes of Keras' layers: the variable that LoRA adapts, and the merged weight."""
+
+
+def lora_layers(model: Any) -> list[keras.layers.Layer]:
+    """Return the layers of a model, or of a layer, in which LoRA is switched on."""
+    return [layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False)]
+
+
+def lora_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Return the two matrices that LoRA has added to a layer, A and B."""
+    return [
+        variable
+        for name, variable in vars(layer).items()
+        if name.startswith("lora_") and isinstance(variable, keras.Variable)
+    ]
+
+
+def merged_weight(layer: keras.layers.Layer) -> tuple[str, Tensor]:
+    """Return the path of the variable that LoRA adapts, and the weight that the layer has."""
+    (name,) = (name for name in _WEIGHTS if hasattr(layer, name))
+    return getattr(layer, name).path, getattr(layer, _WEIGHTS[name])
+
+
+def redraw(matrix: keras.Variable) -> None:
+    """Draw LoRA's first matrix anew, as `enable_lora` does."""
+    matrix.assign(keras.initializers.HeUniform()(matrix.shape, dtype=matrix.dtype))
+
+
+def quantized_layers(model: Any) -> dict[str, keras.layers.Layer]:
+    """Return the quantised layers of a model, by their names in it."""
+    return {
+        name: layer
+        for name, layer in _by_name(model).items()
+        if layer.quantization_mode is not None
+    }
+
+
+def quantized_policies(model: Any) -> dict[str, Any]:
+    """Return the serialised dtype policies of the quantised layers of a model, by their names."""
+    return {
+        name: keras.dtype_policies.serialize(layer.dtype_policy)
+        for name, layer in quantized_layers(model).items()
+    }
+
+
+def quantize_layers(model: Any, policies: Mapping[str, Any]) -> None:
+    """Quantise the layers of a model as `quantized_policies` described them."""
+    layers = _by_name(model)
+    for name, policy in policies.items():
+        # Of a layer that is built, Keras quantises the weights with it.
+        layers[name].dtype_policy = keras.dtype_policies.deserialize(policy)
+
+
+def _by_name(model: Any) -> dict[str, keras.layers.Layer]:
+    # A layer that was built when it was made, an embedding, has no path.
+    return {layer.path or layer.name: layer for layer in model._flatten_layers()}
+
+
+def chosen_layers(method: str, filters: Any) -> Callable[[keras.layers.Layer], bool]:
+    """Return which layers are chosen: those that have a method of their own, and fit.
+
+    Args:
+        method: `"quantize"` or `"enable_lora"`.
+        filters: As `keras.Model.quantize` takes them: a regular expression of names, a list of
+            them, a function of a layer, or `None` for all.
+
+    Returns:
+        The function of a layer.
+
+    Raises:
+        ValueError: If `filters` are none of these.
+    """
+    if isinstance(filters, str):
+        filters = [filters]
+    if filters is not None and not callable(filters):
+        filters = _patterns(filters)
+    # Every layer has a `quantize`, which says that there is none. Keras would warn of each.
+    of_all = getattr(keras.layers.Layer, method, None)
+
+    def is_chosen(layer: keras.layers.Layer) -> bool:
+        if getattr(type(layer), method, of_all) is of_all:
+            return False
+        if filters is None or callable(filters):
+            return filters is None or bool(filters(layer))
+        return any(pattern.search(layer.name) for pattern in filters)
+
+    return is_chosen
+
+
+def _patterns(filters: Any) -> list[re.Pattern[str]]:
+    """Return the regular expressions of a list of names."""
+    try:
+        return [re.compile(pattern) for pattern in filters]
+    except (TypeError, re.error) as error:
+        raise ValueError(
+            "`filters` choose layers by name. Expected a regular expression, a list of them, "
+            f"a function of a layer, or None. Received: {filters!r:.80} ({error})"
+        ) from error
