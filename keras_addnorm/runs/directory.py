@@ -78,6 +78,16 @@ def require_writable(path: str | Path) -> None:
         )
 
 
+class _Place:
+    """A file or a folder of a run, as an attribute of its `RunDirectory`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: RunDirectory, owner: type) -> Path:
+        return run.path / self._name
+
+
 class RunDirectory:
     """Names the files of a run.
 
@@ -98,6 +108,8 @@ class RunDirectory:
     | `standard_input` | the sentence pairs, if they came from there |
     | `manifest.json` | the digest of each of these files that another command reads |
 
+    Their paths are attributes, such as `log` and `best_weights`.
+
     Checkpoints have digests of their own. A file that is read is compared with its digest first;
     one without, of an earlier version say, counts as whole.
 
@@ -109,6 +121,22 @@ class RunDirectory:
         >>> RunDirectory("runs/mine").log.as_posix()
         'runs/mine/log.csv'
     """
+
+    config = _Place("config.toml")
+    model = _Place("model.json")
+    tokenizer = _Place("tokenizer")
+    checkpoints = _Place("checkpoints")
+    best_weights = _Place("best.weights.h5")
+    best_epochs = _Place("best")
+    averaged_weights = _Place("averaged.weights.h5")
+    lexicon = _Place("lexicon.npz")
+    standard_input = _Place("standard_input")
+    log = _Place("log.csv")
+    tensorboard = _Place("tensorboard")
+    residuals = _Place("residuals.csv")
+    curves = _Place("curves.png")
+    scores = _Place("scores.json")
+    translations = _Place("translations.txt")
 
     def __init__(self, path: str | Path, *, verify: bool = True) -> None:
         self.path = to_path(path)
@@ -138,89 +166,14 @@ class RunDirectory:
         """Returns the run directory at a path; one is returned as it is."""
         return directory if isinstance(directory, RunDirectory) else cls(directory)
 
-    @property
-    def config(self) -> Path:
-        """The configuration."""
-        return self.path / "config.toml"
-
-    @property
-    def model(self) -> Path:
-        """The model's configuration."""
-        return self.path / "model.json"
-
-    @property
-    def tokenizer(self) -> Path:
-        """The tokeniser's directory."""
-        return self.path / "tokenizer"
-
     def has_tokenizers(self) -> bool:
         """Returns whether the tokeniser's directory holds a joint one, or both of two."""
         there = {path.name for path in self.tokenizer.glob("*.model")}
         return "tokenizer.model" in there or {"source.model", "target.model"} <= there
 
-    @property
-    def checkpoints(self) -> Path:
-        """The directory of the last epochs' weights and optimiser states."""
-        return self.path / "checkpoints"
-
     def has_checkpoints(self) -> bool:
         """Returns whether a training has written a checkpoint here."""
         return any(self.checkpoints.glob("epoch-*.weights.h5"))
-
-    @property
-    def best_weights(self) -> Path:
-        """The best epoch's weights."""
-        return self.path / "best.weights.h5"
-
-    @property
-    def best_epochs(self) -> Path:
-        """The directory of the best epochs' weights, if several are kept."""
-        return self.path / "best"
-
-    @property
-    def averaged_weights(self) -> Path:
-        """The averaged weights."""
-        return self.path / "averaged.weights.h5"
-
-    @property
-    def lexicon(self) -> Path:
-        """The translations of single tokens."""
-        return self.path / "lexicon.npz"
-
-    @property
-    def standard_input(self) -> Path:
-        """The sentence pairs that came from the standard input."""
-        return self.path / "standard_input"
-
-    @property
-    def log(self) -> Path:
-        """The training log."""
-        return self.path / "log.csv"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The TensorBoard log's directory."""
-        return self.path / "tensorboard"
-
-    @property
-    def residuals(self) -> Path:
-        """The log of the residual stream."""
-        return self.path / "residuals.csv"
-
-    @property
-    def curves(self) -> Path:
-        """The picture of the log."""
-        return self.path / "curves.png"
-
-    @property
-    def scores(self) -> Path:
-        """The scores."""
-        return self.path / "scores.json"
-
-    @property
-    def translations(self) -> Path:
-        """The evaluated split's translations, one a line."""
-        return self.path / "translations.txt"
 
     def weight_files(self) -> list[Path]:
         """Returns all weight files that a training wrote here: checkpoints, best and averaged."""
