@@ -29,14 +29,7 @@ class OtherOrder(NamedTuple):
 
 
 def by_name(other: OtherOrder) -> Callable[[Init], Init]:
-    """Let a constructor say what to write where it is given too many arguments without a name.
-
-    Args:
-        other: The layer whose order somebody may have in mind.
-
-    Returns:
-        A decorator of an `__init__` some of whose arguments are keywords only.
-    """
+    """Let an `__init__` say what to write where it is given too many arguments without a name."""
 
     def decorate(init: Init) -> Init:
         signature = inspect.signature(init)

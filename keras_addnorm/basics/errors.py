@@ -34,14 +34,7 @@ def unknown_name(
 ) -> UserError:
     """Builds the error for a name that is not in a list, with the nearest ones that are.
 
-    Args:
-        what: What the name stands for, such as `"key"`.
-        name: The name that was received.
-        known: The names there are.
-        meant: Those of them that are surely meant; none for the nearest in spelling.
-
-    Returns:
-        The error, to be raised by the caller.
+    `what` is what the name stands for; `meant` are those that are surely meant.
     """
     known = sorted(known)
     near = list(meant) or near_names(str(name), known)

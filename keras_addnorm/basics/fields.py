@@ -127,13 +127,7 @@ class Rule(NamedTuple):
 def check_settings(config: Any, table: str, rules: Iterable[Rule] = ()) -> None:
     """Checks all fields of a configuration against their limits, and then the rules.
 
-    Args:
-        config: An instance of a configuration dataclass.
-        table: The name of its table, for messages; empty for the outermost.
-        rules: What the limits of single fields cannot say.
-
-    Raises:
-        SettingsError: If a setting is wrong.
+    A `SettingsError` names all that are wrong; `table` is what a message says before the names.
     """
     prefix = f"{table}." if table else ""
     wrong: dict[str, str] = {}
@@ -219,15 +213,10 @@ class Setting:
 
 
 def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
-    """Lists the settings of a configuration class, those of its tables included.
+    """Lists the settings, fields with a help text, of a configuration class and of its tables.
 
-    Args:
-        config_class: A configuration dataclass. Where it has a method `more_settings`, those follow
-            its fields.
-        prefix: The dotted key of its table, with the final dot.
-
-    Yields:
-        One `Setting` for each field that has a help text.
+    Those of its method `more_settings`, if there is one, follow. `prefix` is the dotted key of its
+    table, with the final dot.
     """
     kinds = typing.get_type_hints(config_class)
     for item in dataclasses.fields(config_class):
@@ -251,18 +240,10 @@ def list_settings(config_class: type, prefix: str = "") -> Iterator[Setting]:
 
 
 def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
-    """Makes a configuration from a table; refuses all that it does not know, at once.
+    """Makes a configuration of the class from a table; refuses all that it does not know, at once.
 
-    Args:
-        config_class: A configuration dataclass. Where it has a method `from_table`, that is asked.
-        settings: The table, as TOML has it.
-        prefix: The dotted key of the table, with the final dot.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        UserError: If a key is not known or a value is wrong.
+    A class that has a method `from_table` is asked. `prefix` is the dotted key of the table, with
+    the final dot.
     """
     if not isinstance(settings, Mapping):
         raise UserError(f"{prefix.rstrip('.')!r} must be a table, received {settings!r}.")
@@ -295,19 +276,9 @@ def from_table(config_class: Any, settings: object, prefix: str = "") -> Any:
 
 
 def convert(key: str, value: Any, kind: Any) -> Any:
-    """Checks one value against the type of its setting.
+    """Checks one value, as TOML or a flag gives it, against the annotated type of its setting.
 
-    Args:
-        key: The dotted key, for the message.
-        value: The value, as TOML or a flag gives it.
-        kind: The annotated type: bool, int, float, str, a tuple of ints or of strings, or one of
-            these or None.
-
-    Returns:
-        The value, an int made a float and a list a tuple where the setting asks for that.
-
-    Raises:
-        UserError: If the value has another type.
+    Returns it, an int made a float and a list a tuple where the setting asks for that.
     """
     if isinstance(kind, types.UnionType):
         return None if value is None else convert(key, value, typing.get_args(kind)[0])

@@ -25,14 +25,7 @@ def lowbias32(x: Tensor, key: Tensor | None = None) -> Tensor:
     """Scramble 32-bit integers: each bit of the result depends on all bits of `x`.
 
     Products overflow on purpose. int32 and uint32 give the same bits; torch has no products of
-    uint32, and XLA is quicker with them.
-
-    Args:
-        x: int32 or uint32.
-        key: Of the same dtype, added after the first product; `None` for the plain hash.
-
-    Returns:
-        A tensor of the same shape and dtype.
+    uint32, and XLA is quicker with them. The key is added after the first product.
     """
     x = _xor_shift(x, 16) * word(FIRST_MULTIPLIER, x.dtype)
     if key is not None:

@@ -74,14 +74,7 @@ class Manifest:
         self.path = self.folder / place
 
     def read(self) -> dict[str, str]:
-        """Reads the digests.
-
-        Returns:
-            The digest of each listed file by its path in the folder; none without a manifest.
-
-        Raises:
-            DamagedFileError: If the manifest itself is damaged.
-        """
+        """Reads the digest of each listed file by its path; none without a manifest."""
         try:
             content = parse_json(self.path.read_bytes())
             files = content["files"]
@@ -133,15 +126,9 @@ class Manifest:
 
     @contextlib.contextmanager
     def rewriting(self, *paths: str | os.PathLike[str]) -> Iterator[None]:
-        """Lets files be written in the block, and lists them after it.
+        """Lets files, or whole folders, be written in the block, and lists them after it.
 
         Meanwhile they are not listed, so that a process that is killed leaves no wrong digest.
-
-        Args:
-            *paths: Files, or folders with all that is in them.
-
-        Yields:
-            Nothing.
         """
         before: dict[str, str] = {}
         for path in paths:
@@ -237,14 +224,7 @@ class Manifest:
 
 
 def sha256(path: str | os.PathLike[str]) -> str | None:
-    """Computes a file's SHA-256, as `sha256sum` prints it.
-
-    Args:
-        path: The file.
-
-    Returns:
-        64 hexadecimal digits; None if there is no such file, or something else of that name.
-    """
+    """Computes a file's SHA-256 as `sha256sum` prints it; `None` if there is no such file."""
     # A device or a pipe may have no end.
     if not os.path.isfile(path):
         return None

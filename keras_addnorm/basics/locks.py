@@ -15,15 +15,10 @@ from keras_addnorm.basics.argument_checks import to_path
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:
-    """Locks an open file or folder until it is closed or the process ends.
+    """Locks an open file or folder until it is closed or the process ends; says whether it could.
 
-    Args:
-        descriptor: The open file or folder.
-        wait: Whether to wait while another process has it locked.
-
-    Returns:
-        Whether it is locked now. It is not if another process has it, or the file system has no
-        locks for it (some network file systems have none for folders).
+    It could not where another process has it and `wait` is False, or where the file system has no
+    locks (some network file systems have none for folders).
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -34,13 +29,9 @@ def lock(descriptor: int, *, wait: bool = True) -> bool:
 
 @contextlib.contextmanager
 def alone(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Lets one process at a time change a file: others wait.
+    """Lets one process at a time change a file, which need not exist: others wait.
 
-    Args:
-        path: The file; it need not exist. `.<name>.lock` beside it is there meanwhile.
-
-    Yields:
-        Nothing.
+    Meanwhile `.<name>.lock` is beside it.
     """
     path = to_path(path)
     held = path.with_name(f".{path.name}.lock")

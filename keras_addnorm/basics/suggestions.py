@@ -21,13 +21,6 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
     Upper case, hyphens, underscores and spaces make no difference, and a final "norm" is as good as
     "ln": `"PreLN"`, `"pre-ln"` and `"PreNorm"` are like `"pre_ln"`.
-
-    Args:
-        name: What was given.
-        known: The names there are.
-
-    Returns:
-        The similar ones.
     """
     known = list(known)
     if same := [other for other in known if _abbreviated(other) == _abbreviated(name)]:

@@ -34,12 +34,7 @@ def to_tensor(values: Any) -> Tensor:
     """Return numbers as a tensor: whole ones stay whole, and booleans what they are.
 
     Keras makes float32 of them on JAX under `set_floatx("bfloat16")`, if it is asked for no type.
-
-    Args:
-        values: An array, a list, or a tensor, which is returned as it is.
-
-    Returns:
-        A tensor; of whole numbers int64 ones only where the backend has them.
+    int64 is int32 where the backend has no other.
     """
     if isinstance(values, np.ndarray | list | tuple) and keras.backend.backend() == "jax":
         array = np.asarray(values)

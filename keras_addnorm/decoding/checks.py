@@ -71,16 +71,9 @@ def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
 
 
 def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None:
-    """Raise unless all ids are integers inside the vocabulary.
+    """Raise a `ValueError` unless all ids of a side are integers inside its vocabulary.
 
-    Args:
-        side: "source" or "target".
-        array: The ids.
-        vocabulary_size: Size of the vocabulary of that side; `None` if it is not known: then ids
-            have to be those of an int32.
-
-    Raises:
-        ValueError: If they are not.
+    Of a vocabulary of unknown size they have to be those of an int32.
     """
     if not np.issubdtype(array.dtype, np.integer):
         raise ValueError(

@@ -180,16 +180,9 @@ class DecoderInfo:
         start_id: int | None = None,
         end_id: int | None = None,
     ) -> DecoderInfo:
-        """Read the `config` of a decoder, if it has one.
+        """Read the `config` of a decoder, if it has one; the ids that are given go before its.
 
-        Args:
-            decoder: The decoder.
-            pad_id: The padding token; `None` for that of the config, else 0.
-            start_id: The start token; `None` for that of the config, else 1.
-            end_id: The end token; `None` for that of the config, else 2.
-
-        Returns:
-            What is known of it.
+        Without either, padding, start and end are 0, 1 and 2.
         """
         config = getattr(decoder, "config", None)
         given = {"pad_id": pad_id, "start_id": start_id, "end_id": end_id}

@@ -170,18 +170,10 @@ _SMALLEST_OF_A_TOKEN = 4e-8
 
 
 def require_scores(penalty: LengthPenalty, max_length: int, *, may_compute: bool = True) -> None:
-    """Raise unless scores of all lengths can be told apart in float32.
+    """Raise a `ValueError` unless scores of all lengths can be told apart in float32.
 
-    Divided by 1e40 all of them are 0, and by 1e-40 minus infinity.
-
-    Args:
-        penalty: The penalty.
-        max_length: Number of tokens to generate at most.
-        may_compute: Whether the divisors of a penalty of another class may be computed, which is
-            impossible in a traced function; else they are taken as they are.
-
-    Raises:
-        ValueError: If a divisor is too large, too small, or no number.
+    Divided by 1e40 all of them are 0, and by 1e-40 minus infinity. The divisors of a penalty of
+    another class are taken as they are in a traced function, which may not compute them.
     """
     numbers = np.arange(1, max_length + 1)
     if isinstance(penalty, _Power):

@@ -46,14 +46,7 @@ def reorder_rows(cache: Cache, rows: Tensor) -> Cache:
 def grow_cache(cache: Cache, length: int | Tensor, rows_per_beam: int) -> Cache:
     """Return a cache grown to more positions.
 
-    Args:
-        cache: The cache. Only objects among its rows that have a method `grow` grow; other rows
-            have their full length from the start.
-        length: The number of positions.
-        rows_per_beam: Number of hypotheses that share one of these objects' caches, n.
-
-    Returns:
-        The cache.
+    Only objects among its rows that have a method `grow` grow; others have their full length.
     """
 
     def grown(node: Any) -> Any:

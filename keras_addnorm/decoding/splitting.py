@@ -346,15 +346,7 @@ class Boundaries:
         )
 
     def divide(self, tokens: Sequence[int], longest: int) -> Iterator[tuple[int, str]]:
-        """Divide a sentence that is too long.
-
-        Args:
-            tokens: Its tokens.
-            longest: Number of tokens of a part at most.
-
-        Yields:
-            Of each part but the last one, the number of tokens up to its end, and its joint.
-        """
+        """Yield the end of each part but the last of a sentence that is too long, and its joint."""
         spaces, clauses = [], []
         for place, (left, right) in enumerate(itertools.pairwise(tokens), start=1):
             if self.ends_word[left] or self.starts_word[right]:

@@ -74,19 +74,7 @@ def _by_name(model: Any) -> dict[str, keras.layers.Layer]:
 
 
 def chosen_layers(method: str, filters: Any) -> Callable[[keras.layers.Layer], bool]:
-    """Return which layers are chosen: those that have a method of their own, and fit.
-
-    Args:
-        method: `"quantize"` or `"enable_lora"`.
-        filters: As `keras.Model.quantize` takes them: a regular expression of names, a list of
-            them, a function of a layer, or `None` for all.
-
-    Returns:
-        The function of a layer.
-
-    Raises:
-        ValueError: If `filters` are none of these.
-    """
+    """Return a function: whether a layer has a method of its own, and fits the filters of Keras."""
     if isinstance(filters, str):
         filters = [filters]
     if filters is not None and not callable(filters):

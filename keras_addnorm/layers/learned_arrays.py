@@ -15,19 +15,7 @@ from keras_addnorm.layers.projection import require_hidden_dim
 def make_array(
     layer: keras.layers.Layer, array: schemes.LearnedArray, hidden_dim: int
 ) -> keras.Variable:
-    """Add an array of a scheme's own to a layer.
-
-    Args:
-        layer: The layer that owns it.
-        array: What the plan says of it.
-        hidden_dim: Width of the residual stream, D.
-
-    Returns:
-        The weight.
-
-    Raises:
-        ValueError: If the initial value does not fit the shape.
-    """
+    """Add an array of a scheme's own, as its plan says, to the layer that owns it."""
     shape = array.sizes(hidden_dim)
     values = np.asarray(array.initial_value, "float64")
     if values.shape not in ((), shape):

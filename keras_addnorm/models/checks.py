@@ -85,13 +85,7 @@ _SIDES = ("source", "target")
 def check_inputs(inputs: Any, config: Seq2SeqConfig) -> None:
     """Raise a `ValueError` if ids that can be looked at are none that the model can read.
 
-    Args:
-        inputs: What a model is called with: ids by the side that they are of, or both in a row.
-        config: The model's config.
-
-    Raises:
-        ValueError: If an id is negative, fractional or too large, or if padding stands before or
-            between the tokens of a row.
+    That is: negative, fractional or too large, or padding before or between the tokens of a row.
     """
     if isinstance(inputs, list | tuple) and len(inputs) == len(_SIDES):
         inputs = dict(zip(_SIDES, inputs, strict=True))

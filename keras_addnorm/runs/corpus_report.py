@@ -263,18 +263,7 @@ def write_clean(
     """Writes a folder of parallel text without the training pairs that have a fault.
 
     Held-out sets are written whole, each line of them: a test set that loses lines is another one.
-
-    Args:
-        corpus: The data.
-        report: What `examine` found in them.
-        folder: The folder; it must not exist.
-        keep: Names of faults whose pairs stay.
-
-    Returns:
-        What was written, in a line for each split.
-
-    Raises:
-        UserError: If the folder exists, a name is unknown, or no training pair is left.
+    Pairs with the faults named in `keep` stay. Returns a line for each split that was written.
     """
     require_faults(keep)
     for language in (corpus.source, corpus.target):

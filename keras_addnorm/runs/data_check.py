@@ -33,17 +33,7 @@ class DataCheck:
         lines: Iterable[LineReport] = (),
         expected: Iterable[str] = (),
     ) -> DataCheck:
-        """Puts together what is known of pairs that have been read.
-
-        Args:
-            counter: What was counted in the training pairs.
-            report: What became of the training pairs.
-            lines: What became of the lines that the training pairs were read from.
-            expected: Names of `FAULTS` that are none in this data, and are not counted.
-
-        Returns:
-            The counts.
-        """
+        """Puts together what is known of pairs that have been read; `expected` faults are none."""
         lines = list(lines)
         left_out = {
             "empty": report.empty + sum(split.empty for split in lines),

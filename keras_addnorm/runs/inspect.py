@@ -65,19 +65,9 @@ def write(
     html: str | Path | None = None,
     json_file: str | Path | None = None,
 ) -> list[Path]:
-    """Writes a report to files, each whole or not at all.
+    """Writes a report to files, each whole or not at all, and returns them.
 
-    Args:
-        report: The report.
-        run: Its run; a log of `ResidualMonitor` in its directory becomes the page's slider.
-        html: The page, or `None`.
-        json_file: `Report.to_dict` as JSON, or `None`.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        UserError: If plotly, which draws the page, is not installed.
+    A log of `ResidualMonitor` in the directory of the run becomes the page's slider.
     """
     if json_file is not None:
         text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)

@@ -24,16 +24,10 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def traced(spec: tf.TensorSpec) -> Callable[[_Method], _Method]:
-    """Decorates a method of one tensor: it is traced once for each object.
+    """Decorates a method of one tensor, of this spec: it is traced once for each object.
 
     `tf.function` alone holds the object weakly. In `GraphTokenizer(tokenizer).tokenize(texts)`
     nothing else would hold it while the function runs.
-
-    Args:
-        spec: What the tensor is.
-
-    Returns:
-        The decorator.
     """
 
     def decorated(method: _Method) -> _Method:

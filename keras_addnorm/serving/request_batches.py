@@ -64,15 +64,9 @@ class Buckets:
         return [(rows, columns) for rows in self.batch for columns in self.length]
 
     def compile(self, function: Function, pad_id: int) -> Function:
-        """Compiles a function with XLA and pads its inputs to the buckets.
+        """Compiles a function of independent rows of ids with XLA, and pads its inputs to buckets.
 
-        Args:
-            function: A function of token ids whose rows do not depend on each other.
-            pad_id: The id of padding.
-
-        Returns:
-            A function with the same results. An output with a column for each column of an input
-            has a column for each column of the bucket.
+        An output with a column for each column of an input has a column for each one of the bucket.
         """
         compiled = tf.function(function, jit_compile=True, autograph=False)
 

@@ -28,13 +28,10 @@ _EXECUTOR, _ONE_THREAD = "_executor", b"SINGLE_THREADED_EXECUTOR"
 
 
 def run_few_rows_in_one_thread(definitions: MutableSequence[function_pb2.FunctionDef]) -> None:
-    """Gives searches without XLA a single-threaded loop for few rows.
+    """Gives searches without XLA, in the functions of a graph, a single-threaded loop for few rows.
 
     The loop becomes a condition on the number of hypotheses, with that loop in both branches. Loops
     that call functions do not change: a single thread would wait for itself.
-
-    Args:
-        definitions: All functions of a graph; changed in place.
     """
     functions = {function.signature.name: function for function in definitions}
     for function in list(functions.values()):

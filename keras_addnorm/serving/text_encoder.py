@@ -54,15 +54,7 @@ class TextEncoder:
         return list(dict.fromkeys(tables))
 
     def segments(self, texts: tf.Tensor, languages: Languages) -> tuple[GraphSegments, tf.Tensor]:
-        """Splits texts, (B,), into R segments.
-
-        Args:
-            texts: The texts.
-            languages: Their languages, where these are inputs.
-
-        Returns:
-            The segments, and the ids that the encoder reads of them, (R, S).
-        """
+        """Splits texts, (B,), into R segments; returns them, and the ids that are read, (R, S)."""
         # Before texts are split into sentences; the tokenizer does it for itself.
         texts = meaningful(texts)
         if self.text_format.is_plain:

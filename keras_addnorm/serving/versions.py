@@ -38,20 +38,7 @@ def existing_versions(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def choose_version(directory: str | os.PathLike[str], version: int | None) -> int:
-    """Checks the number of a new version, or finds the next one.
-
-    Args:
-        directory: The folder of the versions.
-        version: The number, or `None` for the highest one and one more.
-
-    Returns:
-        The number of the new version.
-
-    Raises:
-        ValueError: If `version` is not a positive int of 64 bits, or the next one would not be.
-        FileExistsError: If the version exists.
-        NotADirectoryError: If `directory` is a file.
-    """
+    """Checks the number of a new version, or finds the next one."""
     directory = to_path(directory)
     if directory.exists() and not directory.is_dir():
         raise NotADirectoryError(

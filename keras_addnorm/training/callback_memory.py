@@ -25,15 +25,7 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
 
 
 def require_known(callbacks: Mapping[str, Any]) -> None:
-    """Refuses callbacks whose memory a checkpoint cannot hold.
-
-    Args:
-        callbacks: The callbacks, by the names that they have in a checkpoint.
-
-    Raises:
-        ValueError: If one is not known here and has no `memory` and `remember`, or remembers in
-            the way in which it was made what cannot be kept.
-    """
+    """Raises a `ValueError` if a checkpoint cannot hold what a callback remembers."""
     for name, callback in callbacks.items():
         if _has_methods(callback):
             continue

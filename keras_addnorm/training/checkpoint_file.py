@@ -85,12 +85,7 @@ class TrainingState:
     def with_batches(self, batches: int, plan: str = "") -> TrainingState:
         """Fits the place to the present data, which may differ or be divided differently.
 
-        Args:
-            batches: Batches of a whole epoch now.
-            plan: The data's `Epochs.plan` now; empty if it is not known.
-
-        Returns:
-            This state, or the one at the start of its epoch if its batches are no more.
+        It is the start of its epoch if its batches are no more. `plan` is empty if it is not known.
         """
         is_known = bool(self.plan and plan)
         if not self.batch or (self.batches == batches and not (is_known and self.plan != plan)):
@@ -99,15 +94,10 @@ class TrainingState:
 
 
 def save_checkpoint(model: keras.Model, path: str | os.PathLike[str], state: TrainingState) -> None:
-    """Writes weights, optimiser and state, whole or not at all.
+    """Writes weights, optimiser and state of a compiled model, whole or not at all.
 
     For `model.load_weights` the file has what each layer saves: the merged weights of one with
     LoRA. For `load_checkpoint` it has what each variable holds.
-
-    Args:
-        model: A compiled model.
-        path: Where to, ending in `.weights.h5`.
-        state: Where the training is.
     """
     variables = [*model.variables, *model.optimizer.variables]
     with whole_values(variables), atomic_file(path) as temporary:

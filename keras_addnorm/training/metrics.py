@@ -34,13 +34,7 @@ class _TokenMetric(keras.metrics.Metric):
         raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds one batch.
-
-        Args:
-            y_true: Labels, (B, T), integers.
-            y_pred: Logits, (B, T, V).
-            sample_weight: None, or (B,), (B, 1) or (B, T).
-        """
+        """Adds a batch: labels (B, T), logits (B, T, V), and weights (B,), (B, 1) or (B, T)."""
         labels, logits = checked_labels_and_logits(
             y_true, y_pred, type(self).__name__, self.pad_id, sample_weight
         )

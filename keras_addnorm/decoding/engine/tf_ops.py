@@ -17,18 +17,9 @@ IN_PLACE_UPDATE = "TensorStridedSliceUpdate"
 
 
 def update_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Tensor:
-    """Return `x` with `part` from `start` on; in place if `x` has no other reader.
+    """Return `x` with `part` along an axis from `start` on; in place without another reader.
 
     `keras.ops.slice_update` is an operation of XLA, which stock TensorFlow Serving refuses to run.
-
-    Args:
-        x: A tensor.
-        part: A tensor of the shape of `x`, except along `axis`.
-        axis: The axis along which `part` is written.
-        start: Index of the first entry that is overwritten.
-
-    Returns:
-        A tensor of the shape of `x`.
     """
     import tensorflow as tf
 
@@ -45,17 +36,10 @@ def update_slice(x: Tensor, part: Tensor, axis: int, start: int | Tensor) -> Ten
 
 
 def matmul_by_row(x: Tensor, y: Tensor) -> Tensor:
-    """Return products of matrices, computed row by row of `x`.
+    """Return products of matrices by rows: `(..., T, K)`, `(..., K, S)` -> `(..., T, S)`.
 
     The one product that oneDNN does not take over is slow where both matrices have several rows. So
     each row is a product of its own, with a matrix that is not copied.
-
-    Args:
-        x: `(..., T, K)`.
-        y: `(..., K, S)`.
-
-    Returns:
-        `(..., T, S)`.
     """
     import tensorflow as tf
 
@@ -115,16 +99,10 @@ class StepLoop(NamedTuple):
 
 
 def find_step_loop(body: Any) -> StepLoop | None:
-    """Return what a loop is if a search of `TFGraphEngine` runs it.
+    """Return what a loop, of this `FunctionDef`, is if a search of `TFGraphEngine` runs it.
 
     Its body writes caches in place: a column for each hypothesis of a beam, first of keys. Nothing
     else does that in a loop.
-
-    Args:
-        body: The `FunctionDef` of the loop's body.
-
-    Returns:
-        The loop, or `None` for another one.
     """
     nodes = {node.name: node for node in body.node_def}
     places = {argument.name: place for place, argument in enumerate(body.signature.input_arg)}

@@ -212,16 +212,10 @@ def transposed_embedding(
     transposed_table: Tensor | None,
     kind: type[TransposedEmbedding] = TransposedEmbedding,
 ) -> Any:
-    """Return the substitute of an embedding.
+    """Return the substitute of an embedding, or itself if it is of another vocabulary.
 
-    Args:
-        layer: The embedding.
-        listed: The tokens whose logits are asked for; `None` for all.
-        transposed_table: The table of all tokens, `(D, V)`, where it is there already.
-        kind: The class of the view.
-
-    Returns:
-        A `Substitute`; the layer itself if it is of another vocabulary than the list's.
+    Its logits are those of the listed tokens, or of all. The transposed table, `(D, V)`, is that of
+    all tokens, where it is there already.
     """
     if listed is not None and layer.vocabulary_size != listed.vocabulary_size:
         return layer

@@ -65,14 +65,7 @@ def run_directory(options: argparse.Namespace) -> RunDirectory:
 def add_settings(
     parser: argparse.ArgumentParser, settings: Iterable[Setting], own_table: str, example: str
 ) -> None:
-    """Adds a flag for each setting, and `--set`.
-
-    Args:
-        parser: The parser of a command.
-        settings: The settings that the command offers.
-        own_table: The table that the command is about.
-        example: What `--set` may be given.
-    """
+    """Adds a flag for each setting, those of `own_table` first, and `--set` with an example."""
     add_flags(parser, settings, own_table)
     parser.add_argument(
         "--set",

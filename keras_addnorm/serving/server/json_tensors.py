@@ -111,18 +111,9 @@ class PredictBody:
 
 
 def answer(outputs: Arrays, *, is_row_format: bool) -> Generator[bytes, None, None]:
-    """Writes the response to a predict call.
+    """Makes the JSON of the response to a predict call, in pieces of some ten thousand bytes.
 
-    Args:
-        outputs: The results.
-        is_row_format: Whether the request had `instances`.
-
-    Returns:
-        Makes the pieces of the JSON, of some ten thousand bytes each.
-
-    Raises:
-        ServingError: If the request is in row format and the outputs have different numbers of
-            rows: `INVALID_ARGUMENT`.
+    `INVALID_ARGUMENT` if the request is in row format and outputs differ in their number of rows.
     """
     outputs = dict(sorted(outputs.items()))
     sizes = {array.shape[:1] for array in outputs.values()}

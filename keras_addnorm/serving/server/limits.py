@@ -28,19 +28,9 @@ class TooMuchError(ServingError):
 
 
 def check_cost(signature: Signature, inputs: Arrays, settings: Settings) -> int:
-    """Refuses a request that would cost too much.
+    """Refuses a request with too many rows, too long strings, or outputs that would be too large.
 
-    Args:
-        signature: The signature.
-        inputs: The inputs, of its types and shapes.
-        settings: The limits.
-
-    Returns:
-        How many bytes the outputs will take at most, as far as the inputs tell.
-
-    Raises:
-        ServingError: If there are too many rows, a string is too long, or the outputs would be too
-            large.
+    Returns how many bytes the outputs will take at most, as far as the inputs tell.
     """
     rows = count_rows(inputs)
     if rows > settings.max_rows:

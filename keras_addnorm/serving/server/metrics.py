@@ -88,15 +88,7 @@ class Metrics:
     def observe(self, protocol: str) -> Iterator[Observed]:
         """Counts and times a request, and converts every exception into a `ServingError`.
 
-        Args:
-            protocol: `"rest"` or `"grpc"`.
-
-        Yields:
-            The request in progress.
-
-        Raises:
-            ServingError: If the request fails. An unexpected exception becomes `INTERNAL`; its text
-                goes to the log and not to the client.
+        An unexpected one becomes `INTERNAL`; its text goes to the log and not to the client.
         """
         request, begin, code = Observed(), time.perf_counter(), "CANCELLED"
         try:

@@ -15,19 +15,10 @@ from keras_addnorm.serving.server.loaded_version import Arrays
 
 
 def to_arrays(protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> Arrays:
-    """Reads the tensors of a request.
+    """Reads the tensors of a request by name; strings are bytes. `INVALID_ARGUMENT` if one is none.
 
-    Args:
-        protos: The messages by name.
-        max_bytes: The most memory that all tensors together may take. A message of a few bytes can
-            ask for any amount, since one value may stand for a whole tensor of equal values.
-
-    Returns:
-        The arrays; strings are bytes objects.
-
-    Raises:
-        ServingError: If a message is no valid tensor, or the tensors take too much memory:
-            `INVALID_ARGUMENT`.
+    All together may take `max_bytes`: a message of a few bytes can ask for any amount, since one
+    value may stand for a whole tensor of equal values.
     """
     arrays, left = {}, max_bytes
     for name, proto in protos.items():

@@ -61,20 +61,9 @@ class Service:
         holding: Holding,
         timeout: float | None = None,
     ) -> Arrays:
-        """Computes a signature.
+        """Computes a signature; the inputs are converted here, and the answer is held, too.
 
-        Args:
-            observed: The request in progress, whose signature is set.
-            signature: The signature.
-            inputs: Converts the request to the inputs.
-            holding: What the request holds; it comes to hold the answer, too.
-            timeout: Seconds that the client waits, if it has set a limit.
-
-        Returns:
-            The outputs.
-
-        Raises:
-            ServingError: If the inputs are invalid or cost too much, or the computation fails.
+        `timeout` is in seconds, where the client has set a limit.
         """
         observed.signature = signature.name
         arrays = await inputs()
