@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import ClassVar
 
 from keras_addnorm.data import ByteLevelBPETokenizer, PieceIds, TextFormat, TokenizerPair
@@ -20,9 +21,12 @@ from keras_addnorm.interop.families.text_files import (
     require_text_file,
     tokenizer_of,
 )
+from keras_addnorm.interop.families.tokenizer_json import whole_tokenizer
 from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
 
+_BART_FILES, _BART_FORMAT = ("vocab.json", "merges.txt"), TextFormat(("<s>",))
+_PIECES, _PIECES_OF_PEGASUS = "sentencepiece.bpe.model", "spiece.model"
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _LEARNED = {
     "positions": "learned",
@@ -68,8 +72,13 @@ class Bart(bart_like.NamesOfBart):
         """Read the ids and the merges of bytes."""
         folder = checkpoint.folder
         kind = tokenizer_class(checkpoint, ("BartTokenizer", "RobertaTokenizer"))
-        files = [require_text_file(folder, name) for name in ("vocab.json", "merges.txt")]
-        settings = TokenizerSettings(folder, kind or "BartTokenizer")
+        settings, text_format = TokenizerSettings(folder, kind or "BartTokenizer"), _BART_FORMAT
+        if (whole := whole_tokenizer(folder, *_BART_FILES)) is not None:
+            whole.require_around(text_format, settings)
+            size = config.source_vocabulary_size
+            tokenizer = whole.tokenizer(whole.piece_ids(settings, size, start="</s>"))
+            return TokenizerPair(tokenizer, tokenizer, text_format)
+        files = [require_text_file(folder, name) for name in _BART_FILES]
         listed, merges = read_ids(files[0]), read_merges(files[1])
         controls = tuple(name for name in ("<s>", "<mask>") if name in listed)
         with naming(folder / "vocab.json"):
@@ -77,7 +86,7 @@ class Bart(bart_like.NamesOfBart):
         ids = settings.extended(ids, config.source_vocabulary_size)
         with naming(folder / "vocab.json"):
             tokenizer = ByteLevelBPETokenizer(ids, merges)
-        return TokenizerPair(tokenizer, tokenizer, TextFormat(("<s>",)))
+        return TokenizerPair(tokenizer, tokenizer, text_format)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,28 +107,33 @@ class MBart(bart_like.NamesOfBart):
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the files; the first mBART has the language behind a source, mBART-50 before it."""
-        model = require_text_file(checkpoint.folder, "sentencepiece.bpe.model")
+        folder, size = checkpoint.folder, config.source_vocabulary_size
+        whole = whole_tokenizer(folder, _PIECES)
         # A folder that names no class says by the start which one it is.
         by_start = "MBart50Tokenizer" if config.start_id == config.end_id else "MBartTokenizer"
         kind = tokenizer_class(checkpoint, tuple(_EDITIONS)) or by_start
-        edition, settings = _EDITIONS[kind], TokenizerSettings(checkpoint.folder, kind)
-        pieces, size = read_pieces(model), config.source_vocabulary_size
-        languages = settings.languages or edition.languages
-        last = () if settings.gives_languages else (*languages, "<mask>")
-        with naming(model):
-            ids = PieceIds.around(pieces, first=_FIRST, last=last, start="</s>")
-        ids = settings.extended(ids, size)
+        edition, settings = _EDITIONS[kind], TokenizerSettings(folder, kind)
+        if whole is None:
+            model = require_text_file(folder, _PIECES)
+            languages = settings.languages or edition.languages
+            last = () if settings.gives_languages else (*languages, "<mask>")
+            with naming(model):
+                ids = PieceIds.around(read_pieces(model), first=_FIRST, last=last, start="</s>")
+            ids = settings.extended(ids, size)
+            make = functools.partial(tokenizer_of, model)
+        else:
+            whole.require_around(edition.text_format, settings)
+            ids, make = whole.piece_ids(settings, size, start="</s>"), whole.tokenizer
         start = ids.pieces[config.start_id] if 0 <= config.start_id < size else ""
-        behind = len(pieces) + 1  # the id of the first language
-        texts = {token.text for token in ids.added}
-        known = [name for name in ids.pieces[behind:] if not is_filler(name) and name not in texts]
+        known = {name for name in ids.controls if not is_filler(name)} - {*_FIRST}
         if start not in (*_FIRST, *known):
+            places = [index for index, name in enumerate(ids.pieces) if name in known]
             raise ValueError(
-                f"The decoder_start_token_id of '{checkpoint.folder}' is no token that a target "
-                f"can start with. Expected the end, {config.end_id}, or a language, from {behind} "
-                f"to {behind + len(known) - 1}. Received: {config.start_id}"
+                f"The decoder_start_token_id of '{folder}' is no token that a target can start "
+                f"with. Expected the end, {config.end_id}, or a language, from "
+                f"{min(places, default=0)} to {max(places, default=0)}. Received: {config.start_id}"
             )
-        tokenizer = tokenizer_of(model, dataclasses.replace(ids, start=start))
+        tokenizer = make(dataclasses.replace(ids, start=start))
         return TokenizerPair(tokenizer, tokenizer, edition.text_format)
 
 
@@ -148,10 +162,15 @@ class Pegasus(bart_like.NamesOfBart):
 
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the model of pieces, whose ids begin behind 103 others."""
-        model = require_text_file(checkpoint.folder, "spiece.model")
+        folder, size = checkpoint.folder, config.source_vocabulary_size
         kind = tokenizer_class(checkpoint, ("PegasusTokenizer",)) or "PegasusTokenizer"
-        settings = TokenizerSettings(checkpoint.folder, kind)
+        whole = whole_tokenizer(folder, _PIECES_OF_PEGASUS)
+        settings = TokenizerSettings(folder, kind)
+        if whole is not None:
+            whole.require_around(TextFormat(), settings)
+            tokenizer = whole.tokenizer(whole.piece_ids(settings, size, start="<pad>"))
+            return TokenizerPair(tokenizer, tokenizer)
+        model = require_text_file(folder, _PIECES_OF_PEGASUS)
         first = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 103)))
-        size = config.source_vocabulary_size
         tokenizer = moved(model, size, settings, first=first, start="<pad>")
         return TokenizerPair(tokenizer, tokenizer)
