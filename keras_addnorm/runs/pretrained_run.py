@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ def import_pretrained(
     source_language: str | None = None,
     target_language: str | None = None,
     verify: bool = True,
+    ignored: Sequence[str] = (),
+    text_prefix: str | None = None,
 ) -> Pretrained:
     """Writes a pretrained model as a run.
 
@@ -61,6 +63,9 @@ def import_pretrained(
             names it.
         target_language: The language to translate into, likewise.
         verify: Whether files are compared with their digests, if the checkpoint has any.
+        ignored: Settings of the checkpoint's config that are passed over, though not known.
+        text_prefix: What stands before each source, in place of the checkpoint's words: `""` for
+            nothing, where each text says itself what to do.
 
     Returns:
         What was loaded, its tokenizers for these languages.
@@ -72,7 +77,14 @@ def import_pretrained(
     if path.exists():
         raise UserError(f"{str(path)!r} exists. Expected the name of a new run directory.")
     with as_user_errors():
-        loaded = load_pretrained(name, family, dtype="float32", verify=verify)
+        loaded = load_pretrained(
+            name,
+            family,
+            dtype="float32",
+            verify=verify,
+            ignored=ignored,
+            target_language=target_language if text_prefix is None else None,
+        )
         if loaded.tokenizers is None:
             raise UserError(
                 f"{name!r} was read without tokenizers, and a run translates texts. Expected both. "
@@ -81,8 +93,13 @@ def import_pretrained(
                 "Python: load_pretrained(...).model."
             )
         tokenizers = loaded.tokenizers
-        if (source_language, target_language) != (None, None):
-            tokenizers = tokenizers.with_languages(source_language, target_language)
+        if text_prefix is not None:
+            text_format = dataclasses.replace(tokenizers.text_format, text_prefix=text_prefix)
+            tokenizers = dataclasses.replace(tokenizers, text_format=text_format)
+            if target_language is not None:
+                tokenizers = tokenizers.with_languages(target=target_language)
+        if source_language is not None:
+            tokenizers = tokenizers.with_languages(source_language)
         _ = tokenizers.bound_format  # names a language that is missing
         config = RunConfig.from_dict(
             {

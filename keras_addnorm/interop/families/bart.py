@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar
 
-from keras_addnorm.data import ByteLevelBPETokenizer, PieceIds, TextFormat, TokenizerPair
+from keras_addnorm.data import (
+    BaseTokenizer,
+    ByteLevelBPETokenizer,
+    PieceIds,
+    TextFormat,
+    TokenizerPair,
+)
 from keras_addnorm.data.piece_ids import is_filler
+from keras_addnorm.data.text_format import unknown_language
 from keras_addnorm.interop.families import bart_like
 from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.huggingface import tokenizer_class
@@ -28,6 +37,7 @@ from keras_addnorm.models import Seq2SeqConfig
 _BART_FILES, _BART_FORMAT = ("vocab.json", "merges.txt"), TextFormat(("<s>",))
 _PIECES, _PIECES_OF_PEGASUS = "sentencepiece.bpe.model", "spiece.model"
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+_END, _TABLE = 2, "model.shared.weight"
 _LEARNED = {
     "positions": "learned",
     "embedding_norm": "layer_norm",
@@ -93,6 +103,10 @@ class Bart(bart_like.NamesOfBart):
 class MBart(bart_like.NamesOfBart):
     """mBART and mBART-50.
 
+    Args:
+        target_language: The language to translate into, with which targets of the first mBART
+            start; `None` for what the files say.
+
     Reference:
         Liu et al., "Multilingual Denoising Pre-training for Neural Machine Translation", 2020;
         Tang et al., "Multilingual Translation with Extensible Multilingual Pretraining", 2020.
@@ -105,36 +119,71 @@ class MBart(bart_like.NamesOfBart):
     )
     starts: ClassVar = {"MBart50Tokenizer": 2}
 
+    target_language: str | None = dataclasses.field(default=None, kw_only=True)
+
+    def into(self, language: str) -> MBart:
+        """Return the family whose targets start with a language, those of mBART-50 excepted."""
+        return dataclasses.replace(self, target_language=language)
+
+    def start_of(self, checkpoint: Checkpoint, said: int | None) -> int | None:
+        """Return the id of the target language, where one is chosen; else what the files say."""
+        found = super().start_of(checkpoint, said)
+        is_first = (tokenizer_class(checkpoint) or _class_of(found)) == "MBartTokenizer"
+        if self.target_language is None or not is_first:
+            return found
+        size = checkpoint.settings.get("vocab_size", checkpoint.tensors[_TABLE].shape[0])
+        ids, _ = _ids_of_mbart(checkpoint.folder, "MBartTokenizer", size)
+        known = _starts(ids)
+        if self.target_language not in known:
+            raise ValueError(unknown_language("target", self.target_language, sorted(known)))
+        return known[self.target_language]
+
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the files; the first mBART has the language behind a source, mBART-50 before it."""
         folder, size = checkpoint.folder, config.source_vocabulary_size
-        whole = whole_tokenizer(folder, _PIECES)
         # A folder that names no class says by the start which one it is.
-        by_start = "MBart50Tokenizer" if config.start_id == config.end_id else "MBartTokenizer"
-        kind = tokenizer_class(checkpoint, tuple(_EDITIONS)) or by_start
-        edition, settings = _EDITIONS[kind], TokenizerSettings(folder, kind)
-        if whole is None:
-            model = require_text_file(folder, _PIECES)
-            languages = settings.languages or edition.languages
-            last = () if settings.gives_languages else (*languages, "<mask>")
-            with naming(model):
-                ids = PieceIds.around(read_pieces(model), first=_FIRST, last=last, start="</s>")
-            ids = settings.extended(ids, size)
-            make = functools.partial(tokenizer_of, model)
-        else:
-            whole.require_around(edition.text_format, settings)
-            ids, make = whole.piece_ids(settings, size, start="</s>"), whole.tokenizer
+        kind = tokenizer_class(checkpoint, tuple(_EDITIONS)) or _class_of(config.start_id)
+        ids, make = _ids_of_mbart(folder, kind, size)
         start = ids.pieces[config.start_id] if 0 <= config.start_id < size else ""
-        known = {name for name in ids.controls if not is_filler(name)} - {*_FIRST}
+        known = _starts(ids)
         if start not in (*_FIRST, *known):
-            places = [index for index, name in enumerate(ids.pieces) if name in known]
             raise ValueError(
                 f"The decoder_start_token_id of '{folder}' is no token that a target can start "
                 f"with. Expected the end, {config.end_id}, or a language, from "
-                f"{min(places, default=0)} to {max(places, default=0)}. Received: {config.start_id}"
+                f"{min(known.values(), default=0)} to {max(known.values(), default=0)}. "
+                f"Received: {config.start_id}"
             )
         tokenizer = make(dataclasses.replace(ids, start=start))
-        return TokenizerPair(tokenizer, tokenizer, edition.text_format)
+        return TokenizerPair(tokenizer, tokenizer, _EDITIONS[kind].text_format)
+
+
+def _class_of(start: int | None) -> str:
+    """Return the tokenizer's class of an mBART whose targets start with an id."""
+    return "MBart50Tokenizer" if start == _END else "MBartTokenizer"
+
+
+def _starts(ids: PieceIds) -> dict[str, int]:
+    """Return the ids of the languages."""
+    known = {name for name in ids.controls if not is_filler(name)} - {*_FIRST}
+    return {name: index for index, name in enumerate(ids.pieces) if name in known}
+
+
+def _ids_of_mbart(
+    folder: Path, kind: str, size: int
+) -> tuple[PieceIds, Callable[[PieceIds], BaseTokenizer]]:
+    """Return the ids of a folder, and what makes the tokenizer of such."""
+    whole, edition = whole_tokenizer(folder, _PIECES), _EDITIONS[kind]
+    if whole is not None:
+        settings = TokenizerSettings(folder, kind)
+        whole.require_around(edition.text_format, settings)
+        return whole.piece_ids(settings, size, start="</s>"), whole.tokenizer
+    model = require_text_file(folder, _PIECES)
+    settings = TokenizerSettings(folder, kind)
+    languages = settings.languages or edition.languages
+    last = () if settings.gives_languages else (*languages, "<mask>")
+    with naming(model):
+        ids = PieceIds.around(read_pieces(model), first=_FIRST, last=last, start="</s>")
+    return settings.extended(ids, size), functools.partial(tokenizer_of, model)
 
 
 @dataclasses.dataclass(frozen=True)

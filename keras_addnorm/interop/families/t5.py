@@ -202,8 +202,9 @@ def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
     else:
         tokenizer = _of_pieces(checkpoint.folder, kind, size)
     tasks = checkpoint.settings.get("task_specific_params") or {}
-    # Old T5 is told in words what to do.
-    translates = any(name.startswith("translation_") for name in tasks)
+    # T5 1.0 is told in words what to do. Flan-T5, made of 1.1, keeps the list, and is not.
+    is_told = any(name.startswith("translation_") for name in tasks)
+    translates = is_told and not get_activation(config.activation).is_gated
     text_format = TextFormat(text_prefix="translate {source} to {target}: " if translates else "")
     return TokenizerPair(tokenizer, tokenizer, text_format)
 
