@@ -47,12 +47,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|TABLE",
         help="the kind of checkpoint, where no config.json tells; a TOML table with more it needs",
     )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        type=some_text,
+        metavar="KEY",
+        help="a setting of the config that is not known here and changes no number (repeatable)",
+    )
     for side in ("source", "target"):
         parser.add_argument(
             f"--{side}-language",
             metavar="TOKEN",
             help=f"the {side} language in the vocabulary's own words, such as deu_Latn",
         )
+    parser.add_argument(
+        "--text-prefix",
+        metavar="TEXT",
+        help='words before each text, in place of T5\'s "translate ..."; "" for none',
+    )
     settings = (one for one in list_settings(RunConfig) if one.table in ("", "evaluation"))
     chosen = [one for one in settings if one.key != "split"]  # of the pairs to train on
     add_settings(parser, chosen, "evaluation", "evaluation.num_beams=2")
@@ -77,6 +90,8 @@ def _run(options: argparse.Namespace, settings: dict[str, Any]) -> None:
             source_language=options.source_language,
             target_language=options.target_language,
             verify=options.verify,
+            ignored=options.ignore,
+            text_prefix=options.text_prefix,
         )
     print(summary(options.name, loaded, options.run_dir))
 
