@@ -62,7 +62,7 @@ def test_a_training_in_the_place_of_a_run_that_was_imported(run, more, capsys):
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     more = [str(path) if word == "RUN" else word for word in more]
     assert cli.main(["train", "--run-dir", str(path), *more]) == 2
-    assert f"--start-from {path} --run-dir NEW" in capsys.readouterr().err
+    assert f"keras-addnorm train NEW --start-from {path}" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
