@@ -13,7 +13,7 @@ import keras
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.argument_checks import require_epsilon, require_share
-from keras_addnorm.layers.arguments import refuse_other_names
+from keras_addnorm.basics.arguments import refuse_other_names
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
