@@ -1,9 +1,9 @@
 """Data diversification: two trained models translate a corpus, and a model learns from all of it.
 
-keras-addnorm train --config EN_DE.toml --data FOLDER --run-dir runs/en-de
-keras-addnorm train --config DE_EN.toml --data FOLDER --run-dir runs/de-en
+keras-addnorm train runs/en-de --config EN_DE.toml --data FOLDER
+keras-addnorm train runs/de-en --config DE_EN.toml --data FOLDER
 python examples/diversify_data.py --forward runs/en-de --backward runs/de-en --to diversified
-keras-addnorm train --start-from runs/en-de --data diversified --run-dir runs/en-de-diversified
+keras-addnorm train runs/en-de-diversified --start-from runs/en-de --data diversified
 
 The training text becomes three times as long: as it was; its sources with the translations of the
 forward model; its targets with what the backward model makes of them (Nguyen et al., 2020, "Data

@@ -1,8 +1,8 @@
 """Minimum risk training: a trained model learns which of its own translations are better.
 
-keras-addnorm train --config examples/multi30k_en_de.toml --data FOLDER --run-dir runs/en-de
+keras-addnorm train runs/en-de --config examples/multi30k_en_de.toml --data FOLDER
 python examples/minimum_risk.py --runs runs/en-de --to runs/en-de-risk
-keras-addnorm evaluate --run-dir runs/en-de-risk
+keras-addnorm evaluate runs/en-de-risk
 
 A beam search finds eight translations of each training sentence, and each gets its sentence BLEU
 as a reward. Two epochs at a low rate then move probability to the better translations
@@ -260,7 +260,7 @@ def minimum_risk(
     save_model_config(first.model.config, to)
     to.write_config(first.config)
     save_best_weights(first.model, to)
-    print(f"Done: keras-addnorm evaluate --run-dir {to.path}")
+    print(f"Done: keras-addnorm evaluate {to.path}")
     return history
 
 

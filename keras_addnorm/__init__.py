@@ -12,7 +12,7 @@ Example:
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -36,13 +36,28 @@ _SUBPACKAGES = (
 __all__ = ["__version__", *_SUBPACKAGES]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Imports a subpackage when it is first used."""
+# What a program begins with may be imported from here, too.
+_FROM_SUBPACKAGES = {
+    "AddNorm": "layers",
+    "TransformerEncoder": "layers",
+    "TransformerEncoderLayer": "layers",
+    "TransformerDecoder": "layers",
+    "TransformerDecoderLayer": "layers",
+    "Seq2SeqConfig": "models",
+    "Seq2SeqTransformer": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a subpackage, or a class of one, when it is first used."""
+    if name in _FROM_SUBPACKAGES:
+        return getattr(importlib.import_module(f"{__name__}.{_FROM_SUBPACKAGES[name]}"), name)
     if name in _SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Lists subpackages too, so that tab completion finds them before they are imported."""
-    return sorted({*globals(), *_SUBPACKAGES})
+    """Lists what there is for users, so that tab completion finds it before it is imported."""
+    dunders = (name for name in globals() if name.startswith("__"))
+    return sorted({*dunders, *_SUBPACKAGES, *_FROM_SUBPACKAGES})

@@ -25,14 +25,14 @@ Start here:
   keras-addnorm demo                      the whole job on a built-in data set, in minutes
 
 Then, with your own sentence pairs in a folder (train.en, train.de, val.en, val.de, test.en, ...):
-  keras-addnorm train --data corpus --source en --target de --preset tiny --run-dir runs/mine
-  keras-addnorm evaluate --run-dir runs/mine --split test
-  keras-addnorm translate --run-dir runs/mine "A dog runs through the snow."
-  keras-addnorm export --run-dir runs/mine saved_models/mine
+  keras-addnorm train runs/mine --data corpus --source en --target de --preset tiny
+  keras-addnorm evaluate runs/mine --split test
+  keras-addnorm translate runs/mine "A dog runs through the snow."
+  keras-addnorm export runs/mine saved_models/mine
   keras-addnorm serve saved_models/mine
   keras-addnorm inspect runs/mine --html report.html
   keras-addnorm explain runs/mine --html page.html
-  keras-addnorm prune --run-dir runs/mine
+  keras-addnorm prune runs/mine
 
 Every command has its own --help with examples.
 """

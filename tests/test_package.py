@@ -193,3 +193,15 @@ def test_layers_register_the_norms_for_files():
     )
     functions = "for_side get is_scale_invariant mixes_positions names register"
     assert done.stdout.split() == ["Norm", "NormFactory", "NormLike", "Side", *functions.split()]
+
+
+def test_what_a_program_begins_with_is_found_at_the_top():
+    import keras_addnorm
+    from keras_addnorm.layers import AddNorm
+    from keras_addnorm.models import Seq2SeqTransformer
+
+    found = (keras_addnorm.AddNorm, keras_addnorm.Seq2SeqTransformer)
+    assert found == (AddNorm, Seq2SeqTransformer)
+    plain = {name for name in dir(keras_addnorm) if not name.startswith("__")}
+    assert plain == {*keras_addnorm._SUBPACKAGES, *keras_addnorm._FROM_SUBPACKAGES}
+    assert all(hasattr(keras_addnorm, name) for name in plain)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from keras_addnorm.basics.suggestions import did_you_mean
@@ -75,11 +75,14 @@ def require_names(
 
 
 OTHER_NAMES = {
-    "normalize_first": 'scheme="pre_ln" for normalize_first=True, and "post_ln" for False',
+    **{
+        name: f'scheme="pre_ln" for {name}=True, and "post_ln" for False'
+        for name in ("normalize_first", "norm_first")
+    },
     "layer_norm_epsilon": "epsilon instead",
     "key_dim": "head_dim instead",
 }
-"""Arguments of Keras' and KerasHub's layers, and what they are here."""
+"""Arguments of the layers of Keras, KerasHub and torch, and what they are here."""
 
 P = ParamSpec("P")
 Arguments = TypeVar("Arguments")
@@ -147,6 +150,13 @@ def checked(cls: Class) -> Class:
     cls.__init__ = constructor  # type: ignore[misc]
     cls.__hash__ = _hash  # type: ignore[assignment]
     return cls
+
+
+def refuse_other_names(cls: type, arguments: Iterable[str]) -> None:
+    """Refuse arguments of other libraries' layers, which Keras calls unrecognised."""
+    for name in arguments:
+        if name in OTHER_NAMES:
+            raise TypeError(f"{cls.__name__} has no argument {name!r}. Write {OTHER_NAMES[name]}.")
 
 
 def require_arguments(

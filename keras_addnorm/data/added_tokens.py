@@ -14,8 +14,9 @@ from keras_addnorm.data.strings import describe
 # What an added token may leave out around it: Unicode's property White_Space, for Python and RE2.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 SPACES = f"[{_SPACES}]+"
-_WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if re.fullmatch(SPACES, c))
-_SPACES_SET = frozenset(_WHITE_SPACE)
+WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if re.fullmatch(SPACES, c))
+"""The characters of Unicode's property White_Space."""
+_SPACES_SET = frozenset(WHITE_SPACE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,9 +164,9 @@ class Cutter:
         for place in range(1, len(pieces), 2):
             token = self._by_text[pieces[place]]
             if token.lstrip:
-                pieces[place - 1] = pieces[place - 1].rstrip(_WHITE_SPACE)
+                pieces[place - 1] = pieces[place - 1].rstrip(WHITE_SPACE)
             if token.rstrip:
-                pieces[place + 1] = pieces[place + 1].lstrip(_WHITE_SPACE)
+                pieces[place + 1] = pieces[place + 1].lstrip(WHITE_SPACE)
         return pieces
 
     def _keeps_space(self, parts: Sequence[Part], place: int) -> bool:
@@ -174,7 +175,7 @@ class Cutter:
         if part.token is not None or place + 1 == len(parts) or part.text[-1:] not in _SPACES_SET:
             return False
         # White space at the beginning of a text is left out.
-        is_blank = not part.text.strip(_WHITE_SPACE)
+        is_blank = not part.text.strip(WHITE_SPACE)
         return not self._by_text[parts[place + 1].text].lstrip and (place > 0 or not is_blank)
 
 

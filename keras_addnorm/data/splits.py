@@ -32,6 +32,8 @@ def listed(names: Iterable[str]) -> str:
 def _resolve_part(part: str, splits: Sequence[str], label: str) -> str:
     name, bracket, slice_ = part.partition("[")
     resolved = name if name in splits else _alias(name, splits)
+    if resolved not in splits and re.search(r"[/\\]|\.[a-z]+$", name):
+        raise ValueError(f"There is no file {name!r}, and {label} has no split of that name.")
     if resolved not in splits:
         raise ValueError(
             f"{label} has no split {name!r}. It has {listed(splits)}; a part of one "

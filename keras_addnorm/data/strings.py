@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _TEXTS_AT_ONCE = 1024
@@ -21,6 +21,12 @@ def string_pairs(pairs: Iterable[Any]) -> Iterator[tuple[str, str]]:
     Raises:
         TypeError: If an element is not a pair of strings.
     """
+    if isinstance(pairs, Mapping):
+        raise TypeError(
+            "Expected pairs (source text, target text), of one split. Received a dict of "
+            f"{', '.join(map(repr, pairs))}: choose one, as load_translation(..., split='train') "
+            "does."
+        )
     if isinstance(pairs, str | bytes) or not _is_read_in_turn(pairs):
         raise TypeError(
             f"Expected pairs (source text, target text), in a list; received {describe(pairs)}."

@@ -59,6 +59,7 @@ def id_array(side: str, ids: Any) -> np.ndarray:
 def check_source_ids(source_ids: Any, info: DecoderInfo) -> np.ndarray:
     """Return source ids `(B, S)` as an array, or raise a `ValueError` that says what is wrong."""
     array = id_array("source", source_ids)
+    _check_dtype("source", array)  # Texts have a single axis.
     if array.ndim != 2:
         raise ValueError(
             "Source ids need two axes. Expected shape (batch, length). "
@@ -75,11 +76,7 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None
 
     Of a vocabulary of unknown size they have to be those of an int32.
     """
-    if not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(
-            f"{side.capitalize()} ids have to be integers. Expected a dtype such as int32. "
-            f"Received: {array.dtype}. Text goes through keras_addnorm.decoding.translate."
-        )
+    _check_dtype(side, array)
     if array.size == 0:
         return
     limit = _LARGEST_ID + 1 if vocabulary_size is None else vocabulary_size
@@ -87,6 +84,14 @@ def check_ids(side: str, array: np.ndarray, vocabulary_size: int | None) -> None
         raise ValueError(
             f"A {side} id lies outside the vocabulary. Expected 0 <= id < {limit}. "
             f"Received ids from {array.min()} to {array.max()}. Is this the model's own tokenizer?"
+        )
+
+
+def _check_dtype(side: str, array: np.ndarray) -> None:
+    if not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"{side.capitalize()} ids have to be integers. Expected a dtype such as int32. "
+            f"Received: {array.dtype}. Text goes through keras_addnorm.decoding.translate."
         )
 
 

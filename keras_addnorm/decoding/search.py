@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.suggestions import did_you_mean
 from keras_addnorm.decoding import constraints as rules
 from keras_addnorm.decoding import length_penalties, strategies
 from keras_addnorm.decoding import splitting as ways
@@ -237,6 +238,21 @@ class FittedSearch(Search):
 OPTIONS: Mapping[str, inspect.Parameter] = inspect.signature(Search).parameters
 """The fields of a `Search`, as arguments of a function."""
 
+_OTHER_NAMES = {
+    **dict.fromkeys(
+        ("temperature", "top_k", "top_p"), "a strategy that has it: Sample({name}=...)"
+    ),
+    "do_sample": 'the strategy "sample"',
+    "num_return_sequences": "a strategy that returns several: Beam(4, num_return=4)",
+    "early_stopping": "a strategy that has it: Beam(4, early_stopping=...)",
+    "beam_size": "num_beams",
+    "max_new_tokens": "max_length",
+    "no_repeat_ngram_size": "constraints=[NoRepeatNgram(3)]",
+    "prefix": "target_prefix",
+    "input_ids": "the ids first, without a name",
+}
+"""Arguments of other libraries' searches, and what to write here."""
+
 
 def takes_search(*without: str, **defaults: Any) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Let a function with the argument `search` take the fields of a `Search` in its place.
@@ -262,6 +278,8 @@ def takes_search(*without: str, **defaults: Any) -> Callable[[Callable[..., R]],
         @functools.wraps(function)
         def call(*arguments: Any, search: Search | None = None, **keywords: Any) -> R:
             given = {name: keywords.pop(name) for name in options if name in keywords}
+            if unknown := [name for name in keywords if name not in declared.parameters]:
+                raise _unknown_argument(function.__name__, unknown[0], call.__signature__)  # type: ignore[attr-defined]
             if len(arguments) == len(by_position) + 1 and "strategy" not in given:
                 *arguments, given["strategy"] = arguments  # type: ignore[assignment]
             if search is None:
@@ -302,3 +320,12 @@ def takes_search(*without: str, **defaults: Any) -> Callable[[Callable[..., R]],
 def _is_said(name: str, value: Any) -> bool:
     default = OPTIONS[name].default
     return value is not default and (type(value) is not type(default) or value != default)
+
+
+def _unknown_argument(function: str, name: str, declared: inspect.Signature) -> TypeError:
+    known = [one for one in declared.parameters if one != "self"]
+    other = _OTHER_NAMES.get(name, "").format(name=name)
+    hint = f" Write {other}." if other else did_you_mean([name], known)
+    return TypeError(
+        f"{function}() has no argument {name!r}.{hint} Expected arguments among {', '.join(known)}."
+    )

@@ -158,6 +158,8 @@ def load_pretrained(
     tokenizers: TokenizerPair | BaseTokenizer | str | None = OF_THE_FOLDER,
     dtype: str | None = None,
     verify: bool = True,
+    ignored: Sequence[str] = (),
+    target_language: str | None = None,
 ) -> Pretrained:
     """Loads an encoder-decoder Transformer that another toolkit has trained.
 
@@ -174,6 +176,10 @@ def load_pretrained(
         tokenizers: `"folder"` for the folder's own; `None` for none; or tokenizers that you have.
         dtype: The dtype policy of the layers; `None` for Keras' default.
         verify: Whether files are compared with their digests, which only `save_pretrained` writes.
+        ignored: Settings of the config that are not known here, and change nothing in what the
+            model computes: the field `ignored` of every family.
+        target_language: The language to translate into, as the vocabulary names it; `None` to name
+            it with each call, or for that of the files where targets start with it.
 
     Returns:
         The model with what belongs to it.
@@ -200,6 +206,10 @@ def load_pretrained(
     if verify:
         require_intact(path)
     kind = _family_of(path) if family is None else families.get(family)
+    if ignored:
+        kind = dataclasses.replace(kind, ignored=(*kind.ignored, *ignored))
+    if target_language is not None:
+        kind = kind.into(target_language)
     checkpoint = kind.open(path)
     config = kind.config(checkpoint)
     _require_sizes(config, checkpoint.tensors)
@@ -218,6 +228,9 @@ def load_pretrained(
     generation = kind.generation(checkpoint, config)
     if pair is not None:
         require_tokenizers(config, pair)
+        is_start = pair.target.pieces[config.start_id].text == target_language
+        if target_language is not None and not is_start:
+            pair = pair.with_languages(target=target_language)
         pair = _beginning_with(generation.forced_first, pair)
     model = table.load(lambda: Seq2SeqTransformer(config, dtype=dtype), tensors)
     licence = _licence(checkpoint.folder)

@@ -13,6 +13,7 @@ import keras
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.argument_checks import require_epsilon, require_share
+from keras_addnorm.basics.arguments import refuse_other_names
 from keras_addnorm.layers.dropout import Dropout
 from keras_addnorm.layers.learned_arrays import make_array
 from keras_addnorm.layers.masks import explicit_or_implicit
@@ -106,6 +107,7 @@ class AddNorm(ShapeOfInput):
         drop_path: float = 0.0,
         **kwargs: Any,
     ) -> None:
+        refuse_other_names(type(self), kwargs)
         super().__init__(**kwargs)
         require_share(dropout=dropout, drop_path=drop_path)
         require_epsilon(epsilon)

@@ -543,6 +543,7 @@ def require_model(model: Any) -> Seq2SeqTransformer:
     if not isinstance(model, Seq2SeqTransformer):
         raise TypeError(
             "This needs a model that can be described by a Seq2SeqConfig. Expected a "
-            f"Seq2SeqTransformer; received a {type(model).__name__}."
+            f"Seq2SeqTransformer; received a {type(model).__name__}. In a model of your own, LoRA "
+            "is merged by model.save(path) and keras.models.load_model(path)."
         )
     return model

@@ -92,7 +92,7 @@ def require_place_to_go_on(directory: RunDirectory) -> None:
         f"{str(directory.path)!r} holds trained weights, and no checkpoint to go on from: they "
         "were imported or pruned, or checkpoints/ was removed. A training would begin anew and "
         "replace them. Expected a new folder, and this one to start from: keras-addnorm train "
-        f"--start-from {directory.path} --run-dir NEW."
+        f"NEW --start-from {directory.path}."
     )
 
 
@@ -107,7 +107,7 @@ def require_same_run(config: RunConfig, directory: RunDirectory) -> None:
         if before[key] != now[key]:
             raise UserError(
                 f"{str(directory.path)!r} holds a run with another {key!r}. "
-                f"{_difference(key, before[key], now[key])} Choose another --run-dir, or leave "
+                f"{_difference(key, before[key], now[key])} Choose another run directory, or leave "
                 "the setting as it was."
             )
     if directory.has_checkpoints():
@@ -130,7 +130,7 @@ def _require_same_optimizer(
             raise UserError(
                 f"The checkpoints in {str(directory.path)!r} hold another optimiser. Expected "
                 f"training.{key} = {before[key]!r}, received {now[key]!r}, which has other "
-                "variables. Leave the setting as it was, or choose another --run-dir."
+                "variables. Leave the setting as it was, or choose another run directory."
             )
 
 
@@ -203,5 +203,5 @@ def require_room(
         raise UserError(
             f"The disk of {str(directory.path)!r} is too full. Expected room for the checkpoints, "
             f"{needed / 2**20:,.0f} MiB; there are {free / 2**20:,.0f} MiB. Make room, choose "
-            "another --run-dir, or keep fewer (--keep-last, --average-last, --keep-best)."
+            "another run directory, or keep fewer (--keep-last, --average-last, --keep-best)."
         )

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from keras_addnorm.basics.suggestions import did_you_mean
+from keras_addnorm.runs.directory import RunDirectory
 
 
 class RunOption(NamedTuple):
-    """What a command with `--run-dir` takes in its place.
+    """How a command is given its run directory, as a word or as `--run-dir`.
 
     Attributes:
-        may_stand_first: Whether the run directory may stand before all other arguments, without
-            the flag.
+        place: Its place among the words that are no flags.
+        may_be_new: Whether the command makes the folder.
         or_else: Another argument that makes it needless, such as `"model"`.
     """
 
-    may_stand_first: bool = True
+    place: int = 0
+    may_be_new: bool = False
     or_else: str | None = None
 
 
@@ -80,20 +80,36 @@ class CommandParser(argparse.ArgumentParser):
             options.parser.error(options.parser.refusal(flags[0], self.commands))
         run: RunOption | None = getattr(options, "run_option", None)
         if run is not None and _is_missing(run, options):
-            first = options.parser.first_word(options, unknown)
-            if first is None or not _is_meant(first, run, options.parser):
-                options.parser.error(_how_to_name_a_run(run, first, words, unknown))
-            return self.parse_args(_with_run_dir(words, first), namespace)
+            found = options.parser.word_of_run(run, options, unknown)
+            return self.parse_args(_with_run_dir(words, found), namespace)
         if unknown:
             options.parser.error(f"received {unknown[0]!r}, for which there is no use")
         return options
 
-    def first_word(self, options: argparse.Namespace, unknown: Iterable[str]) -> Path | None:
-        """Returns the first argument that is no flag; None if there is none."""
+    def word_of_run(
+        self, run: RunOption, options: argparse.Namespace, unknown: Iterable[str]
+    ) -> str:
+        """Returns the word that names the run; ends the process where there is none."""
+        words = [*self._words(options), *unknown]
+        if len(words) <= run.place:
+            other = "" if run.or_else is None else f" or --{run.or_else}"
+            self.error(f"the following arguments are required: RUN_DIR{other}")
+        word = words[run.place]
+        # A text to train on is no place for a run.
+        if run.may_be_new and word and not RunDirectory(word).can_hold_a_run():
+            self.error(
+                f"{word!r} is there already, and is no run directory. Expected one, or the name of "
+                "a new folder for it"
+            )
+        return word
+
+    def _words(self, options: argparse.Namespace) -> list[str]:
+        """What was given for the arguments that are no flags."""
+        found: list[str] = []
         for action in self._get_positional_actions():
-            if found := getattr(options, action.dest, None):
-                return Path(found[0] if isinstance(found, list) else found)
-        return next(map(Path, unknown), None)
+            value = getattr(options, action.dest, None) or []
+            found += map(str, value if isinstance(value, list) else [value])
+        return found
 
     def refusal(self, unknown: str, commands: Mapping[str, Any]) -> str:
         """Returns the reason why a flag is refused."""
@@ -132,28 +148,9 @@ def _is_missing(run: RunOption, options: argparse.Namespace) -> bool:
     return not any(found)
 
 
-def _is_meant(first: Path, run: RunOption, parser: CommandParser) -> bool:
-    """Whether a word stands for the run: nothing else can, or it is one."""
-    if not run.may_stand_first:
-        return False
-    return not parser._get_positional_actions() or (first / "config.toml").is_file()
-
-
-def _how_to_name_a_run(
-    run: RunOption, first: Path | None, words: Sequence[str], unknown: Sequence[str]
-) -> str:
-    message = "the following arguments are required: --run-dir"
-    if run.or_else is not None:
-        message += f" or --{run.or_else}"
-    if unknown:  # There is a word too many: the run.
-        meant = first if first is not None and run.may_stand_first else Path(unknown[-1])
-        message += f". Write: keras-addnorm {shlex.join(_with_run_dir(words, meant))}"
-    return message
-
-
-def _with_run_dir(words: Sequence[str], run: Path) -> list[str]:
+def _with_run_dir(words: Sequence[str], run: str) -> list[str]:
     """Returns a command line in which the run has its flag."""
     command, *others = words
     # One of equal words is as good as another.
-    place = next(place for place, word in enumerate(others) if Path(word) == run)
-    return [command, "--run-dir", others.pop(place), *others]
+    others.remove(run)
+    return [command, "--run-dir", run, *others]

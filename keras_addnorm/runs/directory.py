@@ -32,6 +32,9 @@ _LEFTOVER = re.compile(
 )
 
 
+# What a training writes before `config.toml`, and leaves where it is killed.
+_FIRST_FILES = {"manifest.json", "standard_input", "tokenizer", "tensorboard"}
+
 # What to do about a damaged file, where another copy is not the only help.
 _REMEDIES = {
     "config.toml": "Copy it again from where it is whole, if you have not edited it yourself.",
@@ -193,7 +196,7 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise UserError(
                 f"{str(self.path)!r} is a file. Expected a folder for the run, or the name of one "
-                "to make. Choose another --run-dir."
+                "to make. Choose another run directory."
             )
         with as_user_errors():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -203,14 +206,14 @@ class RunDirectory:
                 raise UserError(
                     f"The run directory {str(self.path)!r} cannot be written to. Expected one that "
                     "this user may make files in. Change its permissions, or choose another "
-                    "--run-dir."
+                    "run directory."
                 )
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
                     f"Another process is training in {str(self.path)!r}. Wait for it, stop it, or "
-                    "choose another --run-dir."
+                    "choose another run directory."
                 ) from None
             yield
         finally:
@@ -242,8 +245,15 @@ class RunDirectory:
                 return path
         raise UserError(
             f"There are no trained weights in {str(self.path)!r}. Expected "
-            f"{self.best_weights.name!r}. Run `keras-addnorm train --run-dir {self.path}` first."
+            f"{self.best_weights.name!r}. Run `keras-addnorm train {self.path}` first."
         )
+
+    def can_hold_a_run(self) -> bool:
+        """Returns whether there is a run, or parts of one, or nothing."""
+        if self.path.is_dir():
+            begun = all(path.name in _FIRST_FILES for path in self.path.glob("[!.]*"))
+            return begun or self.config.exists() or self.holds_parts()
+        return not self.path.exists()
 
     def holds_parts(self) -> bool:
         """Returns whether there is a model that a training, or an import, has made."""
@@ -262,7 +272,7 @@ class RunDirectory:
             self.require_config_of_parts()
             raise UserError(
                 f"{str(self.path)!r} is not a run directory: it has no {self.config.name!r}. "
-                "Give the --run-dir of an earlier `keras-addnorm train`."
+                "Expected the folder of an earlier `keras-addnorm train`."
             )
         self.check(self.config)
         settings = read_toml(self.config)
@@ -289,7 +299,7 @@ class RunDirectory:
                 f"{str(self.path)!r} holds parts of a run, and its {self.config.name!r} is "
                 "missing. Expected it beside them: its settings are those of the model there. "
                 "Copy it again from where it is whole, or choose another "
-                "--run-dir."
+                "run directory."
             )
 
     def write_config(self, config: RunConfig) -> None:

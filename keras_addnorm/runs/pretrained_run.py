@@ -45,6 +45,7 @@ def import_pretrained(
     *,
     source_language: str | None = None,
     target_language: str | None = None,
+    text_prefix: str | None = None,
     **options: Any,
 ) -> Pretrained:
     """Writes a pretrained model as a run.
@@ -57,7 +58,9 @@ def import_pretrained(
         source_language: The language of sources, where the model has several, as its vocabulary
             names it.
         target_language: The language to translate into, likewise.
-        **options: Further arguments of `load_pretrained`, such as `family` and `verify`.
+        text_prefix: What stands before each source, in place of the checkpoint's words: `""` for
+            nothing, where each text says itself what to do.
+        **options: Further arguments of `load_pretrained`: `family`, `ignored` and `verify`.
 
     Returns:
         What was loaded, its tokenizers for these languages.
@@ -69,7 +72,12 @@ def import_pretrained(
     if path.exists():
         raise UserError(f"{str(path)!r} exists. Expected the name of a new run directory.")
     with as_user_errors():
-        loaded = load_pretrained(name, dtype="float32", **options)
+        loaded = load_pretrained(
+            name,
+            dtype="float32",
+            target_language=target_language if text_prefix is None else None,
+            **options,
+        )
         if loaded.tokenizers is None:
             raise UserError(
                 f"{name!r} was read without tokenizers, and a run translates texts. Expected both. "
@@ -78,8 +86,13 @@ def import_pretrained(
                 "Python: load_pretrained(...).model."
             )
         tokenizers = loaded.tokenizers
-        if (source_language, target_language) != (None, None):
-            tokenizers = tokenizers.with_languages(source_language, target_language)
+        if text_prefix is not None:
+            text_format = dataclasses.replace(tokenizers.text_format, text_prefix=text_prefix)
+            tokenizers = dataclasses.replace(tokenizers, text_format=text_format)
+            if target_language is not None:
+                tokenizers = tokenizers.with_languages(target=target_language)
+        if source_language is not None:
+            tokenizers = tokenizers.with_languages(source_language)
         _ = tokenizers.bound_format  # names a language that is missing
         config = RunConfig.from_dict(
             {

@@ -70,7 +70,7 @@ def place_to_go_on(
         raise UserError(
             f"All checkpoints in {str(directory.checkpoints)!r} are damaged, and a training that "
             "begins anew would replace the weights of this run. Copy a checkpoint there from where "
-            "it is whole, or choose another --run-dir. --start-from begins a new run with the "
+            "it is whole, or choose another run directory. --start-from begins a new run with the "
             "weights of this one."
         )
     return checkpoint, found
@@ -120,7 +120,7 @@ def _load(model: Any, checkpoint: Path, batch: Any, directory: RunDirectory) -> 
         raise
     except ValueError as error:
         raise UserError(
-            f"{error} With this command that is --start-from {directory.path} --run-dir NEW."
+            f"{error} With this command that is train NEW --start-from {directory.path}."
         ) from error
 
 

@@ -201,7 +201,7 @@ def keep_standard_input(config: RunConfig, directory: RunDirectory) -> RunConfig
         if is_trained and not (path.exists() and filecmp.cmp(temporary, path, shallow=False)):
             raise UserError(
                 f"{str(directory.path)!r} holds a run that was trained on other data than this "
-                "standard input. Choose another --run-dir."
+                "standard input. Choose another run directory."
             )
     return config.replace({"data": str(path)})
 
@@ -267,7 +267,7 @@ def load_or_train_tokenizers(
                 f"The tokenizers in {str(directory.tokenizer)!r} are not those that the "
                 "checkpoints of this run belong to: with others their weights mean nothing. "
                 "Expected the files that were there when they were written. Copy these again from "
-                "where they are whole, or choose another --run-dir."
+                "where they are whole, or choose another run directory."
             )
         with as_user_errors():
             return TokenizerPair.load(directory.tokenizer)
@@ -310,7 +310,7 @@ def _require_the_lost_ones(tokenizers: TokenizerPair, digest: str, directory: Ru
     raise UserError(
         f"The tokenizers of the run {str(directory.path)!r} are lost, and trained again on the "
         f"present texts {what}. Expected {str(directory.tokenizer)!r} as it was. Copy it again "
-        f"from where it is whole, or choose another --run-dir for a new training.{hint}"
+        f"from where it is whole, or choose another run directory for a new training.{hint}"
     )
 
 

@@ -129,12 +129,14 @@ def test_a_flag_has_the_name_of_its_setting_and_no_two_have_one():
         ),
         (["export", "--run-dir", "r", "d", "--hidden-dim", "4"], "--hidden-dim, which is a flag"),
         (["inspect", "r", "more"], "received 'more', for which there is no use"),
-        (["evaluate"], "required: --run-dir"),
-        (["translate", "A dog."], "required: --run-dir or --model. See"),
+        (["evaluate"], "required: RUN_DIR. See"),
+        (["translate"], "required: RUN_DIR or --model. See"),
+        (["import", "opus"], "required: RUN_DIR. See"),
+        (["export", "r"], "required: DIRECTORY. See"),
+        (["train", "r", "more"], "received 'more', for which there is no use"),
+        (["train", __file__], "is there already, and is no run directory. Expected"),
+        (["train", str(Path(__file__).parent)], "is there already, and is no run directory"),
         (["trian"], "there is no 'trian'. Did you mean 'train'?"),
-        (["train", "r", "--epochs", "4"], "Write: keras-addnorm train --run-dir r --epochs 4."),
-        (["import", "opus", "runs/opus"], "Write: keras-addnorm import --run-dir runs/opus opus."),
-        (["export", "r", "d e"], "Write: keras-addnorm export --run-dir r 'd e'."),
         (["export", "--run-dir", "r", "d", "--storage", "int4"], "'int8'"),
     ],
 )
@@ -192,11 +194,16 @@ def _parsed(*arguments):
         ["export", "RUN", "exports"],
         ["export", "RUN", "--format", "onnx", "exports"],
         ["translate", "RUN", "A dog.", "Two dogs."],
+        ["train", "RUN", "--epochs", 3],
+        ["train", "--epochs", 3, "RUN"],
+        ["import", "opus", "RUN", "--data", "corpus"],
     ],
 )
-def test_the_run_directory_may_stand_first(tmp_path, arguments):
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_run_directory_needs_no_flag(tmp_path, arguments, is_there):
     run = tmp_path / "run"
-    RunDirectory(run).write_config(RunConfig())
+    if is_there:
+        RunDirectory(run).write_config(RunConfig())
     place = arguments.index("RUN")
     bare = [run if one == "RUN" else one for one in arguments]
     with_flag = [*bare[:place], "--run-dir", run, *bare[place + 1 :]]
@@ -415,6 +422,7 @@ def test_the_recipes_are_configurations(languages):
         (["evaluate", "--run-dir", "DIR"], "is not a run directory"),
         (["translate", "--run-dir", "DIR", "text"], "is not a run directory"),
         (["translate", "--model", "DIR", "text"], "There is no exported model"),
+        (["translate", "A dog.", "text"], "'A dog.' is not a run directory: it has no 'config"),
         (["translate", "--model", "DIR", "--num-beams", "2", "a"], "inside: --num-beams cannot"),
         (["translate", "--model", "DIR", "--n-best", "2", "a"], "inside: --n-best cannot"),
         (["evaluate", "--run-dir", "RUN", "--set", "model.hidden_dim=3"], "has no setting 'model."),

@@ -245,6 +245,10 @@ def test_bad_arguments(tokenizer):
         make_training_dataset([], tokenizer)
     with pytest.raises(TypeError, match="Expected pairs"):
         make_training_dataset(["a"], tokenizer)
+    with pytest.raises(
+        TypeError, match=r"of one split\. Received a dict of 'train', 'test': choose"
+    ):
+        make_training_dataset({"train": [], "test": []}, tokenizer)
     with pytest.raises(TypeError, match="Expected a TokenizerPair"):
         make_training_dataset([("a", "b")], None)
 

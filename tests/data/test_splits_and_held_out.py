@@ -116,3 +116,8 @@ def test_pairs_of_a_file_are_divided_as_they_are_read(tmp_path):
 def test_m3_what_cannot_be_held_out(pairs, count, message):
     with pytest.raises(ValueError, match=message):
         hold_out(pairs, count)
+
+
+def test_a_file_that_is_not_there_is_no_split_with_a_strange_name():
+    with pytest.raises(ValueError, match=r"^There is no file 'old\.tsv', and spa has no split"):
+        resolve_split("old.tsv", ("train", "test"), "spa")

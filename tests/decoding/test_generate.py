@@ -259,6 +259,7 @@ def test_ids_may_come_as_any_integers(source, model, generated):
     [
         (SOURCE[0], {}, r"need two axes.*Received: \(7,\).*ids\[None\]"),
         (SOURCE[None], {}, "need two axes"),
+        (["A dog."], {}, "have to be integers.*decoding.translate"),
         (SOURCE.astype("float32"), {}, "have to be integers.*Received: float32"),
         (np.array([["ein", "Haus"]]), {}, "have to be integers.*decoding.translate"),
         (np.array([[3, V_SOURCE]]), {}, r"Expected 0 <= id < 13. Received ids from 3 to 13"),

@@ -86,3 +86,17 @@ def test_the_numbers_of_a_card_are_plain():
     assert found == search.to_dict()
     assert (found["strategy"]["num_beams"], found["max_length"]) == (4, 7)
     assert (found["constraints"][0]["length"], found["target_prefix"]["tokens"]) == (2, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("temperature", r"Write a strategy that has it: Sample\(temperature=...\)"),
+        ("max_new_tokens", "Write max_length"),
+        ("num_return_sequences", r"Write a strategy that returns several: Beam\(4, num_return=4\)"),
+        ("constraint", "Did you mean 'constraints'"),
+    ],
+)
+def test_an_argument_of_another_library_is_answered_with_ours(model, name, meant):
+    with pytest.raises(TypeError, match=rf"^generate\(\) has no argument '{name}'\. {meant}"):
+        model.generate(np.array([[4, 5]]), **{name: 4})

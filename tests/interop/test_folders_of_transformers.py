@@ -345,3 +345,102 @@ def test_a_forced_token_as_in_generate(marian_folder, tmp_path):
     np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
     translated = ours.translate([text], splitting="none", jit_compile=False).texts
     assert translated == [ours.tokenizers.target.decode(found[0].tolist())]
+
+
+@pytest.fixture(scope="module")
+def cc25(tmp_path_factory):
+    """As the first mBART was published: no start of targets, no tokenizer_config.json."""
+    folder = make_random_folder("mbart", tmp_path_factory.mktemp("cc25") / "mbart", **SMALL)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink()
+    change(folder, without=("decoder_start_token_id",))
+    return change(folder, "generation_config.json", without=("decoder_start_token_id",))
+
+
+def test_the_first_mbart_is_told_its_target_language(cc25, tmp_path):
+    with pytest.raises(ValueError, match=r"which token a target starts with.*target_language"):
+        load_pretrained(cc25)
+    ours = load_pretrained(cc25, target_language="ro_RO")
+    pair = ours.tokenizers.with_languages(source="en_XX")
+    start = pair.target.ids_of_pieces["ro_RO"]
+    assert ours.model.config.start_id == start and ours.text_format.target_languages == ()
+    row = pair.bound_format.source_row(pair.source.encode("A dog"))
+    assert [pair.source.pieces[token].text for token in row[-2:]] == ["</s>", "en_XX"]
+    with pytest.raises(ValueError, match=r"no piece 'german' of a target language"):
+        load_pretrained(cc25, target_language="german")
+    # It goes back with its start, which another direction may replace.
+    save_pretrained(ours, tmp_path / "ro")
+    again = load_pretrained(tmp_path / "ro")
+    assert again.model.config.start_id == start
+    other = load_pretrained(tmp_path / "ro", target_language="de_DE")
+    assert other.model.config.start_id == pair.target.ids_of_pieces["de_DE"]
+
+
+def test_a_target_language_of_models_that_start_otherwise(tmp_path):
+    """It is that of the text format; a family without languages has none."""
+    folder = make_random_folder("mbart", tmp_path / "fifty", **SMALL)
+    fifty = load_pretrained(folder, target_language="de_DE")
+    assert fifty.text_format.target_prefix == ("de_DE",) and fifty.model.config.start_id == 2
+    folder = make_random_folder("bart", tmp_path / "bart", **SMALL)
+    with pytest.raises(ValueError, match="no place for a target language"):
+        load_pretrained(folder, target_language="de_DE")
+
+
+def test_instructions_have_no_languages(tmp_path):
+    """Flan-T5 keeps T5's list of tasks, and is told in each text what to do."""
+    folder = make_random_folder("t5_v1_1", tmp_path / "flan", **SMALL)
+    change(folder, task_specific_params={"translation_en_to_de": {}})
+    flan = load_pretrained(folder)
+    assert flan.text_format == TextFormat()
+    assert len(flan.translate(["Please answer: what is 2 + 2?"], max_length=3).texts) == 1
+
+
+@pytest.mark.parametrize("name", ["marian", "mbart"])
+def test_a_head_that_is_the_table_though_it_is_not_tied(name, tmp_path):
+    """As trimmed models are saved."""
+    base = make_random_folder(name, tmp_path / "base", **SMALL)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(base)
+    model.config.tie_word_embeddings = False
+    table = model.get_input_embeddings().weight
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    tensors["lm_head.weight"] = table.detach().clone()
+    model.save_pretrained(tmp_path / "same", state_dict=tensors)
+    expected = load_pretrained(base, tokenizers=None).model.get_weights()
+    found = load_pretrained(tmp_path / "same", tokenizers=None).model.get_weights()
+    assert all(map(np.array_equal, found, expected))
+    tensors["lm_head.weight"] += 1
+    model.save_pretrained(tmp_path / "other", state_dict=tensors)
+    with pytest.raises(ValueError, match=r"lm_head\.weight"):
+        load_pretrained(tmp_path / "other", tokenizers=None)
+
+
+@pytest.mark.fast_cases(2)
+@pytest.mark.parametrize("rows", [70, 400])
+@pytest.mark.parametrize("name", ["marian", "t5", "bart", "mbart"])
+def test_a_table_of_another_size(name, rows, tmp_path):
+    """Trimmed and enlarged ones; fewer rows than the tokenizer has pieces are named."""
+    folder = make_random_folder(name, tmp_path / "base", **SMALL)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    model.resize_token_embeddings(rows, mean_resizing=False)
+    for field in ("pad_token_id", "decoder_start_token_id"):
+        if (getattr(model.config, field, 0) or 0) >= rows:  # as Marian's padding, the last id
+            setattr(model.config, field, rows - 1)
+            setattr(model.generation_config, field, rows - 1)
+    model.save_pretrained(tmp_path / "other")
+    ours = load_pretrained(tmp_path / "other", tokenizers=None)
+    assert ours.model.config.target_vocabulary_size == rows
+    source, target = np.array([[5, 6, 7]]), np.array([[ours.model.config.start_id, 9]])
+    with torch.no_grad():
+        expected = model.eval()(
+            input_ids=torch.tensor(source), decoder_input_ids=torch.tensor(target)
+        ).logits.numpy()
+    found = to_numpy(ours.model({"source": source, "target": target}))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())
+    for file in folder.iterdir():
+        if not (tmp_path / "other" / file.name).exists():
+            (tmp_path / "other" / file.name).write_bytes(file.read_bytes())
+    if rows == 400:
+        assert load_pretrained(tmp_path / "other").tokenizers.target.vocabulary_size == rows
+    else:
+        with pytest.raises(ValueError, match=r"table|rows|pieces"):
+            load_pretrained(tmp_path / "other")

@@ -13,6 +13,7 @@ import torch
 from keras_addnorm.basics.tensors import to_numpy
 from keras_addnorm.decoding import AveragePenalty, Beam, ForbiddenTokens, Greedy, MinLength, Prefix
 from keras_addnorm.interop import GenerationSettings, families, load_pretrained, save_pretrained
+from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer, enable_lora
 
 with warnings.catch_warnings():
@@ -342,6 +343,49 @@ def with_settings(folder, tmp_path, **changes):
     settings = json.loads((folder / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**settings, **changes}))
     return tmp_path
+
+
+# What configs of the last years say besides; the first ones are transformers' own.
+INERT = {
+    **{"tf_legacy_loss": True, "use_bfloat16": True, "_attn_implementation_autoset": True},
+    **{"attn_implementation": "sdpa", "torch_dtype": "float16", "loss_type": None},
+}
+NOTES = {"author": "N. N.", "kobart_version": 2.0, "_my_note": [1], "use_rope": False, "idea": None}
+
+
+def config_of(folder, family="marian", **fields):
+    kind = families.get({"name": family, **fields})
+    settings = json.loads((folder / "config.json").read_text())
+    return kind, kind.config(Checkpoint(folder, settings, {}))
+
+
+def test_settings_that_mean_nothing_pass(marian_folder, tmp_path):
+    before = config_of(marian_folder)[1]
+    folder = with_settings(marian_folder, tmp_path, **INERT)
+    assert config_of(folder)[1] == before
+    with_settings(marian_folder, tmp_path, **INERT, **NOTES)
+    with pytest.warns(UserWarning, match="taken for a note: author = 'N. N.', kobart_version = 2"):
+        kind, found = config_of(folder)
+    assert found == before
+    settings = json.loads((folder / "config.json").read_text())
+    assert kind.settings(found, settings).items() >= NOTES.items()
+
+
+def test_any_family_passes_over_what_it_is_told(marian_folder, tmp_path):
+    folder = with_settings(marian_folder, tmp_path, my_idea=7)
+    with pytest.raises(ValueError, match=r"my_idea = 7; not known.*--ignore my_idea"):
+        load_pretrained(folder)
+    before = config_of(marian_folder)[1]
+    assert config_of(folder, ignored=["my_idea"])[1] == before
+    loaded = load_pretrained(folder, tokenizers=None, ignored=("my_idea",))
+    assert loaded.family.settings(loaded.model.config, loaded.notes)["my_idea"] == 7
+    with pytest.raises(ValueError, match=r"cannot be ignored.*Received: d_model, vocab_size"):
+        config_of(folder, ignored=["vocab_size", "d_model", "my_idea"])
+    with pytest.raises(ValueError, match=r"Expected a list of texts.*ignored='my_idea'"):
+        families.get({"name": "marian", "ignored": "my_idea"})
+    # Those that are left out have no config.
+    for name in set(families.names()) - {"torch_transformer", "opennmt_tf"}:
+        assert families.get({"name": name, "ignored": ["a"]}).ignored == ("a",)
 
 
 def test_all_settings_that_do_not_fit_are_named_at_once(marian_folder, tmp_path):

@@ -307,3 +307,10 @@ def test_threads_may_share_an_add_norm():
     assert not errors
     with pytest.raises(ValueError, match="without a call of branch_input"):
         add_norm(X, X)
+
+
+def test_an_argument_of_another_library_is_answered_with_the_scheme():
+    with pytest.raises(
+        TypeError, match=r"^AddNorm has no .* Write scheme=\"pre_ln\" for norm_first"
+    ):
+        AddNorm(norm_first=True)

@@ -62,7 +62,7 @@ def test_a_training_in_the_place_of_a_run_that_was_imported(run, more, capsys):
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     more = [str(path) if word == "RUN" else word for word in more]
     assert cli.main(["train", "--run-dir", str(path), *more]) == 2
-    assert f"--start-from {path} --run-dir NEW" in capsys.readouterr().err
+    assert f"keras-addnorm train NEW --start-from {path}" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
@@ -134,6 +134,29 @@ def test_a_family_with_what_else_it_needs(tmp_path, capsys):
     assert "pass --family as a table" in capsys.readouterr().err
     assert cli.main([*arguments, '{name = "eole", source_sentencepiece = "vocab.spm"}']) == 0
     assert load_run(tmp_path / "run").tokenizers.text_format.source_suffix == ()
+
+
+def test_what_a_folder_leaves_open_is_said_by_flags(tmp_path):
+    """A setting of a fork, the words before each text, and where targets of mBART start."""
+    t5 = make_random_folder("t5", tmp_path / "t5", num_encoder_layers=1)
+    settings = json.loads((t5 / "config.json").read_text())
+    (t5 / "config.json").write_text(json.dumps({**settings, "my_idea": 7}))
+    arguments = ["import", str(t5), "--run-dir", str(tmp_path / "run"), "--text-prefix", ""]
+    assert cli.main(arguments) == 2
+    assert cli.main([*arguments, "--ignore", "my_idea"]) == 0
+    assert load_run(tmp_path / "run").tokenizers.text_format.text_prefix == ""
+    mbart = make_random_folder("mbart", tmp_path / "mbart", num_encoder_layers=1)
+    (mbart / "tokenizer_config.json").unlink()
+    for name in ("config.json", "generation_config.json"):
+        settings = json.loads((mbart / name).read_text())
+        settings.pop("decoder_start_token_id")
+        (mbart / name).write_text(json.dumps(settings))
+    arguments = ["import", str(mbart), "--run-dir", str(tmp_path / "ro")]
+    assert cli.main([*arguments, "--source-language", "en_XX"]) == 2
+    languages = ["--source-language", "en_XX", "--target-language", "ro_RO"]
+    assert cli.main([*arguments, *languages]) == 0
+    run = load_run(tmp_path / "ro")
+    assert run.tokenizers.target.pieces[run.model.config.start_id].text == "ro_RO"
 
 
 def test_what_cannot_be_imported(folder, tmp_path):

@@ -276,6 +276,9 @@ def test_a_server_without_a_model_does_not_start(tmp_path):
     for directory in (tmp_path / "nowhere", str(tmp_path / "nowhere")):
         with pytest.raises(FileNotFoundError, match="There is no exported model in"):
             Server(Settings(directory))
+    (tmp_path / "mine" / "1").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match=r"Did you mean '.*/mine'\?$"):
+        Server(Settings(tmp_path))
     write_broken_version(tmp_path, 1)
     with (
         pytest.raises(RuntimeError, match="has not started") as error,

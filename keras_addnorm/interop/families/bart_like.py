@@ -31,7 +31,7 @@ from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers import positions
 from keras_addnorm.models import Seq2SeqConfig
 
-_BIAS = "final_logits_bias"
+_BIAS, _HEAD = "final_logits_bias", "lm_head.weight"
 _ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -54,6 +54,10 @@ NOTES = names(
     use_return_dict cross_attention_hidden_size add_cross_attention extra_pos_embeddings
     tie_encoder_decoder pruned_heads encoder_layerdrop decoder_layerdrop
     gradient_checkpointing sep_token_id bos_token_id cls_token_id unk_token_id
+    tf_legacy_loss use_bfloat16 attn_implementation experts_implementation loss_type xla_device
+    base_model_tp_plan base_model_pp_plan keys_to_ignore_at_inference is_composition
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal
+    _experts_implementation _commit_hash _flash_attn_2_enabled
     """
 )
 SEARCH = FIELDS - SPECIAL_IDS | {"force_bos_token_to_be_generated"}
@@ -269,7 +273,9 @@ class NamesOfBart(HuggingFaceFamily):
             )
 
     def newest(self, settings: Settings, tensors: Mapping[str, StoredTensor]) -> Settings:
-        """Return the settings as they are."""
+        """Say that the head is the table, where a file has both: they are compared when read."""
+        if settings.get("tie_word_embeddings") is False and _HEAD in tensors:
+            return {**settings, "tie_word_embeddings": True}
         return settings
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:

@@ -219,7 +219,7 @@ class Eole(FamilyOfOpenNMT):
             "use_bias": have_biases(tensors),
             "logits_bias": model.get("generator_bias", True),
         }
-        return _CONFIG_FILE.read(found)
+        return _CONFIG_FILE.read(found, self.ignored)
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors, with rotary positions that pair channels as ours do."""

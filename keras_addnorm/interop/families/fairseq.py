@@ -103,10 +103,6 @@ _CONFIG_FILE = ConfigFile(
 class Fairseq(Family):
     """A `transformer_*` model that fairseq wrote; its texts are split by whatever it was given.
 
-    Args:
-        ignored: Options of your own, of a plug-in say, that change nothing in what a model
-            computes. Every other option that is set and not known is refused.
-
     Example:
         ```python
         from keras_addnorm.interop import families
@@ -117,8 +113,6 @@ class Fairseq(Family):
     Reference:
         Ott et al., "fairseq: A Fast, Extensible Toolkit for Sequence Modeling", 2019.
     """
-
-    ignored: tuple[str, ...] = ()
 
     def open(self, path: Path) -> Checkpoint:
         """Read the options and the tensors of a `.pt` file."""
@@ -139,7 +133,7 @@ class Fairseq(Family):
         settings = {
             name: each
             for name, each in options.items()
-            if name in known or not (name in self.ignored or each in (None, False, "", [], {}))
+            if name in known or each not in (None, False, "", [], {})
         }
         tables = [checkpoint.tensors[f"{side}.embed_tokens.weight"] for side in _SIDES]
         return _CONFIG_FILE.read(
@@ -148,7 +142,8 @@ class Fairseq(Family):
                 "source_vocabulary": tables[0].shape[0],
                 "target_vocabulary": tables[1].shape[0],
                 "tied": any(options.get(name) for name in ("share_all_embeddings", _TIED)),
-            }
+            },
+            self.ignored,
         )
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:

@@ -36,8 +36,25 @@ class Checkpoint:
         return self.path if self.path.is_dir() else self.path.parent
 
 
+@dataclasses.dataclass(frozen=True)
 class Family(abc.ABC):
-    """How the checkpoints of one kind are read and written. A subclass is a frozen dataclass."""
+    """How the checkpoints of one kind are read and written. A subclass is a frozen dataclass.
+
+    Args:
+        ignored: Settings of the config, as messages name them, that change nothing in what a model
+            computes: those of a fork or a plug-in. Every other one that is not known is refused.
+    """
+
+    ignored: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        names = self.ignored
+        if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+            raise ValueError(
+                "The ignored settings of a family are names. Expected a list of texts, such as "
+                f"['author']. Received: ignored={names!r:.60}"
+            )
+        object.__setattr__(self, "ignored", tuple(names))
 
     @abc.abstractmethod
     def open(self, path: Path) -> Checkpoint:
@@ -61,6 +78,10 @@ class Family(abc.ABC):
     def weights_of(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors of one checkpoint; of most families those of its config."""
         return self.weights(config)
+
+    def into(self, language: str) -> Family:
+        """Return the family whose targets start with a language; itself where they do not."""
+        return self
 
     @abc.abstractmethod
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair | None:

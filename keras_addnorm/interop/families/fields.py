@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from keras_addnorm.models import Seq2SeqConfig
@@ -30,6 +30,10 @@ class SameAs:
     name: str
 
 
+_PASSED_OVER = (
+    " Those that are not known and change no number can be passed over: with --ignore {0} of "
+    "keras-addnorm import, or ignored=('{0}',) of load_pretrained."
+)
 # What the value of a field has to be, by the type of its default.
 _KINDS: Mapping[type, tuple[str, tuple[type, ...]]] = {
     bool: ("True or False", (bool,)),
@@ -108,11 +112,12 @@ class ConfigFile:
     constants: Mapping[str, Any]
     ignored: frozenset[str] = frozenset()
 
-    def read(self, settings: Settings) -> Seq2SeqConfig:
+    def read(self, settings: Settings, ignored: Collection[str] = ()) -> Seq2SeqConfig:
         """Return our config for the settings of a file.
 
         Args:
             settings: The fields of the file.
+            ignored: The names of fields that change nothing, though they are not known.
 
         Returns:
             The config.
@@ -121,12 +126,15 @@ class ConfigFile:
             ValueError: If there are fields that are not known, or have a value that our layers do
                 not compute: all of them at once.
         """
-        known = {field.name for field in self.fields} | self.ignored
-        problems = [
-            f"{name} = {settings[name]!r:.60}; not known"
-            for name in sorted(settings)
-            if name not in known
-        ]
+        read = {field.name for field in self.fields}
+        if wrong := sorted(read.intersection(ignored)):
+            raise ValueError(
+                f"A setting that says what a {self.family} model computes cannot be ignored. "
+                f"Expected names that are not known here. Received: {', '.join(wrong)}"
+            )
+        known = read.union(self.ignored, ignored)
+        unknown = [name for name in sorted(settings) if name not in known]
+        problems = [f"{name} = {settings[name]!r:.60}; not known" for name in unknown]
         ours: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for field in self.fields:
@@ -146,6 +154,7 @@ class ConfigFile:
             raise ValueError(
                 f"This {self.family} model has settings that our layers do not compute, or that "
                 f"are not known here: {'; '.join(problems)}."
+                + (_PASSED_OVER.format(unknown[0]) if unknown else "")
             )
         return Seq2SeqConfig.from_dict(_nested({**self.constants, **ours}))
 

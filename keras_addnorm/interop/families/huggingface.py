@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from keras_addnorm.models import Seq2SeqConfig
 _DEFAULT_LENGTH = 20
 # Of a model without a head, whose names lack the prefix.
 _PARTS = ("shared.", "encoder.", "decoder.")
+# Names of fields that say who wrote a file, and with what; transformers' own begin with "_".
+_ABOUT = r"_\w+|(?:\w+_)?(?:author|authors|comment|date|description|license|url|version)"
 _SEARCH_FILE = "generation_config.json"
 
 
@@ -66,7 +69,20 @@ class HuggingFaceFamily(Family):
     def config(self, checkpoint: Checkpoint) -> Seq2SeqConfig:
         """Return our config for the settings of the folder, with the ids that it generates with."""
         settings = self.newest(checkpoint.settings, checkpoint.tensors)
-        return self.config_file.read({**settings, **self._special_ids(checkpoint)})
+        known = {field.name for field in self.config_file.fields} | self.config_file.ignored
+        notes = {
+            name: value
+            for name, value in settings.items()
+            if name not in known and name not in self.ignored and _says_nothing(name, value)
+        }
+        if notes:
+            said = ", ".join(f"{name} = {value!r:.60}" for name, value in notes.items())
+            warnings.warn(
+                f"The config says what is not known here, and is taken for a note: {said:.600}.",
+                stacklevel=2,
+            )
+        settings = {name: value for name, value in settings.items() if name not in notes}
+        return self.config_file.read({**settings, **self._special_ids(checkpoint)}, self.ignored)
 
     def generation(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> GenerationSettings:
         """Return how to search: what `generation_config.json` says, else the config."""
@@ -96,8 +112,7 @@ class HuggingFaceFamily(Family):
         said, settings = _said_of_searches(checkpoint), checkpoint.settings
         start = _chosen("decoder_start_token_id", said, settings)
         end = _chosen("eos_token_id", said, settings)
-        if start is None:
-            start = self.starts.get(tokenizer_class(checkpoint))
+        start = self.start_of(checkpoint, start)
         (field,) = (f for f in self.config_file.fields if f.name == "decoder_start_token_id")
         if start is None and field.default is None:
             known = "".join(f", {token} for a {name}" for name, token in self.starts.items())
@@ -105,14 +120,25 @@ class HuggingFaceFamily(Family):
                 f"'{checkpoint.folder}' does not say which token a target starts with. Expected "
                 f"decoder_start_token_id in generation_config.json or config.json{known}, the id "
                 "of the target language where targets start with it. Received: none, and the "
-                f"tokenizer_class {tokenizer_class(checkpoint)!r}. Add it to config.json."
+                f"tokenizer_class {tokenizer_class(checkpoint)!r}. Pass the language as "
+                "target_language (import --target-language), or add the id to config.json."
             )
         found = {"decoder_start_token_id": start, "eos_token_id": end}
         return {name: token for name, token in found.items() if token is not None}
 
+    def start_of(self, checkpoint: Checkpoint, said: int | None) -> int | None:
+        """Return the id that targets start with; `None` if neither the files nor the family say."""
+        return self.starts.get(tokenizer_class(checkpoint)) if said is None else said
+
     def settings(self, config: Seq2SeqConfig, notes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `config.json` of a model."""
-        kept = {name: notes[name] for name in notes if name in self.config_file.ignored}
+        fields = {field.name for field in self.config_file.fields}
+        known = self.config_file.ignored.union(self.ignored)
+        kept = {
+            name: value
+            for name, value in notes.items()
+            if name in known or (name not in fields and _says_nothing(name, value))
+        }
         return {
             **kept,
             "architectures": [self.architecture],
@@ -155,6 +181,12 @@ def tokenizer_class(checkpoint: Checkpoint, known: Sequence[str] | None = None) 
 
 # What else stands in the file: whether it was made of a config.
 _KNOWN = FIELDS | {"_from_model_config", "_commit_hash"}
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    """Return whether a field that no class reads is switched off, or says where a file is from."""
+    is_off = value is None or value is False or value in ("", [], {})
+    return is_off or re.fullmatch(_ABOUT, name) is not None
 
 
 def _said_of_searches(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -147,7 +147,8 @@ class JoeyNMT(ReadOnlyFamily):
                 "target_vocabulary": sizes[1],
                 **{name: special[name] for name in ("pad_id", "bos_id", "eos_id")},
                 "max_output_length": longest if longest > 0 else None,
-            }
+            },
+            self.ignored,
         )
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:

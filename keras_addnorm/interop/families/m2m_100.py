@@ -16,10 +16,12 @@ from keras_addnorm.interop.families.text_files import (
     read_ids,
     require_text_file,
 )
+from keras_addnorm.interop.families.tokenizer_json import whole_tokenizer
 from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
 
 _PAD = 1
+_MODEL = "sentencepiece.bpe.model"
 
 # By whether the language stands behind a source, as it first did.
 _NLLB_FORMATS = {
@@ -64,7 +66,7 @@ class M2M100(bart_like.NamesOfBart):
     def tokenizers(self, checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         """Read the files of M2M-100, which list the ids, or those of NLLB, which move them."""
         folder, size = checkpoint.folder, config.source_vocabulary_size
-        model = require_text_file(folder, "sentencepiece.bpe.model")
+        whole = whole_tokenizer(folder, _MODEL)
         ids = read_ids(folder / "vocab.json")
         # The one class lists the ids, the other one does not.
         expected = "M2M100Tokenizer" if ids else "NllbTokenizer"
@@ -75,7 +77,14 @@ class M2M100(bart_like.NamesOfBart):
                 f"vocab.json. Expected {expected}. Were the files of two models mixed?"
             )
         settings = TokenizerSettings(folder, kind)
+        is_legacy = settings.config.get("legacy_behaviour") or False
+        nllb_format = _NLLB_FORMATS[is_legacy]
         special = {"pad": "<pad>", "start": "</s>", "end": "</s>", "unknown": "<unk>"}
+        if whole is not None:
+            whole.require_around(nllb_format, settings)
+            tokenizer = whole.tokenizer(whole.piece_ids(settings, size, **special))
+            return TokenizerPair(tokenizer, tokenizer, nllb_format)
+        model = require_text_file(folder, _MODEL)
         if ids:
             default = WMT21 if settings.config.get("language_codes") == "wmt21" else M2M_100
             languages = settings.languages or tuple(f"__{language}__" for language in default)
@@ -88,5 +97,4 @@ class M2M100(bart_like.NamesOfBart):
         tokenizer = moved(
             model, size, settings, first=("<s>", "<pad>", "</s>", "<unk>"), last=last, **special
         )
-        is_legacy = settings.config.get("legacy_behaviour") or False
-        return TokenizerPair(tokenizer, tokenizer, _NLLB_FORMATS[is_legacy])
+        return TokenizerPair(tokenizer, tokenizer, nllb_format)

@@ -173,7 +173,7 @@ class MarianNpz(Family):
             )
         # An empty list or text says nothing.
         said = {name: value for name, value in settings.items() if value not in ([], "", None)}
-        return _CONFIG_FILE.read({**said, **_derived(settings, tensors)})
+        return _CONFIG_FILE.read({**said, **_derived(settings, tensors)}, self.ignored)
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors. Matrices lie as ours do."""

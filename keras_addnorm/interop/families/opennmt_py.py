@@ -139,7 +139,9 @@ class OpenNMTPy(FamilyOfOpenNMT):
         known = {field.name for field in _CONFIG_FILE.fields}
         options = _updated(checkpoint.settings)
         settings = {name: each for name, each in options.items() if name in known}
-        return _CONFIG_FILE.read({**settings, **_derived(options, checkpoint.tensors)})
+        return _CONFIG_FILE.read(
+            {**settings, **_derived(options, checkpoint.tensors)}, self.ignored
+        )
 
     def weights(self, config: Seq2SeqConfig) -> WeightTable:
         """Return the tensors, with rotary positions that pair channels as ours do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from keras_addnorm.interop.families.fields import (
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily, tokenizer_class
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Form, Row, Scaled, WeightTable
 from keras_addnorm.interop.families.text_files import moved, read_pieces, require_text_file
+from keras_addnorm.interop.families.tokenizer_json import whole_tokenizer
 from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers.feed_forward import get_activation
@@ -57,6 +59,7 @@ _REPEATED = {
 }
 _CLASSES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
 _SENTINELS = 100
+_MODEL = "spiece.model"
 _TABLE, _HEAD = "shared.weight", "lm_head.weight"
 
 
@@ -197,16 +200,27 @@ def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         first = default.offset + 256
         tokenizer = ByteTokenizer(**settings.of_bytes(first, default.last, size))
     else:
-        model = require_text_file(checkpoint.folder, "spiece.model")
-        settings = TokenizerSettings(checkpoint.folder, kind)
-        pieces = read_pieces(model)
-        last = _sentinels(settings, pieces, size - len(pieces))
-        tokenizer = moved(model, size, settings, last=last, start="<pad>")
+        tokenizer = _of_pieces(checkpoint.folder, kind, size)
     tasks = checkpoint.settings.get("task_specific_params") or {}
-    # Old T5 is told in words what to do.
-    translates = any(name.startswith("translation_") for name in tasks)
+    # T5 1.0 is told in words what to do. Flan-T5, made of 1.1, keeps the list, and is not.
+    is_told = any(name.startswith("translation_") for name in tasks)
+    translates = is_told and not get_activation(config.activation).is_gated
     text_format = TextFormat(text_prefix="translate {source} to {target}: " if translates else "")
     return TokenizerPair(tokenizer, tokenizer, text_format)
+
+
+def _of_pieces(folder: Path, kind: str, size: int) -> BaseTokenizer:
+    """Return the tokenizer of a SentencePiece model, or of a `tokenizer.json`."""
+    whole = whole_tokenizer(folder, _MODEL)
+    if whole is None:
+        model = require_text_file(folder, _MODEL)
+        settings = TokenizerSettings(folder, kind)
+        pieces = read_pieces(model)
+        last = _sentinels(settings, pieces, size - len(pieces))
+        return moved(model, size, settings, last=last, start="<pad>")
+    settings = TokenizerSettings(folder, kind)
+    whole.require_around(TextFormat(), settings)
+    return whole.tokenizer(whole.piece_ids(settings, size, start="<pad>"))
 
 
 def _sentinels(settings: TokenizerSettings, pieces: Sequence[str], room: int) -> tuple[str, ...]:

@@ -116,17 +116,10 @@ def require_text_file(folder: Path, *names: str) -> Path:
         if (folder / name).is_file():
             return folder / name
     there = ", ".join(sorted(path.name for path in folder.iterdir()))
-    only_new = "tokenizer.json" in there
     raise FileNotFoundError(
         f"There is no tokenizer in '{folder}' that can be read here. Expected "
-        f"{' or '.join(map(repr, names))}. Received: {there}. "
-        + (
-            "A tokenizer.json is another form of the same: the model of pieces lies in the folder "
-            "that it was made of. "
-            if only_new
-            else ""
-        )
-        + "Pass tokenizers=None to load the weights alone."
+        f"{' or '.join(map(repr, names))}, or a tokenizer.json. Received: {there}. "
+        "Pass tokenizers=None to load the weights alone."
     )
 
 

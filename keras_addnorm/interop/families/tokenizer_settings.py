@@ -56,6 +56,8 @@ _OF_SENTENCEPIECE: Mapping[str, tuple[Any, ...] | None] = {
     ),
     **dict.fromkeys(("nbest_size", "alpha", "num_threads")),
 }
+# Classes that read any tokenizer.json, and say nothing of what is in it.
+_OF_NO_FAMILY = ("PreTrainedTokenizer", "TokenizersBackend")
 _NOTHING = "(?!)"
 _WORD = r"[A-Za-z][\w-]+"
 _NAMES = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
@@ -219,6 +221,12 @@ class TokenizerSettings:
             entry.index is not None and self.kind.is_language(entry.text, self._is_special(entry))
             for entry in self._entries.values()
         )
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """The ids of tokens that the files say, besides those of the pieces."""
+        entries = self._entries.values()
+        return {each.text: each.index for each in entries if each.index is not None}
 
     def extended(self, ids: PieceIds, size: int) -> PieceIds:
         """Return ids with the added tokens among them, as many as a table has rows.
@@ -524,6 +532,8 @@ def class_of(folder: Path, settings: Mapping[str, Any], known: Sequence[str] | N
         if not name:
             continue
         found = str(name).removesuffix("Fast")
+        if found in _OF_NO_FAMILY and (folder / WHOLE).is_file():
+            return ""
         if known is not None and found not in known:
             raise ValueError(
                 f"The tokenizer of '{folder}' is of another kind than the family's. Expected the "

@@ -70,7 +70,6 @@ class TorchTransformer(Family):
     target_embedding: str | None = None
     head: str | None = None
     reads_padding: bool = False
-    ignored: tuple[str, ...] = ()
 
     def open(self, path: Path) -> Checkpoint:
         """Read the state dictionary of a file, or of a folder's `model.safetensors`."""

@@ -21,8 +21,8 @@ Translates a split of the run's data and prints BLEU and chrF with their sacreBL
 scores are added to RUN_DIR/scores.json, the translations written to RUN_DIR/translations.txt.
 
 examples:
-  keras-addnorm evaluate --run-dir runs/mine
-  keras-addnorm evaluate --run-dir runs/mine --split test_2016_flickr --num-beams 5
+  keras-addnorm evaluate runs/mine
+  keras-addnorm evaluate runs/mine --split test_2016_flickr --num-beams 5
 """
 
 
@@ -51,5 +51,5 @@ EVALUATE = Command(
     _add_arguments,
     _run,
     config_of_run,
-    usage="--run-dir DIR [options]",
+    usage="RUN_DIR [options]",
 )

@@ -77,5 +77,5 @@ EXPLAIN = Command(
     _add_arguments,
     _run,
     _check,
-    usage="[options] RUN_DIR [RUN_DIR ...] --html FILE",
+    usage="RUN_DIR [RUN_DIR ...] --html FILE [options]",
 )

@@ -33,12 +33,12 @@ translates with it, and docs/runtimes.md says what each can do:
   litert        the same in one file for LiteRT, on phones and small devices
 
 examples:
-  keras-addnorm export --run-dir runs/mine saved_models/mine
-  keras-addnorm export --run-dir runs/mine saved_models/mine --version 7 --num-beams 1
-  keras-addnorm export --run-dir runs/mine saved_models/mine --storage float16
-  keras-addnorm export --run-dir runs/mine saved_models/mine --shortlist 1024
-  keras-addnorm export --run-dir runs/mine ct2/mine --format ctranslate2
-  keras-addnorm export --run-dir runs/mine onnx/mine --format onnx --max-length 64
+  keras-addnorm export runs/mine saved_models/mine
+  keras-addnorm export runs/mine saved_models/mine --version 7 --num-beams 1
+  keras-addnorm export runs/mine saved_models/mine --storage float16
+  keras-addnorm export runs/mine saved_models/mine --shortlist 1024
+  keras-addnorm export runs/mine ct2/mine --format ctranslate2
+  keras-addnorm export runs/mine onnx/mine --format onnx --max-length 64
 """
 
 # Arguments of the function that writes a SavedModel.
@@ -130,5 +130,5 @@ EXPORT = Command(
     _add_arguments,
     _run,
     _check,
-    usage="--run-dir DIR [options] DIRECTORY",
+    usage="RUN_DIR DIRECTORY [options]",
 )

@@ -25,13 +25,13 @@ direction, --source-language and --target-language, as its vocabulary names them
 evaluate and inspect with are those of --data. See docs/pretrained.md.
 
 examples:
-  keras-addnorm import opus-mt-en-de --run-dir runs/opus
-  keras-addnorm import Helsinki-NLP/opus-mt-en-de --run-dir runs/opus --data corpus
-  keras-addnorm import nllb --run-dir runs/nllb --source-language eng_Latn \\
+  keras-addnorm import opus-mt-en-de runs/opus
+  keras-addnorm import Helsinki-NLP/opus-mt-en-de runs/opus --data corpus
+  keras-addnorm import nllb runs/nllb --source-language eng_Latn \\
       --target-language deu_Latn
-  keras-addnorm import eole --run-dir runs/eole \\
+  keras-addnorm import eole runs/eole \\
       --family '{name = "eole", source_sentencepiece = "vocab.spm"}'
-  keras-addnorm train --start-from runs/opus --data shop.tsv --run-dir runs/shop --epochs 3
+  keras-addnorm train runs/shop --start-from runs/opus --data shop.tsv --epochs 3
 """
 
 
@@ -39,7 +39,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", type=some_text, metavar="NAME", help="a folder or file, or a name at the hub"
     )
-    add_run_dir(parser, RunOption(may_stand_first=False))
+    add_run_dir(parser, RunOption(place=1, may_be_new=True))
     add_verification(parser)
     parser.add_argument(
         "--family",
@@ -47,12 +47,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|TABLE",
         help="the kind of checkpoint, where no config.json tells; a TOML table with more it needs",
     )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        type=some_text,
+        metavar="KEY",
+        help="a setting of the config that is not known here and changes no number (repeatable)",
+    )
     for side in ("source", "target"):
         parser.add_argument(
             f"--{side}-language",
             metavar="TOKEN",
             help=f"the {side} language in the vocabulary's own words, such as deu_Latn",
         )
+    parser.add_argument(
+        "--text-prefix",
+        metavar="TEXT",
+        help='words before each text, in place of T5\'s "translate ..."; "" for none',
+    )
     settings = (one for one in list_settings(RunConfig) if one.table in ("", "evaluation"))
     chosen = [one for one in settings if one.key != "split"]  # of the pairs to train on
     add_settings(parser, chosen, "evaluation", "evaluation.num_beams=2")
@@ -61,7 +74,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _check(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given."""
     if options.run_dir.exists():
-        raise UserError(f"--run-dir {options.run_dir} exists. Expected the name of a new folder.")
+        raise UserError(f"{str(options.run_dir)!r} exists. Expected the name of a new folder.")
     return given(options)
 
 
@@ -77,6 +90,8 @@ def _run(options: argparse.Namespace, settings: dict[str, Any]) -> None:
             source_language=options.source_language,
             target_language=options.target_language,
             verify=options.verify,
+            ignored=options.ignore,
+            text_prefix=options.text_prefix,
         )
     print(summary(options.name, loaded, options.run_dir))
 
@@ -87,5 +102,5 @@ IMPORT = Command(
     _add_arguments,
     _run,
     _check,
-    usage="NAME --run-dir DIR [options]",
+    usage="NAME RUN_DIR [options]",
 )

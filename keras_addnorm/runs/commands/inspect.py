@@ -77,5 +77,5 @@ INSPECT = Command(
     _add_arguments,
     _run,
     _check,
-    usage="[options] RUN_DIR",
+    usage="RUN_DIR [options]",
 )

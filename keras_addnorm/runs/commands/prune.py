@@ -26,9 +26,9 @@ Without names, those sublayers are left out that `keras-addnorm inspect` calls n
 training that makes up for it: train --start-from. See docs/monitor_prune_fold.md.
 
 examples:
-  keras-addnorm prune --run-dir runs/mine
-  keras-addnorm prune --run-dir runs/mine encoder/2/self_attention decoder/3/feed_forward
-  keras-addnorm prune --run-dir runs/mine encoder/2/self_attention --save runs/pruned
+  keras-addnorm prune runs/mine
+  keras-addnorm prune runs/mine encoder/2/self_attention decoder/3/feed_forward
+  keras-addnorm prune runs/mine encoder/2/self_attention --save runs/pruned
 """
 
 
@@ -70,5 +70,5 @@ PRUNE = Command(
     _add_arguments,
     _run,
     _check,
-    usage="--run-dir DIR [options] [SUBLAYER ...]",
+    usage="RUN_DIR [SUBLAYER ...] [options]",
 )

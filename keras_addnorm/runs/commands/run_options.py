@@ -18,15 +18,14 @@ from keras_addnorm.runs.terminal import StatusLine
 if TYPE_CHECKING:
     from keras_addnorm.runs.trained_run import TrainedRun
 
-_MAY_STAND_FIRST = RunOption()
+_FIRST = RunOption()
 
 
-def add_run_dir(parser: Any, run: RunOption = _MAY_STAND_FIRST) -> None:
-    """Adds `--run-dir`, which has to be given, or what `run` says may stand in its place."""
-    help = "the run directory"
-    if run.may_stand_first:
-        help += ", which may also stand before all other arguments, without the flag"
-    parser.add_argument("--run-dir", type=some_path, metavar="DIR", help=help)
+def add_run_dir(parser: Any, run: RunOption = _FIRST) -> None:
+    """Adds the run directory, which has to be given, as a word or as `--run-dir`."""
+    parser.add_argument(
+        "--run-dir", type=some_path, metavar="DIR", help="the run directory, in place of RUN_DIR"
+    )
     parser.set_defaults(run_option=run)
 
 
@@ -58,7 +57,7 @@ def add_pairs(parser: argparse.ArgumentParser, flag: str, default: int) -> None:
 
 
 def run_directory(options: argparse.Namespace) -> RunDirectory:
-    """Returns the run of `--run-dir`, whose files are compared with their digests or not."""
+    """Returns the run that was named, whose files are compared with their digests or not."""
     return RunDirectory(options.run_dir, verify=options.verify)
 
 

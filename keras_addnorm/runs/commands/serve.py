@@ -46,5 +46,5 @@ SERVE = Command(
     # A served model needs no Keras, and a server has to return memory, which the allocator settings
     # for training prevent.
     import_tensorflow_quietly,
-    usage="[options] DIRECTORY",
+    usage="DIRECTORY [options]",
 )

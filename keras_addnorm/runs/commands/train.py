@@ -33,26 +33,25 @@ with its name: --evaluation-batch-size, --evaluation-num-beams. RUN_DIR/config.t
 them. The same command again (or --resume without settings) resumes a run that was stopped or
 killed, and
 
-  keras-addnorm train --run-dir runs/mine --epochs 30
+  keras-addnorm train runs/mine --epochs 30
 
 trains a finished run further. --start-from makes a new run with the tokenizers, weights and
 settings of another one, for fine-tuning on other data.
 
 examples:
-  keras-addnorm train --data spa.txt --source en --target es --run-dir runs/mine
-  keras-addnorm train --data corpus --source en --target de --run-dir runs/mine
-  keras-addnorm train --config examples/multi30k_en_de.toml --data corpus --run-dir runs/mine
-  keras-addnorm train --start-from runs/mine --data shop --run-dir runs/shop --epochs 5
-  keras-addnorm train --start-from runs/opus --data shop --run-dir runs/shop --lora-rank 8
-  keras-addnorm train --data demo/en-fr --source en --target fr --run-dir runs/deep \\
+  keras-addnorm train runs/mine --data spa.txt --source en --target es
+  keras-addnorm train runs/mine --data corpus --source en --target de
+  keras-addnorm train runs/mine --config examples/multi30k_en_de.toml --data corpus
+  keras-addnorm train runs/shop --start-from runs/mine --data shop --epochs 5
+  keras-addnorm train runs/shop --start-from runs/opus --data shop --lora-rank 8
+  keras-addnorm train runs/deep --data demo/en-fr --source en --target fr \\
       --scheme deep_norm --norm rms_norm --num-encoder-layers 12
-  keras-addnorm train --config recipe.toml --run-dir runs/mine --set model.positions=rotary
+  keras-addnorm train runs/mine --config recipe.toml --set model.positions=rotary
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    # A new folder is named with the flag: a word too many would become one.
-    add_run_dir(parser, RunOption(may_stand_first=False))
+    add_run_dir(parser, RunOption(may_be_new=True))
     add_verification(parser)
     parser.add_argument("--config", type=some_path, metavar="FILE", help="settings as TOML")
     parser.add_argument(
@@ -104,6 +103,6 @@ TRAIN = Command(
     _run,
     _check,
     prepare_for_training,
-    usage="--run-dir DIR [options]",
+    usage="RUN_DIR [options]",
     resumes=True,
 )

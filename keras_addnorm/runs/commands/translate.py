@@ -42,9 +42,9 @@ standard error says how far it is.
 number of the text, the score, and the translation, with tabs between.
 
 examples:
-  keras-addnorm translate --run-dir runs/mine "A dog runs." "Two dogs run."
+  keras-addnorm translate runs/mine "A dog runs." "Two dogs run."
   keras-addnorm translate --model saved_models/mine --output lines.de < lines.en
-  keras-addnorm translate --run-dir runs/mine --num-beams 8 --n-best 3 --no-repeat-ngram 3 "A dog."
+  keras-addnorm translate runs/mine --num-beams 8 --n-best 3 --no-repeat-ngram 3 "A dog."
   keras-addnorm translate --model saved_models/nllb --source-language eng_Latn \\
       --target-language deu_Latn "A dog runs."
 """
@@ -60,7 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--n-best",
         type=whole_number,
         metavar="N",
-        help="print the N best translations of each text, with --run-dir and N beams or more",
+        help="print the N best translations of each text, with a run and N beams or more",
     )
     parser.add_argument(
         "--output",
@@ -101,7 +101,7 @@ def _require_no_search(options: argparse.Namespace) -> None:
     if refused:
         raise UserError(
             f"An exported model has its search inside: {', '.join(refused)} cannot be chosen "
-            "here. Export it again, or translate with --run-dir."
+            "here. Export it again, or translate with its run."
         )
 
 
@@ -205,5 +205,5 @@ TRANSLATE = Command(
     _add_arguments,
     _run,
     _check,
-    usage="(--run-dir DIR | --model DIR) [options] [TEXT ...]",
+    usage="(RUN_DIR | --model DIR) [options] [TEXT ...]",
 )

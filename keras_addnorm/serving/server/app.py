@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -53,6 +54,7 @@ class Server:
             raise FileNotFoundError(
                 f"There is no exported model in '{settings.directory}'. Expected folders named by "
                 f"a number, such as '{settings.directory / '1'}', as an export has them."
+                f"{_exports_below(settings.directory)}"
             )
         self.settings = settings
         self.port = settings.port
@@ -258,7 +260,16 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
-        raise OSError(f"Cannot listen at {_bracketed(host)}:{port}: {error}") from error
+        raise OSError(
+            f"Cannot listen at {_bracketed(host)}:{port}: {error}. --port 0 takes any that is free."
+        ) from error
+
+
+def _exports_below(directory: Path) -> str:
+    """Names the folders of versions that a folder holds, for somebody who gave that one."""
+    folders = sorted(path for path in Path(directory).glob("*") if path.is_dir())
+    found = [f"'{path}'" for path in folders if existing_versions(path)]
+    return f" Did you mean {' or '.join(found[:4])}?" if found else ""
 
 
 def _bracketed(host: str) -> str:

@@ -280,7 +280,11 @@ def _parts(pattern: re.Pattern[str], request: Request) -> tuple[str, ...]:
     path = request.scope["raw_path"].decode("latin-1")
     found = pattern.fullmatch(path)
     if found is None:
-        raise ServingError("INVALID_ARGUMENT", f"Malformed request: {request.method} {path[:200]}")
+        is_call = request.method == "GET" and path.endswith((":predict", ":classify", ":regress"))
+        hint = ". Send it with POST" if is_call else ""
+        raise ServingError(
+            "INVALID_ARGUMENT", f"Malformed request: {request.method} {path[:200]}{hint}"
+        )
     return tuple(urllib.parse.unquote(part or "") for part in found.groups())
 
 

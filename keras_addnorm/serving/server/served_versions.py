@@ -85,7 +85,10 @@ class Versions:
             raise ServingError("UNAVAILABLE", f"Model '{name}' is still being loaded. Try again.")
         if name != self.name or current is None or version not in (None, current.number):
             asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise ServingError("NOT_FOUND", f"Servable not found for request: {asked}")
+            raise ServingError(
+                "NOT_FOUND",
+                f"Servable not found for request: {asked}. This server has Latest({self.name}).",
+            )
         return current
 
     def states(self, name: str, version: int | None = None) -> list[VersionState]:
