@@ -14,6 +14,9 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 from keras_addnorm.basics.suggestions import did_you_mean
 
 Init = TypeVar("Init", bound=Callable[..., None])
+P = ParamSpec("P")
+Arguments = TypeVar("Arguments")
+Class = TypeVar("Class", bound=type)
 
 
 class OtherOrder(NamedTuple):
@@ -83,10 +86,6 @@ OTHER_NAMES = {
     "key_dim": "head_dim instead",
 }
 """Arguments of the layers of Keras, KerasHub and torch, and what they are here."""
-
-P = ParamSpec("P")
-Arguments = TypeVar("Arguments")
-Class = TypeVar("Class", bound=type)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
