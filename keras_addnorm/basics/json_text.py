@@ -8,6 +8,8 @@ from typing import Any
 
 from keras_addnorm.basics.text_file import read_text
 
+_LONGEST = 1 << 28  # bytes of a file: vocabularies of a million pieces have less
+
 
 def parse_json(content: str | bytes) -> Any:
     """Reads JSON, as `json.loads` does.
@@ -47,9 +49,28 @@ def read_json(path: Path) -> Any:
 
     Raises:
         OSError: If it cannot be read.
-        ValueError: If it is no JSON; the message names it.
+        ValueError: If it is no JSON, or larger than 256 MiB; the message names it.
     """
+    require_moderate(path)
     try:
         return parse_json(read_text(path))
     except ValueError as error:
         raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
+
+
+def require_moderate(path: Path) -> None:
+    """Refuses a file that no settings and no vocabulary are as large as, before it is read.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: If there is no such file.
+        ValueError: If it has more than 256 MiB.
+    """
+    size = path.stat().st_size
+    if size > _LONGEST:
+        raise ValueError(
+            f"'{path}' is too large for what its name says. Expected at most {_LONGEST} bytes. "
+            f"Received: {size}. Download it again."
+        )
