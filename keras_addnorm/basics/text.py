@@ -19,6 +19,7 @@ _MARKS = {
     b"\xfe\xff": "UTF-16",
 }
 _BYTES_OF_UTF_32 = 4
+_LARGEST_FILE = 1 << 28  # bytes: vocabularies of a million pieces have less
 _FIRST_PRINTABLE = 32
 _NEARLY_ALL = 0.9
 _LAST_LETTER = chr(0x3FFFF)  # beyond the planes that have letters
@@ -164,11 +165,22 @@ def parse_json(content: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Reads a file of JSON in UTF-8; a `ValueError` names one that is none."""
+    """Reads a file of JSON in UTF-8; a `ValueError` names one that is none, or is too large."""
+    require_moderate(path)
     try:
         return parse_json(read_text(path))
     except ValueError as error:
         raise ValueError(f"'{path}' is no JSON: {error}. Download it again.") from error
+
+
+def require_moderate(path: Path) -> None:
+    """Raises a `ValueError` for a file larger than any settings or vocabulary, before it is read."""
+    size = path.stat().st_size
+    if size > _LARGEST_FILE:
+        raise ValueError(
+            f"'{path}' is too large for what its name says. Expected at most {_LARGEST_FILE} "
+            f"bytes. Received: {size}. Download it again."
+        )
 
 
 def encodable_text(text: str) -> str:

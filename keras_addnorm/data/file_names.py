@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from keras_addnorm.basics.languages import tidy
 from keras_addnorm.data.readers import InputFile, reader_by_name
 
 VALIDATION_NAMES = frozenset({"val", "valid", "validation", "dev"})
@@ -14,7 +15,11 @@ NAMING = (
     "val.en, val.de, test.en, test.de"
 )
 
-_LANGUAGE = r"[A-Za-z]{2,3}(?:[_-][A-Za-z]{2,4})?"
+# A code with script, region (letters or a number) and variants: zh-Hant-TW, es-419, ca-valencia.
+_LANGUAGE = (
+    r"[A-Za-z]{2,3}(?:[_-][A-Za-z]{2,4}){0,2}(?:[_-]\d{3})?"
+    r"(?:[_-](?:[A-Za-z\d]{5,8}|\d[A-Za-z\d]{3}))*"
+)
 _ROLE = r"src|tgt|trg|source|target"
 _SPLIT = "|".join(("train", *sorted(VALIDATION_NAMES)))
 # Names of files that are in parts: data-00000-of-00002, train-00000-of-00001, test.part1
@@ -111,8 +116,7 @@ def side_files(files: Iterable[InputFile]) -> list[SideFile]:
             if match is None or match["language"].lower() in _NO_LANGUAGES:
                 continue
             groups = match.groupdict()
-            pair = (groups.get("pair") or "").lower()
-            if form.is_corpus and match["language"].lower() not in pair.split("-"):
+            if form.is_corpus and not _is_of_pair(match["language"], groups["pair"]):
                 continue
             stem = groups.get("split") or match["stem"]
             split = "train" if form.is_corpus else split_name(stem)
@@ -121,6 +125,12 @@ def side_files(files: Iterable[InputFile]) -> list[SideFile]:
             found.append(SideFile(file, split, match["language"], (index, rest), form.is_corpus))
             break
     return found
+
+
+def _is_of_pair(language: str, pair: str) -> bool:
+    """Whether a language is the first or the last of a pair such as `en-zh_Hant`."""
+    language, pair = tidy(language), tidy(pair)
+    return pair.startswith(f"{language}-") or pair.endswith(f"-{language}")
 
 
 def table_files(files: Sequence[InputFile]) -> dict[str, tuple[InputFile, ...]]:

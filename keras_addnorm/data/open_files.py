@@ -17,6 +17,7 @@ from keras_addnorm.basics.languages import (
     has_form_of_code,
     note_unknown,
     require_code,
+    tidy,
 )
 from keras_addnorm.basics.text import printable
 from keras_addnorm.data.file_names import (
@@ -155,7 +156,10 @@ def _find_among(
         roles = [source or "src", target or "tgt"]
         direction = (roles[0], roles[1])
     else:
-        named = [name for name in languages if side_of_role(name) is None]
+        # Names of files may spell a code in another way: pt_BR for pt-BR.
+        asked = {tidy(name): name for name in (source, target) if name is not None}
+        spelt = (asked.get(tidy(name), name) for name in languages if side_of_role(name) is None)
+        named = list(dict.fromkeys(spelt))
         direction = choose_direction(named, None, source, target, label)
     found = find_parallel_files(files, *direction, str(path))
     used = {file.name for one in found for file in (one.source, one.target)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
+from keras_addnorm.basics.languages import tidy
 from keras_addnorm.basics.text import printable
 from keras_addnorm.data.file_names import (
     NAMING,
@@ -134,9 +135,12 @@ def _both_sides(
 ) -> tuple[InputFile | None, InputFile | None]:
     """The files of a form in both languages; a plain file is preferred to its compressed copy."""
     sides: list[InputFile | None] = [None, None]
-    for one in files:
+    known = [one for one in files if one.form == form]
+    spelt = {one.language for one in known}
+    for one in known:
         side = _side(one, source, target)
-        if one.form != form or side is None:
+        # Of pt_BR and pt-BR, the one that is spelt as asked for.
+        if side is None or (one.language != (source, target)[side] in spelt):
             continue
         other = sides[side]
         if other is None:
@@ -158,7 +162,7 @@ def _refuse_two(split: str, language: str, one: InputFile, other: InputFile, whe
 def _side(file: SideFile, source: str, target: str) -> int | None:
     """0 for a file in the source language, 1 for one in the target language."""
     for side, wanted in enumerate((source, target)):
-        if file.language == wanted:
+        if tidy(file.language) == tidy(wanted):
             return side
     role = side_of_role(file.language)
     if role is not None and not {source, target} & {"src", "tgt", "trg"}:

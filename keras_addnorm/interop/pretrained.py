@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics import atomic_folder
+from keras_addnorm.basics.text import require_moderate
 from keras_addnorm.data import BaseTokenizer, TextFormat, TokenizerPair
 from keras_addnorm.decoding import Search, Translations, translate
 from keras_addnorm.decoding.search import OPTIONS
@@ -32,13 +34,9 @@ OF_THE_FOLDER = "folder"
 
 FamilyLike = str | dict[str, Any] | Family
 
-# What belongs to the texts, and goes back as it came.
-_TEXT_FILES = (
-    *("source.spm", "target.spm", "spiece.model", "sentencepiece.bpe.model", "tokenizer.json"),
-    *("vocab.json", "target_vocab.json", "merges.txt", "tokenizer_config.json"),
-    *("special_tokens_map.json", "added_tokens.json"),
-)
-_CARD = "README.md"
+# A header stands at the beginning of a card.
+_CARD, _HEADER = "README.md", 1 << 20
+_MOST_POSITIONS = 1 << 20
 _LICENCE = re.compile(r"^license:\s*(?:-\s+)?['\"]?([^'\"\n]+)", re.MULTILINE)
 _NOT_COMMERCIAL = re.compile(r"\bnc\b", re.IGNORECASE)
 
@@ -205,27 +203,29 @@ def load_pretrained(
     path = find_checkpoint(name)
     if verify:
         require_intact(path)
-    kind = _family_of(path) if family is None else families.get(family)
-    if ignored:
-        kind = dataclasses.replace(kind, ignored=(*kind.ignored, *ignored))
-    if target_language is not None:
-        kind = kind.into(target_language)
-    checkpoint = kind.open(path)
-    config = kind.config(checkpoint)
-    _require_sizes(config, checkpoint.tensors)
-    table = kind.weights_of(checkpoint, config)
-    tensors = table.named(checkpoint.tensors, families.name_of(kind))
-    pair: TokenizerPair | None
-    if isinstance(tokenizers, str):
-        if tokenizers != OF_THE_FOLDER:
-            raise ValueError(
-                f"Expected tokenizers={OF_THE_FOLDER!r}, None, or tokenizers that you have. "
-                f"Received: {tokenizers!r}"
-            )
-        pair = kind.tokenizers(checkpoint, config)
-    else:
+    given = None if family is None else families.get(family)
+    pair: TokenizerPair | None = None
+    if not isinstance(tokenizers, str):
         pair = None if tokenizers is None else TokenizerPair.of(tokenizers)
-    generation = kind.generation(checkpoint, config)
+    elif tokenizers != OF_THE_FOLDER:
+        raise ValueError(
+            f"Expected tokenizers={OF_THE_FOLDER!r}, None, or tokenizers that you have. "
+            f"Received: {tokenizers!r}"
+        )
+    with _reading(path):
+        kind = given or _family_of(path)
+        if ignored:
+            kind = dataclasses.replace(kind, ignored=(*kind.ignored, *ignored))
+        if target_language is not None:
+            kind = kind.into(target_language)
+        checkpoint = kind.open(path)
+        config = kind.config(checkpoint)
+        _require_sizes(config, checkpoint.tensors)
+        table = kind.weights_of(checkpoint, config)
+        tensors = table.named(checkpoint.tensors, families.name_of(kind))
+        if isinstance(tokenizers, str):
+            pair = kind.tokenizers(checkpoint, config)
+        generation = kind.generation(checkpoint, config)
     if pair is not None:
         require_tokenizers(config, pair)
         is_start = pair.target.pieces[config.start_id].text == target_language
@@ -246,7 +246,7 @@ def load_pretrained(
         generation,
         kind,
         licence,
-        _text_files(checkpoint.folder),
+        _text_files(checkpoint.folder, kind),
         checkpoint.settings,
     )
 
@@ -324,10 +324,14 @@ def _require_sizes(config: Seq2SeqConfig, tensors: Mapping[str, StoredTensor]) -
     """Refuse sizes that no model of these tensors has, before anything of such a size is made."""
     vocabulary = max(config.source_vocabulary_size, config.target_vocabulary_size)
     numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    # A table of positions is one of the tensors; others are made of a number.
+    is_learned = config.positions == "learned"
+    most_positions = numbers // config.hidden_dim if is_learned else _MOST_POSITIONS
     limits = {
         "num_encoder_layers": (config.num_encoder_layers, len(tensors)),
         "num_decoder_layers": (config.num_decoder_layers, len(tensors)),
         "hidden_dim x vocabulary": (config.hidden_dim * vocabulary, numbers),
+        "max_length": (config.max_length, most_positions),
     }
     if wrong := [
         f"{name} = {size} (at most {limit})"
@@ -381,11 +385,35 @@ def _licence(folder: Path) -> str | None:
     card = folder / _CARD
     if not card.is_file():
         return None
-    _, *rest = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
+    with card.open("rb") as file:
+        text = file.read(_HEADER).decode("utf-8", errors="replace")
+    _, *rest = text.replace("\r\n", "\n").split("---\n", 2)
     match = _LICENCE.search(rest[0]) if rest else None
     return match[1].strip() if match else None
 
 
-def _text_files(folder: Path) -> dict[str, bytes]:
-    names = [name for name in _TEXT_FILES if (folder / name).is_file()]
+def _text_files(folder: Path, family: Family) -> dict[str, bytes]:
+    """Return the files that the family's tokenizers are made of, and no others."""
+    names = [name for name in family.text_files if (folder / name).is_file()]
+    for name in names:
+        require_moderate(folder / name)
     return {name: (folder / name).read_bytes() for name in names}
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name the checkpoint in errors about what its files hold."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise ValueError(
+            f"A file of '{path}' holds a value of another kind than its toolkit writes: "
+            f"{type(error).__name__}, {error}. Expected the files as they were published. Copy or "
+            "download them again."
+        ) from error
+    except ValueError as error:
+        # Classes of errors of their own say more than a text.
+        if type(error) is not ValueError or str(path) in str(error):
+            raise
+        said = str(error).rstrip(".")
+        raise ValueError(f"{said}. This was read from '{path}'.") from error

@@ -6,9 +6,13 @@ import functools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from keras_addnorm.basics.errors import UserError
+from keras_addnorm.data.readers import InputFile
 from keras_addnorm.runs.directory import write_text
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.settings import SEARCH_SETTINGS
 from keras_addnorm.runs.text_data import load_texts
 from keras_addnorm.runs.trained_run import TrainedRun
@@ -28,6 +32,7 @@ class Evaluation:
         cased: BLEU and chrF with their signatures.
         lowercase: The same, with case ignored.
         exact_match: Percentage of translations equal to their reference.
+        more_references: Further lists of references, each with one for every translation.
         empty: How many of the pairs have an empty side; they are counted in the scores, too.
         seconds: Time that the translation took, compilation included.
     """
@@ -41,6 +46,7 @@ class Evaluation:
     exact_match: float
     seconds: float
     empty: int = 0
+    more_references: Sequence[Sequence[str]] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the figures, without the sentences."""
@@ -54,12 +60,12 @@ class Evaluation:
         }
 
 
-def exact_match(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Counts the translations that equal their reference.
+def exact_match(translations: Sequence[str], *references: Sequence[str]) -> float:
+    """Counts the translations that equal their reference, or one of them.
 
     Args:
         translations: The translations.
-        references: One reference for each.
+        *references: One reference for each; several such lists where there are more.
 
     Returns:
         Their share, in percent.
@@ -68,11 +74,13 @@ def exact_match(translations: Sequence[str], references: Sequence[str]) -> float
         >>> exact_match(["a", "b", "c", "d"], ["a", "b", "c", "e"])
         75.0
     """
-    equal = sum(a == b for a, b in zip(translations, references, strict=True))
-    return 100.0 * equal / len(references)
+    rows = zip(translations, *references, strict=True)
+    return 100.0 * sum(text in known for text, *known in rows) / len(translations)
 
 
-def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evaluation:
+def evaluate(
+    run: TrainedRun, split: str = "test", *, references: Sequence[str] = (), verbose: int = 0
+) -> Evaluation:
     """Translates every pair of a split and scores the translations.
 
     A source without text has an empty translation, and a line that is too long to be trained on is
@@ -84,16 +92,19 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
         run: A trained run.
         split: The split, such as `test`, `test_2016_flickr` or `validation[:100]`, or a file of
             sentence pairs.
+        references: Where further references are: a text file with a line for each pair, or another
+            column of the split's file.
         verbose: 1 for a progress bar, 0 for none.
 
     Returns:
         Translations and scores.
 
     Raises:
-        UserError: If the split does not exist or is empty.
+        UserError: If the split does not exist or is empty, or there is no reference for each pair.
     """
     run.directory.read_scores()  # Others are added to them: they are whole, or it is said now.
-    sources, references = load_texts(run.config, split, keep_every_pair=True)
+    sources, first = load_texts(run.config, split, keep_every_pair=True)
+    more = [_further_references(run, split, name, first) for name in references]
     score = functools.partial(
         evaluate_translations,
         language=run.config.target,
@@ -104,16 +115,39 @@ def evaluate(run: TrainedRun, split: str = "test", *, verbose: int = 0) -> Evalu
     found = Evaluation(
         split=split,
         sources=sources,
-        references=references,
+        references=first,
         translations=translations,
-        cased=score(translations, references),
-        lowercase=score(translations, references, lowercase=True),
-        exact_match=exact_match(translations, references),
+        cased=score(translations, [first, *more]),
+        lowercase=score(translations, [first, *more], lowercase=True),
+        exact_match=exact_match(translations, first, *more),
         seconds=time.perf_counter() - started,
-        empty=sum(not all(pair) for pair in zip(sources, references, strict=True)),
+        empty=sum(not all(pair) for pair in zip(sources, first, strict=True)),
+        more_references=more,
     )
     _write(run, found)
     return found
+
+
+def _further_references(run: TrainedRun, split: str, name: str, first: Sequence[str]) -> list[str]:
+    """Return the references of a file, or of another column."""
+    path = Path(name)
+    if path.is_file():
+        with as_user_errors():
+            lines = [line.decode("utf-8").strip() for line in InputFile(path).lines()]
+    else:
+        column = run.config.replace({"target_column": name})
+        lines = load_texts(column, split, keep_every_pair=True)[1]
+    if len(lines) != len(first):
+        raise UserError(
+            f"{name!r} has {len(lines):,} references for the {len(first):,} pairs of {split!r}. "
+            "Expected one for each, in their order."
+        )
+    if lines == list(first):
+        raise UserError(
+            f"{name!r} has the references that {split!r} has already. Expected others: a text file "
+            "with a line for each pair, or another column of a file of pairs."
+        )
+    return lines
 
 
 def _write(run: TrainedRun, found: Evaluation) -> None:

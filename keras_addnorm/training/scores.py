@@ -1,5 +1,6 @@
 """Corpus scores of translations, exactly as the sacreBLEU command prints them."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -25,13 +26,13 @@ class Scores:
 
 def evaluate_translations(
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
     lowercase: bool = False,
     *,
     language: str | None = None,
     tokenizer: str = AUTO,
 ) -> Scores:
-    """Scores translations against one reference each, with sacreBLEU's default settings.
+    """Scores translations against one reference or more, with sacreBLEU's default settings.
 
     Both sides are plain, detokenised text, compared as they are. For BLEU, sacreBLEU splits them
     into words itself: with 13a, or as the language or the script of the references asks for.
@@ -40,7 +41,8 @@ def evaluate_translations(
 
     Args:
         hypotheses: The translations.
-        references: What they should have been, in the same order.
+        references: What they should have been, in the same order; or several such lists, each with
+            a reference for every translation.
         lowercase: Whether case is ignored; the signatures say so.
         language: The language of the translations, such as `"de"` or `"zh-TW"`, which chooses
             sacreBLEU's tokeniser: see `bleu_tokenizer`.
@@ -60,6 +62,10 @@ def evaluate_translations(
         >>> scores = evaluate_translations(["The cat sat on the mat."], ["The cat sat on a mat."])
         >>> round(scores.bleu, 2)
         48.89
+        >>> other = ["A cat sat on the mat."]
+        >>> scores = evaluate_translations(["The cat sat on the mat."], [other, ["On a mat."]])
+        >>> scores.bleu_signature.split("|")[0]
+        'nrefs:2'
         >>> chinese = ["我今天去商店买菜。"]
         >>> scores = evaluate_translations(chinese, chinese, language="zh")
         >>> round(scores.bleu), scores.bleu_signature.split("|")[3]
@@ -73,22 +79,31 @@ def evaluate_translations(
     from sacrebleu.metrics.chrf import CHRF
 
     hypotheses = checked_texts(hypotheses, "hypotheses")
-    references = checked_texts(references, "references")
-    if len(hypotheses) != len(references):
+    sets = _reference_sets(references)
+    if wrong := next((each for each in sets if len(each) != len(hypotheses)), None):
         raise ValueError(
-            "Each translation is scored against one reference. Received "
-            f"{len(hypotheses)} hypotheses and {len(references)} references."
+            "Each translation is scored against its own reference. Received "
+            f"{len(hypotheses)} hypotheses and {len(wrong)} references."
         )
-    tokenize = bleu_tokenizer(language, tokenizer, references=references)
+    tokenize = bleu_tokenizer(language, tokenizer, references=list(itertools.chain(*sets)))
     bleu, chrf = BLEU(lowercase=lowercase, tokenize=tokenize), CHRF(lowercase=lowercase)
-    bleu_score = bleu.corpus_score(hypotheses, [references]).score
-    chrf_score = chrf.corpus_score(hypotheses, [references]).score
+    bleu_score = bleu.corpus_score(hypotheses, sets).score
+    chrf_score = chrf.corpus_score(hypotheses, sets).score
     return Scores(
         bleu=bleu_score,
         chrf=chrf_score,
         bleu_signature=str(bleu.get_signature()),
         chrf_signature=str(chrf.get_signature()),
     )
+
+
+def _reference_sets(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
+    """One list of references, or several, each of as many texts."""
+    if not isinstance(references, list | tuple) or not references:
+        return [checked_texts(references, "references")]  # type: ignore[arg-type]
+    if all(isinstance(each, list | tuple) for each in references):
+        return [checked_texts(each, "references") for each in references]  # type: ignore[arg-type]
+    return [checked_texts(references, "references")]  # type: ignore[arg-type]
 
 
 def checked_texts(texts: Sequence[str], name: str) -> list[str]:

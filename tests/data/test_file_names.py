@@ -30,6 +30,16 @@ from keras_addnorm.data.request import Request
         ("newsdev2016.tok.ro", "newsdev2016", "ro"),
         ("tst2013.vi", "tst2013", "vi"),
         ("dev2010.en", "dev2010", "en"),
+        ("train.zh-Hant-TW", "train", "zh-Hant-TW"),
+        ("train.es-419.gz", "train", "es-419"),
+        ("val.sr_Latn_RS", "validation", "sr_Latn_RS"),
+        ("train.ca-valencia", "train", "ca-valencia"),
+        ("test.de-CH-1996", "test", "de-CH-1996"),
+        ("train.tok.eng_Latn.txt", "train", "eng_Latn"),
+        ("newstest2014.es-419", "newstest2014", "es-419"),
+        ("europarl-v7.en-zh_Hant.zh_Hant", "train", "zh_Hant"),
+        ("Tatoeba.en-zh-Hant-TW.zh-Hant-TW", "train", "zh-Hant-TW"),
+        ("Tatoeba.en-zh-Hant-TW.en", "train", "en"),
     ],
 )
 def test_m2_names_of_parallel_files(tmp_path, name, split, language):
@@ -44,6 +54,36 @@ def test_m2_names_of_parallel_files(tmp_path, name, split, language):
 )  # fmt: skip
 def test_names_that_are_no_texts_of_one_language(tmp_path, name):
     assert side_files([InputFile(tmp_path / name)]) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "there"),
+    [
+        ("pt-BR", "pt_BR"),
+        ("pt_br", "pt-BR"),
+        ("zh-Hant-TW", "zh_hant_tw"),
+        ("es_419", "es-419"),
+        ("ca-valencia", "ca_VALENCIA"),
+        ("eng_Latn", "eng-latn"),
+    ],
+)
+def test_a_code_may_be_spelt_otherwise_in_a_name(tmp_path, asked, there):
+    write(tmp_path, f"train.{there}", "um")
+    write(tmp_path, "train.de", "eins")
+    found = open_path(Request(tmp_path, "de", asked))
+    assert pairs_of(found, "train") == [("eins", "um")]
+    assert pairs_of(open_path(Request(tmp_path, asked, None)), "train") == [("um", "eins")]
+
+
+def test_the_spelling_that_is_asked_for_comes_first(tmp_path):
+    for name, line in (("pt_BR", "um"), ("pt-BR", "dois"), ("de", "eins")):
+        write(tmp_path, f"train.{name}", line)
+    assert pairs_of(open_path(Request(tmp_path, "de", "pt-BR")), "train") == [("eins", "dois")]
+    assert pairs_of(open_path(Request(tmp_path, "de", "pt_BR")), "train") == [("eins", "um")]
+    with pytest.raises(ValueError, match="two files for the split 'train'"):
+        open_path(Request(tmp_path, "de", "PT-br"))
+    with pytest.raises(ValueError, match="has no language 'pt'"):
+        open_path(Request(tmp_path, "de", "pt"))
 
 
 def test_m2_a_folder_with_the_names_of_opus_is_one_training_set(tmp_path):

@@ -7,6 +7,7 @@ import json
 import lzma
 import sys
 import zipfile
+from csv import field_size_limit
 
 import pyarrow
 import pyarrow.parquet
@@ -231,7 +232,7 @@ def test_columns_and_formats_that_are_named(tmp_path, name, text, choice, expect
         ("a.tsv", "\xff\xfee\x00n\x00", r"a.tsv is UTF-16 text, as its byte order mark says"),
         ("a.jsonl", '{"t": {"en": "x", "es": "y"}}\n{"t": "z"}',
          r"a.jsonl, line 2: expected an object with 'en' in 't'; received str 'z'"),
-        ("a.csv", f"en,es\n{'x' * 140_000},y\n", r"line 2: .*quotation mark, or take out that row"),
+        ("a.csv", f"en,es\n{'x' * (1 << 24)}x,y\n", r"line 2: .*quotation mark, or take out"),
         ("a.po", 'msgid "a\n"b"\nmsgstr "c"\n', r"a.po cannot be read as PO .line 1, 'msgid \"a'"),
         ("a.po", "msgid\n", r"a.po cannot be read as PO .line 1, 'msgid', is no keyword"),
         ("a.po", "", r"a.po cannot be read as PO .it has no message"),
@@ -243,6 +244,17 @@ def test_what_is_wrong_names_the_file_and_the_line(tmp_path, name, text, message
     path.write_bytes(text.encode("latin-1") if "\xff" in text else text.encode())
     with pytest.raises(ValueError, match=message):
         raw_pairs(path, "en", "es")
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_huge_cell_of_csv_is_left_out_and_stops_nothing(tmp_path, quote):
+    path, limit = tmp_path / "a.csv", field_size_limit()
+    path.write_text(f"en,es\na,b\n{quote}{'x' * 140_000}{quote},y\nc,d\n")
+    split = open_path(Request(path, "en", "es")).splits["train"]
+    assert list(split.texts()) == [("a", "b"), ("c", "d")]
+    report = split.counted()
+    assert (report.kept, report.too_long, report.first_bad_lines) == (2, 1, (3,))
+    assert field_size_limit() == limit
 
 
 def test_lines_of_json_that_are_nested_too_deeply_are_named(tmp_path):

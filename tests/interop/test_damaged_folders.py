@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,6 +146,84 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_made(
     path.write_text(json.dumps({**settings, **dict.fromkeys(names, 10**12)}))
     with pytest.raises(ValueError, match=r"sizes that its weights do not have.*hidden_dim x voc"):
         load_pretrained(copy, verify=False)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [
+        ("bart", "max_position_embeddings", 10**12),
+        ("marian", "max_position_embeddings", 10**12),
+        ("t5", "n_positions", 10**12),
+        ("t5", "relative_attention_num_buckets", 10**12),
+        ("t5", "d_kv", 10**12),
+    ],
+)
+def test_numbers_without_a_table_are_bounded(family, name, value, tmp_path):
+    folder = make_random_folder(
+        family, tmp_path / "base", num_encoder_layers=1, num_decoder_layers=1
+    )
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(
+        ValueError, match=r"sizes that its weights do not have|buckets of T5|other shapes than"
+    ):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("config.json", {"model_type": []}, r"names no family.*Received: \[\]"),
+        ("config.json", {"d_model": -1}, "positive integer"),
+        ("config.json", {"decoder_start_token_id": {}}, "A special id is a whole number"),
+        ("generation_config.json", {"num_beams": 10**9}, "num_beams = 1000000000; expected at mo"),
+        ("generation_config.json", {"length_penalty": 10**400}, "of another kind.*OverflowError"),
+        ("generation_config.json", {"eos_token_id": "x"}, "A special id is a whole number"),
+    ],
+)
+def test_values_without_sense_are_refused_with_the_folder(copy, name, value, message):
+    path = copy / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **value}))
+    with pytest.raises(ValueError, match=message) as error:
+        load_pretrained(copy, verify=False)
+    assert str(copy) in str(error.value) or name in str(error.value)
+
+
+def sparse(path, size=3 << 30):
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+def test_files_that_nothing_is_made_of_are_neither_read_nor_copied(foreign, tmp_path):
+    """Neither large ones nor what a link leads to; of a card the beginning is read."""
+    folder = shutil.copytree(foreign, tmp_path / "copy")
+    for name in ("spiece.model", "model.onnx"):
+        sparse(folder / name)
+    with (folder / "README.md").open("r+b") as file:
+        file.truncate(3 << 30)
+    secret = tmp_path / "secret"
+    secret.write_text("a b\n")
+    (folder / "merges.txt").symlink_to(secret)
+    tracemalloc.start()
+    try:
+        loaded = load_pretrained(folder)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert loaded.licence == "mit" and peak < 1 << 27
+    assert loaded.text_files.keys() == {"source.spm", "target.spm", "vocab.json"}
+    saved = save_pretrained(loaded, tmp_path / "saved")
+    assert not {"merges.txt", "spiece.model"} & {file.name for file in saved.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "name", ["vocab.json", "source.spm", "config.json", "tokenizer_config.json"]
+)
+def test_files_that_are_too_large_are_named_before_they_are_read(name, foreign, tmp_path):
+    folder = shutil.copytree(foreign, tmp_path / "copy")
+    sparse(folder / name)
+    with pytest.raises(ValueError, match=rf"{name}' is too large.*Received: 3221225472"):
+        load_pretrained(folder)
 
 
 @pytest.mark.parametrize("name", ["encoder_ffn_dim", "decoder_ffn_dim", "both"])

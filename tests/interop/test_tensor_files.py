@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pickle
+import tracemalloc
 import zipfile
 
 import ml_dtypes
@@ -180,6 +181,81 @@ def test_a_pickle_changes_nothing_of_what_it_names(tmp_path, module, name, state
 def test_a_pickle_without_sense_is_named(tmp_path, content):
     torch_zip(tmp_path / "a.pt", content)
     with pytest.raises(DamagedFileError, match=r"a\.pt' is damaged"):
+        read_torch(tmp_path / "a.pt")
+
+
+def deflated(path, content):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", content)
+
+
+def shared(levels):
+    """A dict that holds another one twice, and so on: as a tree it has 2**levels values."""
+    tree = {}
+    for _ in range(levels):
+        tree = {"a": tree, "b": tree}
+    return tree
+
+
+def nested(levels):
+    tree = {}
+    for _ in range(levels):
+        tree = {"a": tree}
+    return tree
+
+
+HUGE = {
+    # A few thousand bytes in the file, and gigabytes in memory.
+    "lists": b"\x80\x04" + b"]" * (1 << 23) + b"N.",
+    "kept": b"\x80\x04N" + b"\x94" * (1 << 23) + b".",
+    "far": b"\x80\x02Nr\xff\xff\xff\x7f.",
+    "far in text": b"\x80\x02Np2147483647\n.",
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_pickle_of_very_many_objects_is_refused_before_they_are_made(name, tmp_path):
+    deflated(tmp_path / "a.pt", HUGE[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedFileError, match="at most 2097152 operations"):
+            read_torch(tmp_path / "a.pt")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 26
+
+
+def test_a_pickle_that_holds_itself_or_one_part_many_times_is_refused(tmp_path):
+    itself = {}
+    itself["a"] = [itself]
+    trees = {
+        "holds itself": itself,
+        "Received: more": shared(40),
+        "on 100 levels": nested(200),
+        "values on": shared(21),
+    }
+    for message, tree in trees.items():
+        deflated(tmp_path / "a.pt", pickle.dumps(tree, 2))
+        with pytest.raises(DamagedFileError, match=message):
+            read_tensors(tmp_path / "a.pt")
+    deflated(tmp_path / "a.pt", pickle.dumps([shared(9), nested(60)], 2))
+    assert read_torch(tmp_path / "a.pt") == [shared(9), nested(60)]
+
+
+def test_names_that_are_none_and_shapes_of_many_axes(tmp_path):
+    deflated(tmp_path / "a.pt", pickle.dumps({("a",): {}}, 2))
+    with pytest.raises(DamagedFileError, match="no names of tensors"):
+        read_tensors(tmp_path / "a.pt")
+    tree = nested(1)
+    for _ in range(3):
+        tree = {"x" * 1000: tree}
+    deflated(tmp_path / "a.pt", pickle.dumps(tree, 2))
+    with pytest.raises(DamagedFileError, match="at most 2000 characters"):
+        read_tensors(tmp_path / "a.pt")
+    sizes = pickle.dumps([1] * 65, 2)[2:-1]
+    deflated(tmp_path / "a.pt", b"\x80\x02ctorch\nSize\n" + sizes + b"\x85R.")
+    with pytest.raises(DamagedFileError, match="too many axes"):
         read_torch(tmp_path / "a.pt")
 
 

@@ -263,6 +263,34 @@ def test_evaluation_scores_what_it_writes(run):
     assert table(found, 2).count("source") == 2
 
 
+def test_evaluation_with_several_references(run, corpus, tmp_path):
+    """Further ones from a text file with a line for each pair, and from a column of a table."""
+    found = evaluate(run, "validation[:3]")
+    other = tmp_path / "other.txt"
+    other.write_text("".join(f"{text}\n" for text in found.translations))
+    more = evaluate(run, "validation[:3]", references=[str(other)])
+    assert more.references == found.references and more.more_references == [
+        list(found.translations)
+    ]
+    assert more.exact_match == 100 and more.cased.bleu_signature.startswith("nrefs:2|")
+    table = tmp_path / "dev.tsv"
+    rows = zip(found.sources, found.references, found.translations, strict=True)
+    config = run.config
+    head = f"{config.source}\t{config.target}\tsecond\n"
+    table.write_text(head + "".join("\t".join(row) + "\n" for row in rows))
+    by_column = evaluate(run, str(table), references=["second"])
+    assert by_column.cased == more.cased and by_column.more_references == more.more_references
+    for name, message in (
+        (str(corpus / "train.xx"), "columns|references"),
+        (config.target, "has already"),
+    ):
+        with pytest.raises(UserError, match=message):
+            evaluate(run, str(table), references=[name])
+    other.write_text("one line\n")
+    with pytest.raises(UserError, match="has 1 references for the 3 pairs"):
+        evaluate(run, "validation[:3]", references=[str(other)])
+
+
 def test_order_and_number_of_texts_do_not_matter(run, capsys):
     """Many texts of unlike length, more than fit into one go, come back each in its place."""
     some = ["big", "red red green", "", "blue small", "green"]

@@ -172,7 +172,21 @@ def test_f3_scores_while_training():
     assert "tok:zh" in score.signatures["bleu"]
 
 
+def test_several_references_are_those_of_sacrebleu():
+    hypotheses = ["The cat sat on the mat.", "A dog runs."]
+    sets = [["A cat sat on a mat.", "A dog ran."], ["The cat is on the mat.", "The dog runs."]]
+    found = evaluate_translations(hypotheses, sets)
+    assert found.bleu == sacrebleu.corpus_bleu(hypotheses, sets).score
+    assert found.chrf == sacrebleu.corpus_chrf(hypotheses, sets).score
+    assert found.bleu_signature.startswith("nrefs:2|")
+    assert found.bleu > evaluate_translations(hypotheses, sets[0]).bleu
+    assert evaluate_translations(hypotheses, sets[:1]) == evaluate_translations(hypotheses, sets[0])
+
+
 BAD = {
+    "a short set": ((["a", "b"], [["a", "b"], ["a"]]), ValueError, "2 hypotheses and 1 referen"),
+    "an empty set": ((["a"], [["a"], []]), ValueError, "references must hold at least one"),
+    "a set and a text": ((["a"], [["a"], "b"]), TypeError, "references must be strings"),
     "unequal": ((["a"], ["a", "b"]), ValueError, "1 hypotheses and 2 references"),
     "none": (([], []), ValueError, "hypotheses must hold at least one sentence"),
     "a string": (("abc", ["abc"]), ValueError, "must be a list of strings"),

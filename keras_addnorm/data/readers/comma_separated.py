@@ -17,6 +17,9 @@ from keras_addnorm.data.readers.input_file import InputFile
 from keras_addnorm.data.readers.raw_pair import RawPair
 from keras_addnorm.data.readers.reader import Reader
 
+# Characters of a cell. Texts that are too long to be trained on are left out later, and counted.
+_LONGEST_CELL = 1 << 24
+
 
 @dataclass(frozen=True)
 class CommaSeparated(Reader):
@@ -45,6 +48,15 @@ def _first_rows(file: InputFile) -> list[list[str]]:
     return [row for row, _ in itertools.islice(_rows(file), ROWS_LOOKED_AT)]
 
 
+def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next row; a limit of the csv module, which holds for a whole process, is put back."""
+    limit = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(limit)
+
+
 def _rows(file: InputFile) -> Iterator[tuple[list[str], int]]:
     """The rows, each with the line that it begins on."""
     lines = (line.decode("utf-8", "surrogateescape") + "\n" for line in file.lines())
@@ -55,7 +67,7 @@ def _rows(file: InputFile) -> Iterator[tuple[list[str], int]]:
     reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
     line = 1
     try:
-        for row in reader:
+        while (row := _next_row(reader)) is not None:
             if row:  # The csv module gives an empty row for an empty line.
                 yield row, line
             else:
@@ -63,7 +75,7 @@ def _rows(file: InputFile) -> Iterator[tuple[list[str], int]]:
             line = reader.line_num + 1
     except csv.Error as error:
         mend = "Mend the quotation marks of that row"
-        if "field limit" in str(error):  # A mark that is not closed, or a whole book.
+        if "field limit" in str(error):  # A mark that is not closed, or a whole library.
             mend = "Close its quotation mark, or take out that row"
         raise ValueError(
             f"{file.label}, line {line}: not CSV ({error}). {mend}, or say that the columns are "

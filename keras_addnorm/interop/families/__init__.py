@@ -95,7 +95,7 @@ def of_settings(settings: Mapping[str, Any]) -> Family:
         ValueError: If there is no such family here; of some, the message says what they need.
     """
     name = settings.get("model_type")
-    if name in _REFUSED:
+    if isinstance(name, str) and name in _REFUSED:
         raise ValueError(
             f"A model of the family {name!r} cannot be loaded: it needs {_REFUSED[name]}, which "
             f"our layers do not have. Expected one of {', '.join(names())}."

@@ -31,7 +31,7 @@ from keras_addnorm.interop.families.text_files import (
     tokenizer_of,
 )
 from keras_addnorm.interop.families.tokenizer_json import whole_tokenizer
-from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
+from keras_addnorm.interop.families.tokenizer_settings import FILES, TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
 
 _BART_FILES, _BART_FORMAT = ("vocab.json", "merges.txt"), TextFormat(("<s>",))
@@ -74,6 +74,7 @@ class Bart(bart_like.NamesOfBart):
 
     model_type = "bart"
     architecture = "BartForConditionalGeneration"
+    text_files = (*_BART_FILES, *FILES)
     config_file = bart_like.config_file(
         "BART", {**_LEARNED, "scheme": "post_ln"}, pad=1, start=2, end=2
     )
@@ -114,6 +115,7 @@ class MBart(bart_like.NamesOfBart):
 
     model_type = "mbart"
     architecture = "MBartForConditionalGeneration"
+    text_files = (_PIECES, *FILES)
     config_file = bart_like.config_file(
         "mBART", {**_LEARNED, "scheme": "pre_ln"}, pad=1, start=None, end=2
     )
@@ -196,6 +198,7 @@ class Pegasus(bart_like.NamesOfBart):
 
     model_type = "pegasus"
     architecture = "PegasusForConditionalGeneration"
+    text_files = (_PIECES_OF_PEGASUS, *FILES)
     config_file = bart_like.config_file(
         "Pegasus",
         {

@@ -47,6 +47,9 @@ class Family(abc.ABC):
 
     ignored: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
 
+    text_files: ClassVar[tuple[str, ...]] = ()
+    """The files that its tokenizers are made of, which go back as they came."""
+
     def __post_init__(self) -> None:
         names = self.ignored
         if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):

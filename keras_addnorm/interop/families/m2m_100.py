@@ -17,7 +17,7 @@ from keras_addnorm.interop.families.text_files import (
     require_text_file,
 )
 from keras_addnorm.interop.families.tokenizer_json import whole_tokenizer
-from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
+from keras_addnorm.interop.families.tokenizer_settings import FILES, TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
 
 _PAD = 1
@@ -41,6 +41,7 @@ class M2M100(bart_like.NamesOfBart):
 
     model_type = "m2m_100"
     architecture = "M2M100ForConditionalGeneration"
+    text_files = (_MODEL, "vocab.json", *FILES)
     config_file = bart_like.config_file(
         "M2M-100",
         {

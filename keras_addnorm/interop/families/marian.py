@@ -10,7 +10,7 @@ from keras_addnorm.interop.families.family import Checkpoint
 from keras_addnorm.interop.families.fields import SameAs, copied
 from keras_addnorm.interop.families.huggingface import tokenizer_class
 from keras_addnorm.interop.families.text_files import by_mapping, read_ids, require_text_file
-from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
+from keras_addnorm.interop.families.tokenizer_settings import FILES, TokenizerSettings
 from keras_addnorm.models import Seq2SeqConfig
 
 _CLASS = "MarianTokenizer"
@@ -29,6 +29,7 @@ class Marian(bart_like.NamesOfBart):
     model_type = "marian"
     architecture = "MarianMTModel"
     trains_bias = True
+    text_files = ("source.spm", "target.spm", "vocab.json", "target_vocab.json", *FILES)
     config_file = bart_like.config_file(
         "Marian",
         {

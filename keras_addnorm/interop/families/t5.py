@@ -35,9 +35,14 @@ from keras_addnorm.interop.families.fields import (
 )
 from keras_addnorm.interop.families.huggingface import HuggingFaceFamily, tokenizer_class
 from keras_addnorm.interop.families.rows import TRANSPOSED, Extra, Form, Row, Scaled, WeightTable
-from keras_addnorm.interop.families.text_files import moved, read_pieces, require_text_file
+from keras_addnorm.interop.families.text_files import (
+    moved,
+    read_pieces,
+    require_object,
+    require_text_file,
+)
 from keras_addnorm.interop.families.tokenizer_json import whole_tokenizer
-from keras_addnorm.interop.families.tokenizer_settings import TokenizerSettings
+from keras_addnorm.interop.families.tokenizer_settings import FILES, TokenizerSettings
 from keras_addnorm.interop.tensor_files import StoredTensor
 from keras_addnorm.layers.feed_forward import get_activation
 from keras_addnorm.models import Seq2SeqConfig
@@ -111,6 +116,8 @@ def _config_file(
 @dataclasses.dataclass(frozen=True)
 class _NamesOfT5(HuggingFaceFamily):
     """A family whose tensors and files of texts bear T5's names."""
+
+    text_files = (_MODEL, *FILES)
 
     def require_head(self, checkpoint: Checkpoint) -> None:
         """Refuse a file without the head that newer versions have; that of 1.0 is the table."""
@@ -201,7 +208,8 @@ def _tokenizers(checkpoint: Checkpoint, config: Seq2SeqConfig) -> TokenizerPair:
         tokenizer = ByteTokenizer(**settings.of_bytes(first, default.last, size))
     else:
         tokenizer = _of_pieces(checkpoint.folder, kind, size)
-    tasks = checkpoint.settings.get("task_specific_params") or {}
+    where = f"task_specific_params of '{checkpoint.folder / 'config.json'}'"
+    tasks = require_object(checkpoint.settings.get("task_specific_params"), where)
     # T5 1.0 is told in words what to do. Flan-T5, made of 1.1, keeps the list, and is not.
     is_told = any(name.startswith("translation_") for name in tasks)
     translates = is_told and not get_activation(config.activation).is_gated

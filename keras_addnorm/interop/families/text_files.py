@@ -95,6 +95,7 @@ def read_tokens(path: Path) -> list[str]:
             f"There is no file '{path}'. Expected the list of tokens that the settings name. Pass "
             "tokenizers=None to load the weights alone."
         )
+    basic_text.require_moderate(path)
     lines = decoded(path, path.read_bytes()).split("\n")
     return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 
@@ -114,6 +115,7 @@ def require_text_file(folder: Path, *names: str) -> Path:
     """
     for name in names:
         if (folder / name).is_file():
+            basic_text.require_moderate(folder / name)
             return folder / name
     there = ", ".join(sorted(path.name for path in folder.iterdir()))
     raise FileNotFoundError(

@@ -21,6 +21,8 @@ CONFIG, MAP, ADDED, WHOLE = (
 )
 CONTROLS = frozenset(("<s>", "<pad>", "</s>", "<unk>"))
 """Special tokens of most families that a text cannot hold."""
+FILES = (CONFIG, MAP, ADDED, WHOLE)
+"""The files that are read whatever the class of the tokenizer is."""
 
 _ROLES = names("bos_token eos_token unk_token sep_token pad_token cls_token mask_token")
 _LISTS = ("additional_special_tokens", "extra_special_tokens")

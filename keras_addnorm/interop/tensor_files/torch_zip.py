@@ -9,10 +9,10 @@ Reference: https://docs.pytorch.org/docs/stable/notes/serialization.html
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import io
 import pickle
+import pickletools
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,6 +86,7 @@ class _RebuildTensor(_Fixed):
         strides: tuple[int, ...],
         *_: Any,
     ) -> StoredTensor:
+        _require_few(shape, strides)
         place = storage.place
         offset = place.start + first * storage.dtype.itemsize
         tensor = StoredTensor(storage.path, storage.dtype, tuple(shape), offset, tuple(strides))
@@ -108,26 +109,41 @@ class _Size(_Fixed):
     """What stands for `torch.Size`."""
 
     def __call__(self, dimensions: Any) -> tuple[int, ...]:
+        _require_few(dimensions)
         return tuple(dimensions)
+
+
+class _Dict(dict[Any, Any]):
+    """What stands for `collections.OrderedDict`: what is set of it beside its items is left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: object) -> None:
+        """Keep nothing: modules note their versions there."""
 
 
 class Options:
     """What stands for `argparse.Namespace`: fairseq and OpenNMT-py keep a training's options so."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(dict(state))
+        # Not copied: a pickle can set one large dict again and again.
+        self.__dict__ = state
 
 
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("collections", "OrderedDict"): _Dict,
     ("argparse", "Namespace"): Options,
     ("torch", "Size"): _Size(),
     ("torch._utils", "_rebuild_tensor_v2"): _RebuildTensor(),
     ("torch._utils", "_rebuild_parameter"): _RebuildParameter(),
     **{("torch", name): _StorageType(dtype) for name, dtype in _STORAGES.items()},
 }
-# Of the part of a file that is no numbers: names, shapes, options.
-_LONGEST_PICKLE = 1 << 28
+# Of the part of a file that is no numbers: names, shapes, options, lists of pieces. Each byte can
+# make an object of a hundred, and each object hold one of the others many times.
+_LONGEST_PICKLE = 1 << 26
+_MOST_OPERATIONS = _MOST_VALUES = 1 << 21
+_DEEPEST, _LONGEST_NAME, _MOST_AXES = 100, 2000, 64
 
 
 def read_torch(path: Path) -> Any:
@@ -169,7 +185,7 @@ def read_torch(path: Path) -> Any:
                     f"'{path}' is no file of tensors. Expected at most {_LONGEST_PICKLE} bytes of "
                     f"names and shapes. Received: {archive.getinfo(pickles[0]).file_size}"
                 )
-            text = io.BytesIO(archive.read(pickles[0]))
+            content = archive.read(pickles[0])
     except (RefusedFileError, DamagedFileError):
         raise
     except Exception as error:  # What a directory without sense leads to.
@@ -178,7 +194,10 @@ def read_torch(path: Path) -> Any:
             "again."
         ) from error
     try:
-        return _RestrictedUnpickler(text, path, places).load()
+        _require_few_operations(path, content)
+        tree = _RestrictedUnpickler(io.BytesIO(content), path, places).load()
+        _require_tree(path, tree)
+        return tree
     except (RefusedFileError, DamagedFileError):
         raise
     except Exception as error:  # What a pickle without sense leads to.
@@ -202,12 +221,19 @@ def tensors_in(tree: Any, prefix: str = "") -> dict[str, StoredTensor]:
     if not isinstance(tree, Mapping):
         return found
     for key, value in tree.items():
+        if not isinstance(key, str | int) or len(prefix) > _LONGEST_NAME:
+            raise DamagedFileError(
+                "A file of PyTorch has no names of tensors. Expected dicts by texts of at most "
+                f"{_LONGEST_NAME} characters. Received: a {type(key).__name__} below "
+                f"'{prefix:.80}'. Copy or download it again."
+            )
         name = f"{prefix}{key}"
         if isinstance(value, StoredTensor):
             found[name] = value
         else:
             found |= tensors_in(value, f"{name}.")
-    require_intact_files(found)
+    if not prefix:
+        require_intact_files(found)
     return found
 
 
@@ -215,6 +241,70 @@ def require_intact_files(tensors: Mapping[str, StoredTensor]) -> None:
     """Refuse tensors that go on behind the end of their file."""
     for path in {tensor.path for tensor in tensors.values()}:
         require_intact(path, {name: each for name, each in tensors.items() if each.path == path})
+
+
+def _require_few(*numbers: Any) -> None:
+    """Refuse a shape of very many axes, which would be copied for each tensor."""
+    if any(len(each) > _MOST_AXES for each in numbers):
+        raise DamagedFileError(
+            f"A tensor of a PyTorch file has too many axes. Expected at most {_MOST_AXES}. Copy or "
+            "download the file again."
+        )
+
+
+def _require_few_operations(path: Path, content: bytes) -> None:
+    """Refuse a pickle that makes more objects than a file of tensors has, before any is made."""
+    highest = 0
+    for count, (operation, value, _) in enumerate(pickletools.genops(content)):
+        # The place that an object is kept at, which memory is made for.
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(value, int):
+            highest = max(highest, value)
+        if max(count, highest) >= _MOST_OPERATIONS:
+            raise DamagedFileError(
+                f"'{path}' is no file of tensors. Expected names and shapes that take at most "
+                f"{_MOST_OPERATIONS} operations to make. Received more. Do not trust the file."
+            )
+
+
+def _require_tree(path: Path, tree: Any) -> None:
+    """Refuse what is not a tree of moderate size: dicts that hold themselves, or one many times."""
+    sizes: dict[int, tuple[int, int]] = {}  # values and levels of each container that is done
+    open_ones: set[int] = set()
+    waiting: list[tuple[Any, bool]] = [(tree, False)]
+    while waiting:
+        value, is_done = waiting.pop()
+        key = id(value)
+        inner = _inner(value)
+        if inner is None or key in sizes:
+            continue
+        if is_done:
+            open_ones.remove(key)
+            found = [sizes[id(each)] for each in inner if id(each) in sizes]
+            size = len(inner) + sum(values for values, _ in found)
+            depth = 1 + max((levels for _, levels in found), default=0)
+            sizes[key] = size, depth
+            is_small = size <= _MOST_VALUES and depth <= _DEEPEST
+            reason = "" if is_small else "more"
+        else:
+            reason = "one that holds itself" if key in open_ones else ""
+            open_ones.add(key)
+            waiting.append((value, True))
+            waiting += [(each, False) for each in inner]
+        if reason:
+            raise DamagedFileError(
+                f"'{path}' is no file of tensors. Expected lists and dicts of at most "
+                f"{_MOST_VALUES} values on {_DEEPEST} levels. Received: {reason}. Do not trust the "
+                "file."
+            )
+
+
+def _inner(value: Any) -> list[Any] | None:
+    """Return what a container holds; `None` of other values."""
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    if isinstance(value, Options):
+        return list(vars(value).values())
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else None
 
 
 class _RestrictedUnpickler(pickle.Unpickler):

@@ -23,6 +23,7 @@ scores are added to RUN_DIR/scores.json, the translations written to RUN_DIR/tra
 examples:
   keras-addnorm evaluate runs/mine
   keras-addnorm evaluate runs/mine --split test_2016_flickr --num-beams 5
+  keras-addnorm evaluate runs/mine --split dev.tsv --reference second.txt
 """
 
 
@@ -32,6 +33,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", type=some_text, default="test", help="split to translate (default: test)"
     )
+    parser.add_argument(
+        "--reference",
+        action="append",
+        default=[],
+        type=some_text,
+        metavar="FILE|COLUMN",
+        help="further references: a text file, or a column of the split's file (repeatable)",
+    )
     add_search_settings(parser)
 
 
@@ -40,7 +49,9 @@ def _run(options: argparse.Namespace, config: RunConfig) -> None:
 
     from keras_addnorm.runs.evaluate import evaluate, summary, table
 
-    found = evaluate(run, options.split, verbose=int(verbosity() == 1))
+    found = evaluate(
+        run, options.split, references=options.reference, verbose=int(verbosity() == 1)
+    )
     print(table(found, config.evaluation.samples), end="\n\n")
     print(summary(found))
 
