@@ -17,9 +17,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import gc
-import pathlib
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ import tiers
 import xla_cache
 
 # Tracing makes objects by the thousand, of which few are garbage.
-gc.set_threshold(50_000, 20, 20)
+gc.set_threshold(200_000, 20, 20)
 
 
 def pytest_configure(config):
@@ -37,19 +35,15 @@ def pytest_configure(config):
         os.environ["TF_XLA_FLAGS"] = xla_cache.flags(cache)
 
 
-_LARGE = 2 * 2**30  # bytes
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _forget_what_was_compiled():
-    """Frees the models and functions of a file, which are cycles, in a process that is large."""
-    gc.freeze()  # Keras collects at each weight that it quantises: it need not look at all this.
-    yield
-    gc.unfreeze()
-    if "linux" in sys.platform:
-        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-        if pages * os.sysconf("SC_PAGE_SIZE") > _LARGE:
-            gc.collect()
+    """Frees the models and functions of the file before, which are cycles, and them alone.
+
+    What is left is exempt: Keras collects at each weight that it quantises, and need not look at
+    everything that was ever imported or made.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 _MARKERS = pytest.StashKey[list[frozenset[str]]]()

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from exported import export_toy
 
 from keras_addnorm.data import Tokenizer
+from keras_addnorm.serving import load_translator
 
 SYLLABLES = ("ba", "di", "ku", "ler", "mon", "schä", "tö", "un", "vei", "zz", "aa", "ó")
 
@@ -38,6 +40,18 @@ def new_texts():
 def toy(texts, tmp_path_factory):
     """A small exported model; making it takes longer than most tests."""
     return export_toy(texts, tmp_path_factory.mktemp("exported") / "toy")
+
+
+@pytest.fixture(scope="session")
+def translator(toy):
+    """What is loaded last of the export; the first call of a graph takes seconds."""
+    return load_translator(toy.path.parent)
+
+
+@pytest.fixture(scope="session")
+def module(toy):
+    """The export as TensorFlow loads it."""
+    return tf.saved_model.load(str(toy.path))
 
 
 @pytest.fixture(scope="session", params=["unigram", "bpe"])

@@ -40,11 +40,6 @@ def directory(toy):
 
 
 @pytest.fixture(scope="module")
-def translator(directory):
-    return load_translator(directory)
-
-
-@pytest.fixture(scope="module")
 def expected(model, tokenizers, inputs):
     return translate(model, tokenizers, inputs, **OPTIONS, jit_compile=False)
 
@@ -87,18 +82,13 @@ def test_u1_long_texts_are_divided(translator, tokenizers):
     assert np.isfinite(endless.score)
 
 
-@pytest.fixture(scope="module")
-def loaded(directory):
-    return tf.saved_model.load(str(directory / "1"))
-
-
-def test_an_empty_batch_of_the_signature(loaded):
-    out = loaded.signatures["serving_default"](texts=tf.zeros([0], tf.string))
+def test_an_empty_batch_of_the_signature(module):
+    out = module.signatures["serving_default"](texts=tf.zeros([0], tf.string))
     assert out["translations"].shape == out["scores"].shape == (0,)
 
 
-def test_signature(loaded):
-    signature = loaded.signatures["serving_default"]
+def test_signature(module):
+    signature = module.signatures["serving_default"]
     arguments = signature.structured_input_signature[1]
     assert {name: (spec.shape.as_list(), spec.dtype) for name, spec in arguments.items()} == {
         "texts": ([None], tf.string)

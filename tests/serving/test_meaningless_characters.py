@@ -9,7 +9,6 @@ from pretrained_vocabularies import FAMILIES
 
 from keras_addnorm.data import Tokenizer
 from keras_addnorm.decoding import translate
-from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.client import _array
 from keras_addnorm.serving.graph_tokenizers import graph_tokenizer_of
 
@@ -58,18 +57,21 @@ def test_a_vocabulary_does_not_learn_them():
     assert Tokenizer.train(spoiled_texts, vocabulary_size=12) == plain
 
 
+@pytest.fixture(scope="module")
+def expected(toy):
+    texts = [text for text in TEXTS if text]
+    return translate(toy.model, toy.tokenizers, texts, jit_compile=False, **toy.options)
+
+
 @pytest.mark.parametrize("what", NOTHING)
-def test_translations_do_not_change(toy, what):
-    options = {name: toy.options[name] for name in ("num_beams", "length_penalty", "max_length")}
+def test_translations_do_not_change(toy, translator, module, expected, what):
     texts = [text for text in TEXTS if text]
     bad = [spoiled(text, (0, 2, 5, 10, len(text)), what) for text in texts]
-    expected = translate(toy.model, toy.tokenizers, texts, jit_compile=False, **options)
-    found = translate(toy.model, toy.tokenizers, bad, jit_compile=False, **options)
+    found = translate(toy.model, toy.tokenizers, bad, jit_compile=False, **toy.options)
     assert found.texts == expected.texts
     np.testing.assert_array_equal(found.scores, expected.scores)
-    translator = load_translator(toy.path)
     assert translator(bad) == translator(texts)
-    served = tf.saved_model.load(str(toy.path)).signatures["serving_default"]
+    served = module.signatures["serving_default"]
     answers = [
         served(texts=tf.constant(list(map(raw, each))))["translations"].numpy().tolist()
         for each in (texts, bad)

@@ -22,7 +22,6 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.server import Server, Settings, running
 from keras_addnorm.serving.server.health import Health
 
@@ -101,9 +100,9 @@ def test_predict(stub):
 
 
 @pytest.mark.slow
-def test_answers_are_those_of_the_translator(toy, texts, capsys):
+def test_answers_are_those_of_the_translator(toy, translator, texts, capsys):
     """Those to the requests that the export's README shows, too."""
-    expected = load_translator(toy.path)(texts[:5])
+    expected = translator(texts[:5])
     with (
         running(Settings(toy.path.parent, port=0, grpc_port=0, warm_up=False)) as server,
         grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
@@ -117,7 +116,7 @@ def test_answers_are_those_of_the_translator(toy, texts, capsys):
         status, _, answer = fetch(server, path, body.encode())
     assert [text.decode() for text in found["translations"]] == [text for text, _ in expected]
     np.testing.assert_allclose(found["scores"], [score for _, score in expected], atol=1e-5)
-    ((shown, _),) = load_translator(toy.path)(["a text"])
+    ((shown, _),) = translator(["a text"])
     assert capsys.readouterr().out.strip() == str(np.array([shown.encode()], object))
     assert status == 200 and answer["predictions"][0]["translations"] == shown
 

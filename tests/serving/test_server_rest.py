@@ -15,7 +15,6 @@ import pytest
 from paused_signature import paused
 from small_models import fetch, scores, shout, write_version
 
-from keras_addnorm.serving import load_translator
 from keras_addnorm.serving.errors import ServingError
 from keras_addnorm.serving.server import Settings, running
 from keras_addnorm.serving.server.app import _listen
@@ -70,9 +69,9 @@ def post(texts, signature="serving_default"):
     return {"inputs": {"texts": texts}, "signature_name": signature}
 
 
-def test_answers_are_those_of_the_translator(toy, translator_server, texts):
+def test_answers_are_those_of_the_translator(translator, translator_server, texts):
     sources = [*texts[:8], "", "mon " * 40]
-    expected = load_translator(toy.path)(sources)
+    expected = translator(sources)
     status, answer = predict(
         translator_server, {"inputs": {"texts": sources}}, "/v1/models/toy:predict"
     )

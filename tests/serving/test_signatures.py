@@ -22,11 +22,6 @@ from keras_addnorm.serving.stored_weights import StoredWeights
 T = 7
 
 
-@pytest.fixture(scope="module")
-def module(toy):
-    return tf.saved_model.load(str(toy.path))
-
-
 RULES = [NoRepeatNgram(2)]  # Without it, one token again and again.
 
 
@@ -156,7 +151,7 @@ def test_a_short_text_has_the_shape_that_it_had_without_splitting(module):
     assert found["alignments"].shape == found["pieces"].shape == (2, 3, T)
 
 
-def test_u1_a_served_model_translates_every_sentence(toy, module):
+def test_u1_a_served_model_translates_every_sentence(translator, module):
     """And the graph gives what the class that loads it gives."""
     sentences = [f"Ba {word}." for word in ("di", "ku", "ler", "mon")]
     text = "\n\n".join([" ".join(15 * sentences), "Zz ba?"])
@@ -164,7 +159,7 @@ def test_u1_a_served_model_translates_every_sentence(toy, module):
     assert all(alone)
     expected = "\n\n".join([" ".join(15 * alone[:4]), alone[4]])
     assert strings(call(module, "serving_default", texts=["", text])["translations"])[1] == expected
-    assert [each.text for each in load_translator(toy.path)([text])] == [expected]
+    assert [each.text for each in translator([text])] == [expected]
 
 
 @pytest.mark.slow
@@ -519,12 +514,12 @@ def test_with_a_shortlist_and_a_rule(toy, with_shortlist, name):
 
 
 @pytest.mark.slow
-def test_an_export_says_that_it_has_a_shortlist(toy, with_shortlist):
+def test_an_export_says_that_it_has_a_shortlist(toy, translator, with_shortlist):
     path, shortlist = with_shortlist
     assert load_translator(path).card["decoding"]["shortlist"] == shortlist.size
     rules = [{"name": "no_repeat_ngram", "size": 2}]
     assert load_translator(path).card["decoding"]["constraints"] == rules
-    assert load_translator(toy.path).card["decoding"]["shortlist"] is None
+    assert translator.card["decoding"]["shortlist"] is None
     readmes = [
         (each / "assets.extra" / "README.md").read_text("utf-8") for each in (path, toy.path)
     ]
