@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with system_errors_as_user_errors():
                 checked = command.check(options)
             if arguments is None:
+                _show_each_line_at_once()
                 with garbage_collection_paused(), StatusLine.saying("Starting TensorFlow ..."):
                     command.prepare()
             with system_errors_as_user_errors():
@@ -74,6 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return 0
+
+
+def _show_each_line_at_once() -> None:
+    """Lets whoever reads a pipe see what a terminal would show, when it is printed."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 def build_parser() -> CommandParser:

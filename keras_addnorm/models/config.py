@@ -22,6 +22,9 @@ from keras_addnorm.layers.stacks import TransformerDecoder, TransformerEncoder
 # Each layer is named, written and drawn: a number without sense would fill the memory.
 _MOST_LAYERS = 10_000
 
+# What docs/add_and_norm.md recommends where nothing speaks for another. The constructor has the
+# Post-LN of the paper, as layers by themselves have.
+PRESET_SCHEME = "pre_ln"
 _PRESETS: dict[str, dict[str, Any]] = {
     # For examples and tests: it alone has vocabularies.
     "micro": {
@@ -206,7 +209,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Seq2SeqConfig:
-        """Return a config of a well-known size.
+        """Return a config of a well-known size, with Pre-LN unless `scheme` says another.
 
         Args:
             name: `"micro"`, for examples, `"tiny"`, `"small"`, `"base"` or `"big"`.
@@ -223,7 +226,7 @@ class Seq2SeqConfig(BlockConfig, _Sizes):
                 f"There is no such preset. Expected one of {', '.join(_PRESETS)}. "
                 f"Received: {name!r}"
             )
-        return cls.from_dict({**_PRESETS[name], **overrides})
+        return cls.from_dict({"scheme": PRESET_SCHEME, **_PRESETS[name], **overrides})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Seq2SeqConfig:

@@ -84,7 +84,9 @@ def training_callbacks(prepared: Prepared, *, says_how_far: bool = False) -> Tra
             recorder,
             *([ProgressLines(say, position, training.epochs)] if says_how_far else []),
             keras.callbacks.LambdaCallback(
-                on_epoch_end=lambda epoch, logs: say(epoch_line(recorder.rows, training.epochs))
+                on_epoch_end=lambda epoch, logs: say(
+                    epoch_line(recorder.rows, training.epochs, recorder.compiling)
+                )
             ),
         ),
         *stopping.values(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,23 @@ from keras_addnorm.runs.weight_files import save_best_weights, save_weights
 from keras_addnorm.training import plot_curves
 from keras_addnorm.training.resume import TrainingPosition
 
+# As many as a training compiles, or a few more.
+_FEW_BATCHES = 10
+
+
+def typical_seconds(batches: Sequence[float]) -> float:
+    """Returns the mean time of a batch, without those that were compiled first.
+
+    Args:
+        batches: The seconds that each batch took.
+
+    Returns:
+        The mean of those that took no more than ten times as long as the middle one; 0 of none.
+    """
+    limit = 10 * statistics.median(batches) if batches else 0.0
+    usual = [seconds for seconds in batches if seconds <= limit]
+    return statistics.fmean(usual) if usual else 0.0
+
 
 def peak_memory_mebibytes() -> float:
     """Returns the most memory that this process has held so far."""
@@ -32,6 +50,7 @@ class RunRecorder(keras.callbacks.Callback):
     Unlike `CSVLogger` and `ModelCheckpoint` it never leaves half a file behind, and on resuming it
     drops rows that are younger than the checkpoint. A run may thus be killed at any moment.
 
+    `compiling` has, for each epoch of this process, the seconds that compilation took of it.
     Columns it adds to the log: `seconds` (the whole epoch, validation included),
     `examples_per_second`, `tokens_per_second` (source and target tokens without padding), `padding`
     (its share of the label positions) and `peak_memory_mib`.
@@ -51,8 +70,10 @@ class RunRecorder(keras.callbacks.Callback):
         self.report = report
         self.best = best
         self.rows = [row for row in directory.read_log() if row["epoch"] < first_epoch]
+        self.compiling: dict[int, float] = {}
         self._started: float | None = None
         self._before = 0.0
+        self._batches: list[float] = []
 
     def memory(self) -> dict[str, float]:
         """Returns the seconds of the epoch so far, for a checkpoint inside of it; else 0."""
@@ -68,11 +89,22 @@ class RunRecorder(keras.callbacks.Callback):
         """Starts the clock."""
         self._started = time.perf_counter() - self._before
         self._before = 0.0
+        self._batches = []
+
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Starts the clock of a batch."""
+        self._batches.append(-time.perf_counter())
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Stops the clock of a batch."""
+        self._batches[-1] += time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Writes the epoch's row of the log, the curves, and the weights if it is a best epoch."""
         seconds = self.memory()["epoch_seconds"]
         self._started = None
+        usual = typical_seconds(self._batches) * len(self._batches)
+        self.compiling[epoch] = max(0.0, sum(self._batches) - usual)
         tokens = self.report.source_tokens + self.report.target_tokens
         row = {
             "epoch": epoch,
@@ -111,25 +143,30 @@ class ProgressLines(keras.callbacks.Callback):
         self.position = position
         self.epochs = epochs
         self.seconds = seconds
-        self._started = self._said = (0.0, 0)
+        self._said = self._last = 0.0
+        self._batches: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Starts the clock."""
-        self._started = self._said = time.monotonic(), self.position.batch
+        self._said = self._last = time.monotonic()
+        self._batches = []
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Says a line if it is time."""
         now, done = time.monotonic(), self.position.batch
-        if now - self._said[0] < self.seconds:
+        self._batches.append(now - self._last)
+        self._last = now
+        if now - self._said < self.seconds:
             return
-        self._said = now, done
-        began, first = self._started
+        self._said = now
         total = self.position.batches_per_epoch
-        left = (now - began) / max(done - first, 1) * (total - done)
+        left = duration(typical_seconds(self._batches) * (total - done))
+        # Of few batches, most of the time went into compiling them.
+        is_known = len(self._batches) >= _FEW_BATCHES
         loss = f", loss {float(logs['loss']):.4f}" if logs and "loss" in logs else ""
         self.say(
             f"Epoch {self.position.epoch + 1} of {self.epochs}: {done:,} of {total:,} batches"
-            f"{loss}; {duration(left)} left of it."
+            f"{loss}; {f'{left} left of it' if is_known else 'compiling'}."
         )
 
 

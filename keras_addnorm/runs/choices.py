@@ -21,6 +21,7 @@ DEMO_PAIRS = ("en-de", "en-fr", "en-es")
 # `models.Seq2SeqConfig.preset`
 PRESETS = ("micro", "tiny", "small", "base", "big")
 SCHEMES = schemes.names()
+PRESET_SCHEME = "pre_ln"
 # An encoder alone can have batch_norm: `--set model.norm=...`
 NORMS = tuple(name for name in norms.names() if name != "batch_norm")
 # Of Keras' initialisers, those for kernels.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_addnorm.basics.errors import UserError, unknown_name
+from keras_addnorm.data.demo import ABOUT
 from keras_addnorm.diagnostics import attention_maps, plot_attention
 from keras_addnorm.runs.choices import DEMO_PAIRS
 from keras_addnorm.runs.directory import RunDirectory
@@ -24,6 +26,8 @@ from keras_addnorm.runs.trained_run import TrainedRun
 
 # English dates, times and places move when they are translated: something to see in the picture.
 DRAWN_SENTENCE = "Sophie was born in Italy on January 28, 1995."
+# No sentence of the set: the model cannot know it, and the demonstration says so.
+_UNKNOWN_SENTENCE = "A dog runs through the snow."
 
 # Tuned for two cores: 2+2 layers, no dropout and no smoothing, as the set's translations are exact
 # and its pairs never run out; two bucket lengths, as each costs a compilation.
@@ -97,7 +101,8 @@ class DemoResult:
         evaluation: The held-out pairs and their translations.
         attention: The picture of the cross-attention.
         exported: The folder of the exported version.
-        served: Two sentences and their translations by the export, in a new process.
+        served: Sentences and their translations by the export, in a new process: the first and the
+            last held-out one, and one of a kind that is not in the set.
         seconds: How long it all took.
     """
 
@@ -143,7 +148,7 @@ def demo(
     run_directory = RunDirectory(Path("runs", f"demo-{pair}") if directory is None else directory)
     split = "test[:16]" if quick else "test"
 
-    say(f"1. Training {pair} on the built-in set. The first step of each length compiles.")
+    say(f"1. Training {pair} on the built-in set.")
     run = train(
         config, run_directory, split="train[:500]" if quick else "train", say=say, verbose=verbose
     )
@@ -158,12 +163,29 @@ def demo(
     exported = export(run, exports)
     say(f"\n4. Exported to {exported}. A new process, with TensorFlow and without Keras, says:\n")
     served = _serve_and_compare(exported, evaluation)
-    for source, translation in served.items():
-        say(f"  {source}\n  {translation}\n")
+    *known, unknown = (f"  {source}\n  {translation}\n" for source, translation in served.items())
+    for pair in known:
+        say(pair)
+    say(f"{ABOUT} Such as:\n\n{unknown}")
     seconds = time.perf_counter() - started
     say(f"exact match: {evaluation.exact_match:.1f} %")
-    say(f"time: {seconds / 60:.1f} minutes")
+    say(f"time: {seconds / 60:.1f} minutes\n")
+    say(_next_steps(run_directory.path, exports, evaluation.sources[0]))
     return DemoResult(run, evaluation, attention, exported, served, seconds)
+
+
+def _next_steps(run: Path, exports: str | Path, sentence: str) -> str:
+    """Commands that go on from here."""
+    return "\n".join(
+        (
+            "Next, with this model:",
+            f"  keras-addnorm translate {run} {shlex.quote(sentence)}",
+            f"  keras-addnorm inspect {run}",
+            f"  keras-addnorm serve {exports}    # a page at http://127.0.0.1:8501/ (extra: serve)",
+            "with sentence pairs of your own (docs/how_to/your_own_data.md):",
+            "  keras-addnorm train runs/mine --data spa.txt --source en --target es",
+        )
+    )
 
 
 def draw_attention(run: TrainedRun, sentence: str, path: str | Path) -> Path:
@@ -184,8 +206,9 @@ def draw_attention(run: TrainedRun, sentence: str, path: str | Path) -> Path:
 
 
 def _serve_and_compare(exported: Path, evaluation: Evaluation) -> dict[str, str]:
-    """Translates two sentences in a new process; they must be those of this process."""
-    sources = [evaluation.sources[0], evaluation.sources[-1]]
+    """Translates some sentences in a new process; the known ones must be as in this process."""
+    known = [evaluation.sources[0], evaluation.sources[-1]]
+    sources = [*known, _UNKNOWN_SENTENCE]
     script = Path(__file__).with_name("serve_once.py")
     # -P: the script's own folder, with modules named like common ones, stays off the path.
     done = subprocess.run(
@@ -199,7 +222,7 @@ def _serve_and_compare(exported: Path, evaluation: Evaluation) -> dict[str, str]
         raise UserError(f"The export did not load in a new process:\n{done.stderr[-2000:]}")
     translations = json.loads(done.stdout.splitlines()[-1])
     expected = [evaluation.translations[0], evaluation.translations[-1]]
-    if translations != expected:
+    if translations[: len(known)] != expected:
         raise UserError(
             "The export translates otherwise than the model. Expected "
             f"{expected!r}, received {translations!r}."

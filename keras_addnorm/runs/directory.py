@@ -286,6 +286,8 @@ class RunDirectory:
             )
         # Runs that were begun before there was this setting brought every text into this form.
         settings["tokenizer"].setdefault("normalization", "nfkc")
+        # Runs of 0.1.0 that named no scheme have that of the presets then.
+        settings["model"].setdefault("scheme", "post_ln")
         return RunConfig.from_dict(settings)
 
     def require_config_of_parts(self) -> None:

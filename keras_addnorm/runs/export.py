@@ -58,6 +58,8 @@ def export(
 
 
 def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
+    from keras_addnorm.data.demo import ABOUT
+
     config = run.config
     data = Path(config.data)
     # Of a folder, only its name: its path is private.
@@ -66,6 +68,8 @@ def _card(run: TrainedRun, licence: str | None) -> dict[str, Any]:
         "training_data": {"name": name, "source": config.source, "target": config.target},
         "scores": run.directory.read_scores(),
         "licence": licence or config.licence or None,
+        # What the page of the server says.
+        **({"note": ABOUT} if config.data.partition("/")[0] == "demo" else {}),
     }
 
 

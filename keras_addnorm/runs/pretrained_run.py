@@ -164,7 +164,7 @@ def _model_settings(config: Seq2SeqConfig) -> dict[str, Any]:
         name: value
         for name, value in config.to_dict().items()
         if name not in _SIZES_OF_VOCABULARIES
-        and (name in _SIZES or value != defaults[name])
+        and (name in (*_SIZES, "scheme") or value != defaults[name])
         and (value or not isinstance(value, list))
     }
 

@@ -18,11 +18,23 @@ def duration(seconds: float) -> str:
     return f"{seconds} s"
 
 
-def epoch_line(rows: Sequence[Mapping[str, float]], epochs: int) -> str:
-    """Writes how fast the last epoch was and how long the rest will take."""
-    row, recent = rows[-1], rows[-3:]
+def epoch_line(
+    rows: Sequence[Mapping[str, float]], epochs: int, compiling: Mapping[int, float] | None = None
+) -> str:
+    """Writes how fast the last epoch was and how long the rest will take.
+
+    Args:
+        rows: The log so far.
+        epochs: How many epochs there are to be.
+        compiling: The seconds of an epoch that are not needed again.
+
+    Returns:
+        The line.
+    """
+    row, recent, once = rows[-1], rows[-3:], compiling or {}
     done = int(row["epoch"]) + 1
-    left = (epochs - done) * sum(one["seconds"] for one in recent) / len(recent)
+    seconds = sum(one["seconds"] - once.get(int(one["epoch"]), 0.0) for one in recent)
+    left = (epochs - done) * seconds / len(recent)
     return (
         f"Epoch {done} of {epochs}: {row['examples_per_second']:,.0f} examples/s, "
         f"{row['tokens_per_second']:,.0f} tokens/s, {row['padding']:.1%} padding; "

@@ -39,6 +39,7 @@ from keras_addnorm.runs.choices import (
     NORMS,
     NUM_BEAMS,
     PRECISIONS,
+    PRESET_SCHEME,
     PRESETS,
     SCHEDULES,
     SCHEMES,
@@ -98,7 +99,7 @@ def _field_of_the_model(
 
 # Where the default is None, it is the preset's.
 _FIELDS_OF_THE_MODEL = (
-    _field_of_the_model("scheme", str, "the scheme of Add & Norm", "post_ln", choices=SCHEMES),
+    _field_of_the_model("scheme", str, "the scheme of Add & Norm", PRESET_SCHEME, choices=SCHEMES),
     _field_of_the_model("norm", str, "the norm in it", "layer_norm", choices=NORMS),
     _field_of_the_model(
         "kernel_initializer",
@@ -118,13 +119,17 @@ _FIELDS_OF_THE_MODEL = (
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A preset and what to change in it: any field of `Seq2SeqConfig` but the vocabulary sizes."""
+    """A preset and what to change in it: any field of `Seq2SeqConfig` but the vocabulary sizes.
+
+    The scheme is always among the changes, so that a run keeps it whatever the preset's is later.
+    """
 
     preset: str = setting("tiny", "size of the model", choices=PRESETS)
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_settings(self, "model")
+        object.__setattr__(self, "overrides", {"scheme": PRESET_SCHEME, **self.overrides})
         numbers = [one for one in _FIELDS_OF_THE_MODEL if one.kind is not str]
         given = [one for one in numbers if one.name in self.overrides]
         wrong = []

@@ -96,6 +96,8 @@ def fit(prepared: Prepared, verbose: int | str = "auto") -> TrainingCallbacks:
     callbacks = training_callbacks(prepared, says_how_far=verbose == 2)
     # Each of several processes would stop at another batch.
     alone = distribution.process_count() == 1
+    if training.jit_compile and state.epoch < training.epochs:
+        prepared.say("The first batch of each length is compiled, which takes a while once.")
     with callbacks.stop_request.listening() if alone else contextlib.nullcontext():
         prepared.model.fit(
             prepared.training_data,

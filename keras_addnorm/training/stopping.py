@@ -76,4 +76,7 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signal_number = number
         # Not `print`: the signal may have come in the middle of one.
-        os.write(_STDERR, b"\nStopping with a checkpoint. Once more: at once, without one.\n")
+        os.write(
+            _STDERR,
+            b"\nWriting a checkpoint, then stopping. Press Ctrl-C again to stop now without one.\n",
+        )

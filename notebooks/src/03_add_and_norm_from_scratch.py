@@ -305,7 +305,7 @@ for num_layers in (2, 8):
 from keras_addnorm.diagnostics import observe
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro"))  # 2+2 layers, 100 words
+model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro", scheme="post_ln"))  # 2+2 layers, 100 words
 batch = {"source": rng.integers(4, 100, (4, 9)), "target": rng.integers(4, 100, (4, 8))}
 with observe(model) as observation:
     model(batch)

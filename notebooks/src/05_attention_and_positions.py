@@ -189,7 +189,7 @@ print(x.shape, "->", heads.shape)
 from keras_addnorm.diagnostics import head_diversity
 from keras_addnorm.models import Seq2SeqConfig, Seq2SeqTransformer
 
-model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro"))
+model = Seq2SeqTransformer(Seq2SeqConfig.preset("micro", scheme="post_ln"))
 source, target = rng.integers(4, 100, (4, 8)), rng.integers(4, 100, (4, 7))
 print("1 minus agreement        values  places  outputs")
 for found in head_diversity(model, source, target):

@@ -1,15 +1,18 @@
 """A missing package is named in one sentence, with the extra that brings it, at every door."""
 
 import importlib
+import json
 import sys
 import tomllib
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_addnorm import cli
-from keras_addnorm.basics.optional import require_extra
+from keras_addnorm.basics import optional
+from keras_addnorm.basics.optional import install_line, require_extra, require_installed
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -19,7 +22,7 @@ def sentence(purpose, package, extra):
     assert extra in EXTRAS
     return (
         f"{purpose} needs {package!r}, which is not installed. "
-        f"Install it with: pip install 'keras-addnorm[{extra}]'"
+        f"Install it with: {install_line(extra)}"
     )
 
 
@@ -37,6 +40,46 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
         require_extra("report", "A page", "json", "plotly")
     assert str(caught.value) == sentence("A page", "plotly", "report")
     assert caught.value.name == "plotly"
+
+
+def test_what_is_missing_is_named_before_anything_is_imported(monkeypatch):
+    require_installed("serve", "The server", "json", "antigravity")
+    assert "antigravity" not in sys.modules
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    with pytest.raises(ImportError) as caught:
+        require_installed("report", "A page", "json", "plotly")
+    assert str(caught.value) == sentence("A page", "plotly", "report")
+
+
+def test_the_line_that_installs_is_that_of_the_readme_in_a_clone(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    assert install_line("data") == 'pip install -c constraints.txt -e ".[data]"'
+    monkeypatch.chdir(tmp_path)
+    assert install_line("data") == f"pip install -c {ROOT}/constraints.txt -e '{ROOT}[data]'"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_package_that_was_installed_remembers_its_clone(monkeypatch, tmp_path, is_there):
+    clone = tmp_path / "my clone"
+    clone.mkdir()
+    if is_there:
+        (clone / "constraints.txt").touch()
+    installed = types.SimpleNamespace(
+        read_text=lambda name: json.dumps({"url": clone.as_uri(), "dir_info": {}})
+    )
+    monkeypatch.setattr(optional, "__file__", "/site-packages/keras_addnorm/basics/optional.py")
+    monkeypatch.setattr(optional.importlib.metadata, "distribution", lambda name: installed)
+    from_clone = f"pip install -c '{clone}/constraints.txt' '{clone}[data]'"
+    expected = from_clone if is_there else "pip install 'keras-addnorm[data]'"
+    assert install_line("data") == expected
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", '{"url": "https://example.org/x.whl"}'])
+def test_a_package_of_a_registry_is_installed_by_its_name(monkeypatch, text):
+    installed = types.SimpleNamespace(read_text=lambda name: text)
+    monkeypatch.setattr(optional, "__file__", "/site-packages/keras_addnorm/basics/optional.py")
+    monkeypatch.setattr(optional.importlib.metadata, "distribution", lambda name: installed)
+    assert install_line("data") == "pip install 'keras-addnorm[data]'"
 
 
 def test_a_package_that_cannot_be_imported_is_not_called_missing(tmp_path, monkeypatch):

@@ -756,6 +756,8 @@ def test_the_quick_demo_then_every_other_command(capsys, tmp_path, monkeypatch):
     )
     assert status == 0
     assert "exact match: 0.0 %" in out.splitlines()
+    # What it does not know, and what to do next, with the paths of this run.
+    assert "A dog runs through the snow." in out and f"keras-addnorm inspect {run}" in out
     assert out.count("  translation  ") == 8
     assert (run / "attention.png").read_bytes().startswith(b"\x89PNG")
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")

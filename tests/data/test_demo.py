@@ -77,7 +77,7 @@ SENTENCES = [
         "price",
         {"thing": Noun("table"), "weight": Count(31, "kilogram"), "price": Count(500, "GBP")},
         "The table weighs thirty-one kilograms and costs five hundred British pounds.",
-        "Der Tisch wiegt einunddreißig Kilogramm und kostet fünfhundert Britische Pfund.",
+        "Der Tisch wiegt einunddreißig Kilogramm und kostet fünfhundert britische Pfund.",
         "La table pèse trente et un kilogrammes et coûte cinq cents livres sterling.",
         "La mesa pesa treinta y un kilogramos y cuesta quinientas libras esterlinas.",
     ),
@@ -101,7 +101,7 @@ SENTENCES = [
         "payment",
         {"person": PAUL, "thing": Noun("lamp"), "price": Count(221, "SEK")},
         "Paul paid two hundred and twenty-one Swedish kronor for the lamp.",
-        "Paul hat für die Lampe zweihunderteinundzwanzig Schwedische Kronen bezahlt.",
+        "Paul hat für die Lampe zweihunderteinundzwanzig schwedische Kronen bezahlt.",
         "Paul a payé deux cent vingt et une couronnes suédoises pour la lampe.",
         "Paul pagó doscientas veintiuna coronas suecas por la lámpara.",
     ),
@@ -395,3 +395,14 @@ def test_the_builder_keeps_the_order_and_the_seed(tmp_path):
 
 def _words(text):
     return text.rstrip(".").replace(",", "").split()
+
+
+def test_german_has_capitals_for_nouns_alone():
+    """CLDR's names stand in tables; Schweizer and US- are written so in a sentence, too."""
+    adjectives = {
+        word
+        for pair in itertools.islice(demo_pairs("de"), 2000)
+        for word in re.findall(r"(?<!^)\b\w+isch\w*\b", pair.target)
+    }
+    assert {"japanische", "britische", "dänische"} < adjectives
+    assert all(word.islower() for word in adjectives - {"Tisch", "Tische"})

@@ -444,5 +444,5 @@ def test_errors(untrained, joint, separate, tmp_path, monkeypatch):
         export_ctranslate2(untrained, joint, tmp_path)
 
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(ImportError, match=r"pip install 'keras-addnorm\[ctranslate2\]'"):
+    with pytest.raises(ImportError, match=r"pip install .*\[ctranslate2\]"):
         export_ctranslate2(untrained, joint, tmp_path / "model")

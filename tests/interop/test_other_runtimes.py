@@ -448,7 +448,7 @@ def test_errors(name, small, half, learned, tmp_path, monkeypatch):
 
 def test_onnx_says_what_to_install(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match=r"tf2onnx.*pip install 'keras-addnorm\[onnx\]'"):
+    with pytest.raises(ImportError, match=r"tf2onnx.*pip install .*\[onnx\]"):
         export_onnx(small, tmp_path / "model")
 
 

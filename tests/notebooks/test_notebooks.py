@@ -81,7 +81,7 @@ def test_a_picture_says_what_to_see(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_opens_with_the_installation_and_ends_with_three_exercises(name, build):
     cells = code_cells(stored(name))
-    assert "install -q 'keras-addnorm[" in text_of(cells[0])
+    assert '-c ../constraints.txt "..[demo,serve]"' in text_of(cells[0])
     kinds = [dict(cell["metadata"]) for cell in cells if cell["metadata"]]
     assert kinds == [{kind: n} for n in (1, 2, 3) for kind in ("exercise", "check")]
     for cell in cells:

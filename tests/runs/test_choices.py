@@ -43,6 +43,7 @@ def test_the_names_are_those_of_the_table(name):
 def test_the_recommended_search_is_that_of_exports():
     found = choices.NUM_BEAMS, choices.LENGTH_PENALTY
     assert found == (search.NUM_BEAMS, search.LENGTH_PENALTY)
+    assert choices.PRESET_SCHEME == model_config.PRESET_SCHEME
 
 
 def test_a_beam_search_stops_when_its_settings_say():
@@ -76,5 +77,6 @@ def test_initializers_are_those_of_keras(name):
 
 def test_flags_of_the_model_have_the_defaults_of_its_configuration():
     fields = {field.name: field.default for field in dataclasses.fields(Seq2SeqConfig)}
+    fields["scheme"] = model_config.PRESET_SCHEME  # of presets, not of the constructor
     for one in ModelChoice.more_settings():
         assert fields[one.name] == one.default or one.default is None, one.key

@@ -289,6 +289,7 @@ def test_a_line_an_epoch_and_a_summary(tmp_path):
     assert epoch_line(log, epochs=12) == (
         "Epoch 2 of 12: 2,346 examples/s, 45,678 tokens/s, 12.5% padding; 6 min 40 s left."
     )
+    assert epoch_line(log, 12, compiling={1: 20.0}).endswith(" 5 min 00 s left.")
     directory = RunDirectory(tmp_path)
     directory.best_weights.touch()
     text = summary(directory, log, 1, REPORT)
@@ -553,6 +554,24 @@ def test_an_epoch_says_how_far_it_is(monkeypatch):
         "Epoch 3 of 5: 64 of 100 batches, loss 1.2500; 1 min 30 s left of it.",
         "Epoch 3 of 5: 88 of 100 batches, loss 1.2500; 30 s left of it.",
     ]
+
+
+def test_the_time_that_is_left_is_without_the_compilation(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    position = SimpleNamespace(batch=0, epoch=0, batches_per_epoch=100)
+    said = []
+    lines = callbacks.ProgressLines(said.append, position, epochs=5)
+    lines.on_epoch_begin(0)
+    for batch, seconds in enumerate([70.0, 70.0, *[1.0] * 68]):
+        position.batch, now[0] = batch + 1, now[0] + seconds
+        lines.on_train_batch_end(batch)
+    assert said == [
+        "Epoch 1 of 5: 1 of 100 batches; compiling.",
+        "Epoch 1 of 5: 2 of 100 batches; compiling.",
+        "Epoch 1 of 5: 62 of 100 batches; 38 s left of it.",
+    ]
+    assert callbacks.typical_seconds([]) == 0.0
 
 
 def test_what_is_said_when_a_run_goes_on():

@@ -333,3 +333,14 @@ def test_a_run_splits_texts_of_its_source_language():
 
 def test_the_best_epoch_is_chosen_by_what_does_not_depend_on_the_batches():
     assert RunConfig().training.best_metric == "val_perplexity"
+
+
+def test_a_run_writes_its_scheme_down_and_one_of_before_has_the_old_default(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.write_config(RunConfig())
+    assert directory.read_config().model.overrides == {"scheme": "pre_ln"}
+    text = directory.config.read_text()
+    assert 'scheme = "pre_ln"\n' in text
+    directory.config.write_text(text.replace('scheme = "pre_ln"\n', ""))
+    before = RunDirectory(tmp_path, verify=False).read_config()
+    assert before.model.overrides == {"scheme": "post_ln"}

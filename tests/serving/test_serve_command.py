@@ -12,6 +12,7 @@ import pytest
 from small_models import fetch, write_version
 
 from keras_addnorm import cli
+from keras_addnorm.basics.optional import install_line
 from keras_addnorm.runs import serve as serve_module
 from keras_addnorm.serving import Client
 
@@ -20,6 +21,7 @@ _COMMAND = """
 import sys
 sys.modules["keras"] = None
 from keras_addnorm import cli
+from keras_addnorm.basics.optional import install_line
 status = cli.main()
 sys.exit(status)
 """
@@ -137,4 +139,4 @@ def test_missing_libraries_are_named(capsys, monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "keras_addnorm.serving.server.app", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert cli.main(["serve", str(tmp_path)]) == 2
-    assert "pip install 'keras-addnorm[serve]'" in capsys.readouterr().err
+    assert install_line("serve") in capsys.readouterr().err

@@ -622,9 +622,29 @@ def test_the_page_loads_nothing_from_elsewhere(server):
 def test_the_name_of_a_model_is_escaped():
     from keras_addnorm.serving.server.page import Page
 
-    page = Page('"><script>alert(1)</script>').html
-    assert "<script>alert" not in page
-    assert "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    evil = '"><script>alert(1)</script>'
+    for page in (Page(evil).html(), Page("mine").html(evil)):
+        assert "<script>alert" not in page
+        assert "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "{{" not in Page("mine").html()
+
+
+@pytest.mark.parametrize(
+    ("card", "note"),
+    [
+        (b'{"note": "It knows dates."}', "It knows dates."),
+        (b'{"note": 3}', ""),
+        (b"[]", ""),
+        (b"{", ""),
+        (None, ""),
+    ],
+)
+def test_the_page_says_what_the_card_notes(tmp_path, card, note):
+    from keras_addnorm.serving.server.loaded_version import _note
+
+    if card is not None:
+        (tmp_path / "model.json").write_bytes(card)
+    assert _note(tmp_path / "model.json") == note
 
 
 def test_answers_do_not_wait_for_acknowledgements():

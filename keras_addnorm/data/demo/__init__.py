@@ -11,7 +11,15 @@ from keras_addnorm.data.demo.generate import (
     split_of,
 )
 
+ABOUT = (
+    "The built-in set has sixteen kinds of sentences, about ages, births, prices, distances, "
+    "journeys, visits, opening hours and the like, with some dozens of names and nouns. A model of "
+    "it turns any other sentence into one of these."
+)
+"""What a model that was trained on the set knows, for those who try it."""
+
 __all__ = [
+    "ABOUT",
     "SPLITS",
     "TARGETS",
     "Pair",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -101,6 +103,13 @@ class German(Grammar):
         "loan": "{person} hat {friend} {thing:accusative} für {duration:accusative} geliehen.",
     }
 
+    def word(self, key: str) -> Word:
+        """The noun of a key; CLDR's names of currencies begin with a capital, as in a table."""
+        word = super().word(key)
+        return dataclasses.replace(
+            word, singular=_in_a_sentence(word.singular), plural=_in_a_sentence(word.plural)
+        )
+
     def noun(self, key: str, form: str) -> str:
         """A noun with its article in a case, or contracted (``vom``, ``im``), or its pronoun."""
         word = self.word(key)
@@ -118,6 +127,11 @@ class German(Grammar):
             return f"{_ONE[form][word.gender]} {word.singular}"
         plural = _dative_plural(word.plural) if form == "dative" else word.plural
         return f"{spell(number, 'de')} {plural}"
+
+
+def _in_a_sentence(name: str) -> str:
+    """``"japanische Yen"`` for ``"Japanische Yen"``, as German has no capitals for adjectives."""
+    return re.sub(r"^\w+isch\w+ ", lambda adjective: adjective[0].lower(), name)
 
 
 def _dative_plural(plural: str) -> str:

@@ -12,9 +12,10 @@ from keras_addnorm.runs.commands.run_options import verbosity
 from keras_addnorm.runs.setting_flags import some_path
 
 _DESCRIPTION = """\
-Trains a small Pre-LN Transformer on the built-in data set (dates, prices, distances and the like
-in real language, generated offline), translates 1,000 held-out sentences, draws the
-cross-attention, exports a SavedModel and translates with it in a new process.
+Trains a small Pre-LN Transformer on the built-in data set, translates 1,000 held-out sentences,
+draws the cross-attention, exports a SavedModel and translates with it in a new process. The set is
+generated offline: sixteen kinds of sentences about dates, prices, distances and the like. A model
+of it knows no others.
 
 examples:
   keras-addnorm demo

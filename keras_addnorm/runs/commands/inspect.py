@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from keras_addnorm.basics.optional import require_installed
 from keras_addnorm.runs.commands.command import Command
 from keras_addnorm.runs.commands.run_options import (
     add_pairs,
@@ -13,6 +14,7 @@ from keras_addnorm.runs.commands.run_options import (
     run_directory,
 )
 from keras_addnorm.runs.directory import require_writable
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.setting_flags import some_path
 from keras_addnorm.runs.settings import RunConfig
 from keras_addnorm.runs.terminal import StatusLine
@@ -29,8 +31,9 @@ data. Prints the findings, each with its threshold, and a table of every sublaye
   dL/dx, dL/dw     the loss's gradient at the stream and at the sublayer's weights
   skip             how much larger the loss is without the sublayer
 
---html writes a page with charts, and attention maps of a sentence; it needs no network (and
-plotly: pip install 'keras-addnorm[report]'). See docs/diagnostics.md.
+--html writes a page with charts, and attention maps of a sentence. The page needs no network, and
+to write it takes the extra report: pip install -c constraints.txt ".[report]". See
+docs/diagnostics.md.
 
 examples:
   keras-addnorm inspect runs/mine
@@ -52,6 +55,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check(options: argparse.Namespace) -> RunConfig:
     config = run_directory(options).read_config()
+    if options.html is not None:
+        with as_user_errors():
+            require_installed("report", "The page", "plotly")
     for path in (options.html, options.json):
         if path is not None:
             require_writable(path)

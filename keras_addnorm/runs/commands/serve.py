@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from keras_addnorm.runs.commands.command import Command, nothing_to_check
+from keras_addnorm.basics.optional import require_installed
+from keras_addnorm.runs.commands.command import Command
+from keras_addnorm.runs.errors import as_user_errors
 from keras_addnorm.runs.process_startup import import_tensorflow_quietly
 from keras_addnorm.runs.serve import serve_settings
 from keras_addnorm.runs.setting_flags import add_flags, given, some_path
+from keras_addnorm.serving.server import NEEDED
 
 _DESCRIPTION = """\
 Serves an exported model over REST and gRPC, with the APIs of TensorFlow Serving, and a page to try
 it at http://127.0.0.1:8501/. A new version in the folder replaces the old one without losing a
 request; a broken version is refused. After SIGTERM or Ctrl-C the server answers the requests in
-flight and ends. It is for development and small installations and needs: pip install
-'keras-addnorm[serve]'. Serve only models that you trust. See docs/server.md.
+flight and ends. It is for development and small installations, and needs the extra serve:
+pip install -c constraints.txt ".[serve]". Serve only models that you trust. See docs/server.md.
 
 examples:
   keras-addnorm serve saved_models/mine
@@ -30,6 +33,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, serve_settings(), titles={"server": "settings"})
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Says at once what is missing: TensorFlow takes seconds to start."""
+    with as_user_errors():
+        require_installed("serve", "The server", *NEEDED)
+
+
 def _run(options: argparse.Namespace, _: None) -> None:
     from keras_addnorm.runs.serve import serve
 
@@ -42,7 +51,7 @@ SERVE = Command(
     _DESCRIPTION,
     _add_arguments,
     _run,
-    nothing_to_check,
+    _check,
     # A served model needs no Keras, and a server has to return memory, which the allocator settings
     # for training prevent.
     import_tensorflow_quietly,

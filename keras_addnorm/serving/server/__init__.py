@@ -1,7 +1,6 @@
 """A server for exported models, with the APIs of TensorFlow Serving.
 
-For development and small installations. It needs the extra `serve`:
-`pip install 'keras-addnorm[serve]'`.
+For development and small installations. It needs the extra `serve`.
 
 Example:
     ```python
@@ -25,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "Settings", "running"]
 
+NEEDED = ("starlette", "uvicorn", "orjson", "prometheus_client", "grpc_health")
+"""The packages of the extra, without which a server cannot start."""
+
 
 def __getattr__(name: str) -> Any:
     # The settings are for the command line, too, which imports nothing heavy.
     if name in __all__:
-        needed = ("starlette", "uvicorn", "orjson", "prometheus_client", "grpc_health")
-        require_extra("serve", "The server", *needed)
+        require_extra("serve", "The server", *NEEDED)
         return getattr(importlib.import_module(f"{__name__}.app"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

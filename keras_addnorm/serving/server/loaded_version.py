@@ -12,6 +12,7 @@ new version. A session frees all its memory.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ class LoadedVersion:
 
     Attributes:
         number: The number of the version.
+        note: What the card says to those who try the model.
         signatures: The signatures by name.
         signature_defs: TensorFlow's messages that describe the signatures.
         session: The TensorFlow session.
@@ -158,6 +160,7 @@ class LoadedVersion:
 
     def __init__(self, path: Path, timeout: float | None = None, intra_op_threads: int = 0) -> None:
         self.number = int(path.name)
+        self.note = _note(path / "assets.extra" / "model.json")
         graph = tf.Graph()
         self.session = tf.compat.v1.Session(graph=graph, config=_session_config(intra_op_threads))
         with graph.as_default():
@@ -200,6 +203,16 @@ class LoadedVersion:
             for name, definition in self.signature_defs.items()
             if definition.method_name
         }
+
+
+def _note(card: Path) -> str:
+    """The note of a card; none where there is no card, or another program's."""
+    try:
+        found = json.loads(card.read_bytes())
+    except (OSError, ValueError):
+        return ""
+    note = found.get("note") if isinstance(found, dict) else None
+    return note if isinstance(note, str) else ""
 
 
 def _session_config(intra_op_threads: int) -> tf.compat.v1.ConfigProto:

@@ -10,6 +10,7 @@ import re
 from keras_addnorm.basics.resources import read_resource
 
 _MODEL = "{{model}}"
+_NOTE = "{{note}}"
 
 
 class Page:
@@ -19,13 +20,12 @@ class Page:
         model: The model's name.
 
     Attributes:
-        html: The page.
         headers: HTTP headers that forbid the browser to load, run or send anything else.
     """
 
     def __init__(self, model: str) -> None:
         template = read_resource(__package__, "page.html")
-        self.html = template.replace(_MODEL, html.escape(model))
+        self._html = template.replace(_MODEL, html.escape(model))
         policy = {
             "default-src": "'none'",
             "script-src": _hash_of("script", template),
@@ -42,6 +42,10 @@ class Page:
             "referrer-policy": "no-referrer",
             "cache-control": "no-cache",
         }
+
+    def html(self, note: str = "") -> str:
+        """Returns the page, with what the card of an export has to say to those who try it."""
+        return self._html.replace(_NOTE, html.escape(note))
 
 
 def _hash_of(tag: str, page: str) -> str:

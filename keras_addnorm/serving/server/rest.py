@@ -141,7 +141,9 @@ class _Handlers:
         self._page = Page(service.versions.name)
 
     async def page(self, request: Request) -> Response:
-        return Response(self._page.html, media_type="text/html", headers=self._page.headers)
+        current = self._service.versions.current
+        text = self._page.html("" if current is None else current.note)
+        return Response(text, media_type="text/html", headers=self._page.headers)
 
     async def healthz(self, request: Request) -> Response:
         return _json({"status": "alive"})

@@ -2,10 +2,12 @@ import importlib.util
 import logging
 import os
 
-if importlib.util.find_spec("keras_addnorm") is None:  # in a hosted notebook, such as Colab
+if importlib.util.find_spec("keras_addnorm") is None:  # then install it from the clone around us
     from IPython import get_ipython
 
-    get_ipython().run_line_magic("pip", "install -q 'keras-addnorm[demo,serve]'")
+    if not os.path.isfile("../pyproject.toml"):
+        raise SystemExit("Clone the repository first, and open this notebook in its folder.")
+    get_ipython().run_line_magic("pip", 'install -q -c ../constraints.txt "..[demo,serve]"')
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow need not tell us about GPUs
 
