@@ -7,6 +7,8 @@ import numbers
 import struct
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
+
 _SMALLEST_NORMAL = 2.0**-126
 
 
@@ -60,14 +62,7 @@ def require_int(what: str, *, least: int = 1, **values: Any) -> None:
     """Raise unless every value is an int of at least `least`."""
     for name, value in values.items():
         if not is_whole(value, least):
-            raise ValueError(f"{what} Expected an int {name} >= {least}. Received: {value!r}")
-
-
-def require_text(what: str, **values: Any) -> None:
-    """Raise unless every value is a string that is not empty."""
-    for name, value in values.items():
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"{what} Expected a str {name}. Received: {value!r:.80}")
+            raise ArgumentError(what, f"an int `{name}` >= {least}", **{name: value})
 
 
 def require_share(**values: Any) -> None:
@@ -78,8 +73,8 @@ def require_share(**values: Any) -> None:
     """
     for name, value in values.items():
         if not is_number(value, least=0, below=1):
-            raise ValueError(
-                f"`{name}` is a share. Expected 0 <= share < 1 in float32. Received: {value!r}"
+            raise ArgumentError(
+                f"`{name}` is a share.", "0 <= share < 1 in float32", **{name: value}
             )
 
 
@@ -91,9 +86,8 @@ def require_gain(**values: Any) -> None:
     """
     for name, value in values.items():
         if not is_number(value, least=0):
-            raise ValueError(
-                f"`{name}` is a factor. Expected a number >= 0, finite in float32. "
-                f"Received: {value!r}"
+            raise ArgumentError(
+                f"`{name}` is a factor.", "a number >= 0, finite in float32", **{name: value}
             )
 
 
@@ -104,9 +98,10 @@ def require_epsilon(epsilon: Any) -> None:
         epsilon: The number.
     """
     if not is_number(epsilon, least=0):
-        raise ValueError(
-            "`epsilon` keeps norms from dividing by 0. Expected a number >= 0, finite in float32. "
-            f"Received: {epsilon!r}"
+        raise ArgumentError(
+            "`epsilon` keeps norms from dividing by 0.",
+            "a number >= 0, finite in float32",
+            epsilon=epsilon,
         )
 
 
@@ -114,7 +109,7 @@ def require_size(**values: Any) -> None:
     """Raise a `ValueError` unless every value is a size: an int of at least 1."""
     for name, value in values.items():
         if not is_whole(value, 1):
-            raise ValueError(f"`{name}` has to be a positive integer. Received: {value!r}")
+            raise ArgumentError(f"`{name}` has to be a positive integer.", **{name: value})
 
 
 def require_finite(what: str, **values: Any) -> None:
@@ -126,6 +121,4 @@ def require_finite(what: str, **values: Any) -> None:
     """
     for name, value in values.items():
         if not is_number(value):
-            raise ValueError(
-                f"{what} Expected a number {name}, finite in float32. Received: {value!r}"
-            )
+            raise ArgumentError(what, f"a number `{name}`, finite in float32", **{name: value})

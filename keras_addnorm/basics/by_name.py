@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
+from keras_addnorm.basics.errors import ArgumentTypeError
+
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
@@ -76,7 +78,9 @@ def require_names(
         if len(args) <= len(other.arguments):
             sizes = ", ".join(f"{p}={values[p]!r:.20}" for p in declared.parameters if p in values)
             meant = f" In the order of {other.layer} that is {sizes}."
-    raise TypeError(
-        f"{cls.__name__} takes its {'other ' if first else ''}arguments by name{reason}. Expected "
-        f"{cls.__name__}({expected}). Received: {cls.__name__}({received}).{meant}"
+    raise ArgumentTypeError(
+        f"{cls.__name__} takes its {'other ' if first else ''}arguments by name{reason}.",
+        f"{cls.__name__}({expected})",
+        meant,
+        received=f"{cls.__name__}({received})",
     )

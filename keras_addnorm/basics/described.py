@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.basics.suggestions import did_you_mean
 
 T = TypeVar("T")
@@ -36,20 +37,24 @@ def from_fields(cls: type[T], identifier: Any, subject: str) -> T | None:
         return identifier
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if not isinstance(identifier, dict):
-        raise ValueError(
-            f"{subject} is described by a {cls.__name__}. Expected one, or a dict of its fields: "
-            f"{', '.join(fields)}. Received: {identifier!r:.80}"
+        raise ArgumentError(
+            f"{subject} is described by a {cls.__name__}.",
+            f"one, or a dict of its fields: {', '.join(fields)}",
+            value=identifier,
         )
     if unknown := sorted(map(str, identifier.keys() - fields.keys())):
-        raise ValueError(
-            f"{subject} has no such field. Expected fields among {', '.join(fields)}. Received: "
-            f"{', '.join(unknown)}.{did_you_mean(unknown[:1], fields)}"
+        raise ArgumentError(
+            f"{subject} has no such field.",
+            f"fields among {', '.join(fields)}",
+            did_you_mean(unknown[:1], fields),
+            received=", ".join(unknown),
         )
     absent = dataclasses.MISSING
     needed = [name for name, one in fields.items() if one.default is one.default_factory is absent]
     if missing := [name for name in needed if name not in identifier]:
-        raise ValueError(
-            f"{subject} is not complete. Expected a dict with {', '.join(needed)}. Missing: "
-            f"{', '.join(missing)}. Received: {identifier!r:.80}"
+        raise ArgumentError(
+            f"{subject} is not complete.",
+            f"a dict with {', '.join(needed)}. Missing: {', '.join(missing)}",
+            value=identifier,
         )
     return cls(**identifier)

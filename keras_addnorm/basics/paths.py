@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from keras_addnorm.basics.errors import ArgumentError
+
 
 def to_path(path: str | os.PathLike[str]) -> Path:
     """Return a path that a user has given.
@@ -24,8 +26,7 @@ def to_path(path: str | os.PathLike[str]) -> Path:
         'mine'
     """
     if os.fspath(path) == "":
-        raise ValueError(
-            "A path is empty. Expected the name of a file or a folder, '.' for the current one. "
-            "Received: ''"
+        raise ArgumentError(
+            "A path is empty.", "the name of a file or a folder, '.' for the current one", value=""
         )
     return Path(path)

@@ -8,6 +8,7 @@ from typing import Any
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding.checks import require_layer
 
 Tensor = Any
@@ -44,9 +45,10 @@ class CoveragePenalty:
 
     def __post_init__(self) -> None:
         if not is_number(self.beta, above=0, most=_HEAVIEST):
-            raise ValueError(
-                f"The weight of a coverage penalty has to be above 0 and at most {_HEAVIEST}. "
-                f"Received: beta={self.beta!r}. 0 as `coverage_penalty` means none."
+            raise ArgumentError(
+                f"The weight of a coverage penalty has to be above 0 and at most {_HEAVIEST}.",
+                remedy="0 as `coverage_penalty` means none.",
+                beta=self.beta,
             )
         require_layer(self.layer)
 
@@ -78,7 +80,8 @@ def get(identifier: CoverageLike) -> CoveragePenalty | None:
         return CoveragePenalty(**identifier)
     if isinstance(identifier, int | float) and not isinstance(identifier, bool):
         return CoveragePenalty(float(identifier)) if identifier != 0 else None
-    raise ValueError(
-        "There is no such coverage penalty. Expected a weight, {'beta': ..., 'layer': ...}, or a "
-        f"CoveragePenalty. Received: {identifier!r}"
+    raise ArgumentError(
+        "There is no such coverage penalty.",
+        "a weight, {'beta': ..., 'layer': ...}, or a CoveragePenalty",
+        value=identifier,
     )

@@ -21,6 +21,7 @@ from keras import ops
 
 from keras_addnorm.basics import Table
 from keras_addnorm.basics.argument_checks import is_number
+from keras_addnorm.basics.errors import ArgumentError
 
 Tensor = Any
 
@@ -151,9 +152,8 @@ def get(identifier: LengthPenaltyLike) -> LengthPenalty:
 
 def _check_alpha(alpha: float) -> None:
     if not is_number(alpha):
-        raise ValueError(
-            "The exponent of a length penalty has to be a number, finite in float32. "
-            f"Received: alpha={alpha!r}"
+        raise ArgumentError(
+            "The exponent of a length penalty has to be a number, finite in float32.", alpha=alpha
         )
 
 
@@ -190,10 +190,11 @@ def require_scores(penalty: LengthPenalty, max_length: int, *, may_compute: bool
     if not fits.all():
         place = int(np.flatnonzero(~fits)[-1])
         length, log = place + 1, logs[place]
-        raise ValueError(
+        raise ArgumentError(
             "Scores are sums of log-probabilities divided by the length penalty, and float32 "
-            "could not tell them apart. Expected a divisor between "
-            f"{_SMALLEST_OF_A_TOKEN * length:.0e} and {_LARGEST:.0e} for {length} tokens. "
-            f"Received: {penalty}, which divides by about 1e{log / math.log(10):+.0f} there. "
-            "Take an exponent nearer to 0, or a smaller max_length."
+            "could not tell them apart.",
+            f"a divisor between {_SMALLEST_OF_A_TOKEN * length:.0e} and {_LARGEST:.0e} for "
+            f"{length} tokens",
+            "Take an exponent nearer to 0, or a smaller `max_length`.",
+            received=f"{penalty}, which divides by about 1e{log / math.log(10):+.0f} there",
         )

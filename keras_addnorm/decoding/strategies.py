@@ -16,6 +16,7 @@ from typing import Any
 
 from keras_addnorm.basics import Table
 from keras_addnorm.basics.argument_checks import require_int
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding import length_penalties
 from keras_addnorm.decoding.beam import Beam, DiverseBeam
 from keras_addnorm.decoding.coverage import CoveragePenalty
@@ -78,11 +79,13 @@ def choose(
         penalty = 0.0 if length_penalty is None else length_penalty
         return Greedy(penalty) if num_beams is None or num_beams == 1 else Beam(num_beams, penalty)
     if num_beams is not None or length_penalty is not None:
-        raise ValueError(
-            "The search is described twice. Expected either `strategy` or the short way with "
-            f"`num_beams` and `length_penalty`. Received: strategy={strategy!r}, "
-            f"num_beams={num_beams!r}, length_penalty={length_penalty!r}. Put them into the "
-            "strategy, such as Beam(num_beams=4, length_penalty=0.6)."
+        raise ArgumentError(
+            "The search is described twice.",
+            "either `strategy` or the short way with `num_beams` and `length_penalty`",
+            "Put them into the strategy, such as Beam(num_beams=4, `length_penalty=0.6`).",
+            strategy=strategy,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
         )
     return get(strategy)
 

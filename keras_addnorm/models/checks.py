@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from keras_addnorm.basics.arrays import not_finite
+from keras_addnorm.basics.errors import ArgumentError, ArgumentTypeError
 from keras_addnorm.models.config import Seq2SeqConfig
 from keras_addnorm.models.seq2seq import Seq2SeqTransformer
 
@@ -29,9 +30,10 @@ class _Tokenizers(Protocol):
 def require_model(model: Any) -> Seq2SeqTransformer:
     """Return the model, or raise a `TypeError` if it is no `Seq2SeqTransformer`."""
     if not isinstance(model, Seq2SeqTransformer):
-        raise TypeError(
-            "This needs a model that can be described by a Seq2SeqConfig. Expected a "
-            f"Seq2SeqTransformer; received a {type(model).__name__}."
+        raise ArgumentTypeError(
+            "This needs a model that can be described by a Seq2SeqConfig.",
+            "a Seq2SeqTransformer",
+            received=f"a {type(model).__name__}",
         )
     return model
 
@@ -46,11 +48,12 @@ def require_finite(model: Seq2SeqTransformer) -> None:
         ValueError: If one is NaN or infinite; the message names the weights.
     """
     if found := not_finite(model.weights):
-        raise ValueError(
-            "The model has weights that are NaN or infinite, and would translate nothing. Expected "
-            f"finite numbers. Received such in {len(found)} of {len(model.weights)} weights: "
-            f"{', '.join(found[:4])}{', ...' if len(found) > 4 else ''}. Load the last good "
-            "checkpoint."
+        raise ArgumentError(
+            "The model has weights that are NaN or infinite, and would translate nothing.",
+            "finite numbers",
+            "Load the last good checkpoint.",
+            received=f"such in {len(found)} of {len(model.weights)} weights: "
+            f"{', '.join(found[:4])}{', ...' if len(found) > 4 else ''}",
         )
 
 
@@ -69,11 +72,12 @@ def require_vocabularies(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None
         ("target", tokenizers.target, config.target_vocabulary_size),
     ):
         if tokenizer.vocabulary_size != expected:
-            raise ValueError(
-                f"The tokenizer does not belong to the model. Expected a {side} vocabulary of "
-                f"{expected} pieces. Received: {tokenizer.vocabulary_size}. Pass the tokenizer "
-                "that the model was trained with. If its table has more rows than there are "
-                "pieces, fill the ids up: PieceIds.filled_up_to(rows)."
+            raise ArgumentError(
+                "The tokenizer does not belong to the model.",
+                f"a {side} vocabulary of {expected} pieces",
+                "Pass the tokenizer that the model was trained with. If its table has more rows "
+                "than there are pieces, fill the ids up: PieceIds.filled_up_to(rows).",
+                value=tokenizer.vocabulary_size,
             )
 
 
@@ -92,7 +96,9 @@ def require_tokenizers(config: Seq2SeqConfig, tokenizers: _Tokenizers) -> None:
         ids = (config.pad_id, config.start_id, config.end_id)
         own = (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id)
         if ids != own:
-            raise ValueError(
+            raise ArgumentError(
                 "The model has other special ids than the tokenizer: expected pad, start and end "
-                f"{own}; received {ids}. Leave them at their defaults in Seq2SeqConfig."
+                f"{own}.",
+                remedy="Leave them at their defaults in Seq2SeqConfig.",
+                received=str(ids),
             )

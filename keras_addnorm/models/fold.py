@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_addnorm import norms, schemes
 from keras_addnorm.basics.arrays import to_numpy
+from keras_addnorm.basics.errors import ArgumentTypeError
 from keras_addnorm.layers import AddNorm
 from keras_addnorm.layers.sublayers import named_add_norms
 from keras_addnorm.models.checks import require_model
@@ -67,9 +68,7 @@ def fold(
         {'name': 'no_norm'}
     """
     if say is not None and not callable(say):
-        raise TypeError(
-            f"`say` takes a line. Expected a function, such as print. Received: {say!r}"
-        )
+        raise ArgumentTypeError("`say` takes a line.", "a function, such as print", say=say)
     say = say or _say_nothing
     config = require_model(model).config
     foldings = _foldings(model)

@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_addnorm.basics.arrays import values_of
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.decoding.checks import check_ids, check_length, check_padding, id_array
 from keras_addnorm.models.config import Seq2SeqConfig
 
@@ -65,10 +66,11 @@ def check_data(x: Any, y: Any, config: Seq2SeqConfig, loss: Any = None) -> None:
     for side, found in largest.items():
         size = getattr(config, f"{side}_vocabulary_size")
         if found >= size:
-            raise ValueError(
-                f"The data set does not belong to the model. Expected {side} ids below {size}, "
-                f"the size of its vocabulary. Received ids up to {found}. Make it with the model's "
-                "own tokenizer."
+            raise ArgumentError(
+                "The data set does not belong to the model.",
+                f"{side} ids below {size}, the size of its vocabulary",
+                "Make it with the model's own tokenizer.",
+                received=f"ids up to {found}",
             )
     check_length("data set's", getattr(data, "longest_row", 0), config.num_positions)
     check_inputs(x, config)
@@ -99,8 +101,9 @@ def _whole(side: str, values: np.ndarray) -> np.ndarray:
         return values
     fractional = values[values != np.floor(values)] if values.size else values
     if fractional.size or not np.isfinite(values).all():
-        raise ValueError(
-            f"A {side} id is no whole number. Expected a dtype such as int32. Received: "
-            f"{fractional.ravel()[:4].tolist() or 'infinity'}"
+        raise ArgumentError(
+            f"A {side} id is no whole number.",
+            "a dtype such as int32",
+            received=str(fractional.ravel()[:4].tolist() or "infinity"),
         )
     return values.astype("int64")

@@ -8,6 +8,8 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
+
 
 def require_loss_of_logits(loss: Any) -> None:
     """Raise a `ValueError` if a loss takes probabilities: of logits it is a number without sense.
@@ -21,10 +23,11 @@ def require_loss_of_logits(loss: Any) -> None:
     for one in keras.tree.flatten(loss):
         if _takes_probabilities(one):
             name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
-            raise ValueError(
-                "The model gives logits, and this loss takes probabilities. Expected "
+            raise ArgumentError(
+                "The model gives logits, and this loss takes probabilities.",
                 "MaskedSparseCategoricalCrossentropy of keras_addnorm.training, which leaves "
-                f"padding out, or a loss with from_logits=True. Received: {name!r}"
+                "padding out, or a loss with from_logits=True",
+                value=name,
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.data import BaseTokenizer, ByteLevelBPETokenizer, ByteTokenizer, Tokenizer
 from keras_addnorm.serving.graph_byte_level_bpe import GraphByteLevelBPETokenizer
 from keras_addnorm.serving.graph_bytes import GraphByteTokenizer
@@ -31,10 +32,12 @@ def graph_tokenizer_of(tokenizer: BaseTokenizer) -> GraphVocabulary:
         ValueError: If there is none of its kind.
     """
     if type(tokenizer) not in _CLASSES:
-        raise ValueError(
+        raise ArgumentError(
             "An export splits texts with TensorFlow's own operations, and does not know this kind "
-            f"of tokenizer. Expected one of {[kind.__name__ for kind in _CLASSES]}; received a "
-            f"{type(tokenizer).__name__}. Translate in Python, or export the model without its "
-            "tokenizer (export_onnx, export_litert)."
+            "of tokenizer.",
+            f"one of {[kind.__name__ for kind in _CLASSES]}",
+            "Translate in Python, or export the model without its tokenizer (export_onnx, "
+            "export_litert).",
+            received=f"a {type(tokenizer).__name__}",
         )
     return _CLASSES[type(tokenizer)](tokenizer)
