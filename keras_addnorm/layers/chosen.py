@@ -8,6 +8,8 @@ from typing import Any
 
 import keras
 
+from keras_addnorm.basics.errors import ArgumentError
+
 
 def chosen_layers(method: str, filters: Any) -> Callable[[keras.layers.Layer], bool]:
     """Return which layers are chosen: those that have a method of their own, and fit.
@@ -45,7 +47,8 @@ def _patterns(filters: Any) -> list[re.Pattern[str]]:
     try:
         return [re.compile(pattern) for pattern in filters]
     except (TypeError, re.error) as error:
-        raise ValueError(
-            "`filters` choose layers by name. Expected a regular expression, a list of them, "
-            f"a function of a layer, or None. Received: {filters!r:.80} ({error})"
+        raise ArgumentError(
+            "`filters` choose layers by name.",
+            "a regular expression, a list of them, a function of a layer, or None",
+            received=f"{filters!r:.80} ({error})",
         ) from error

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import keras
 
 from keras_addnorm import norms
+from keras_addnorm.basics.errors import ArgumentError
 
 InnerNorm: TypeAlias = "norms.Norm | dict[str, Any] | None"
 """An unbuilt norm of the sublayer's own, its config, or `None` for no norm."""
@@ -17,8 +18,7 @@ def get_inner_norm(identifier: InnerNorm) -> norms.Norm | None:
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if not isinstance(identifier, keras.layers.Layer | None):
-        raise ValueError(
-            "A norm inside a sublayer is a layer. Expected one, its config, or None. "
-            f"Received: {identifier!r:.80}"
+        raise ArgumentError(
+            "A norm inside a sublayer is a layer.", "one, its config, or None", value=identifier
         )
     return identifier

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.adaptable import AdaptableLayer
 from keras_addnorm.layers.shapes import leading_sizes
 
@@ -49,10 +50,11 @@ class Projection(AdaptableLayer, keras.layers.Dense):
 def require_hidden_dim(shape: tuple[int | None, ...]) -> int:
     """Return the width of the residual stream, the last axis of `shape`."""
     if len(shape) < 2 or not isinstance(shape[-1], int):
-        raise ValueError(
-            "The width of the residual stream has to be known when a layer is built. Expected "
-            f"shape (batch, length, hidden_dim). Received: {tuple(shape)}. A layer that is given a "
-            "state of several streams cannot learn it there: say layer.build((None, None, D)) "
-            "before, with the width D of the stream."
+        raise ArgumentError(
+            "The width of the residual stream has to be known when a layer is built.",
+            "shape (batch, length, `hidden_dim`)",
+            "A layer that is given a state of several streams cannot learn it there: say "
+            "layer.build((None, None, D)) before, with the width D of the stream.",
+            value=tuple(shape),
         )
     return shape[-1]

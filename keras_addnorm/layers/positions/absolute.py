@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_addnorm.basics.argument_checks import is_whole
+from keras_addnorm.basics.errors import ArgumentError
 from keras_addnorm.layers.positions.angles import Angles
 from keras_addnorm.layers.positions.sinusoids import Sinusoids
 
@@ -99,9 +100,11 @@ class LearnedPositions(keras.layers.Layer):
     def __init__(self, hidden_dim: int, max_length: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not is_whole(max_length, 1):
-            raise ValueError(
-                "Learned positions need a table of a known size. Expected max_length >= 1. "
-                f"Received: max_length={max_length!r}. Set it to the longest sequence you will use."
+            raise ArgumentError(
+                "Learned positions need a table of a known size.",
+                "`max_length` >= 1",
+                "Set it to the longest sequence you will use.",
+                max_length=max_length,
             )
         self.hidden_dim = hidden_dim
         self.max_length = max_length

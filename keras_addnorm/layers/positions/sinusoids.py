@@ -6,6 +6,8 @@ import dataclasses
 
 import numpy as np
 
+from keras_addnorm.basics.errors import ArgumentError
+
 _LAYOUTS = ("interleaved", "halves")
 _TIMESCALES = ("half", "half_minus_one")
 
@@ -31,14 +33,13 @@ class Sinusoids:
         for name, choices in (("layout", _LAYOUTS), ("timescales", _TIMESCALES)):
             value = getattr(self, name)
             if value not in choices:
-                raise ValueError(
-                    f"`{name}` of sinusoidal positions: expected one of {', '.join(choices)}. "
-                    f"Received: {value!r}"
+                raise ArgumentError(
+                    f"`{name}` of sinusoidal positions: expected one of {', '.join(choices)}.",
+                    value=value,
                 )
         if isinstance(self.offset, bool) or not isinstance(self.offset, int) or self.offset < 0:
-            raise ValueError(
-                "`offset` of sinusoidal positions: expected an integer >= 0. "
-                f"Received: {self.offset!r}"
+            raise ArgumentError(
+                "`offset` of sinusoidal positions: expected an integer >= 0.", offset=self.offset
             )
 
     def frequencies(self, hidden_dim: int) -> np.ndarray:
@@ -70,7 +71,8 @@ class Sinusoids:
         is_own = self.layout == "interleaved" and self.timescales == "half"
         least = 4 if self.timescales == "half_minus_one" else 2
         if not is_own and (hidden_dim % 2 or hidden_dim < least):
-            raise ValueError(
-                f"These sinusoidal positions need pairs of channels. Expected an even hidden_dim "
-                f">= {least}. Received: hidden_dim={hidden_dim}, {self}"
+            raise ArgumentError(
+                "These sinusoidal positions need pairs of channels.",
+                f"an even `hidden_dim` >= {least}",
+                received=f"hidden_dim={hidden_dim}, {self}",
             )
